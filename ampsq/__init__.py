@@ -1,0 +1,65 @@
+"""The message queues of AMPS on plain Redis or Valkey.
+
+Names are imported when they are first used, so that ``import ampsq`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ampsq.aio import AsyncClient, AsyncSubscription
+    from ampsq.client import Client, Subscription
+    from ampsq.delivery import AsyncMessage, Message
+    from ampsq.errors import AmpsqError
+    from ampsq.models import Action, Queue, Topic
+    from ampsq.values import Bookmark, Interval
+    from ampsq.worker import Reject, Worker
+
+__all__ = [
+    "Action",
+    "AmpsqError",
+    "AsyncClient",
+    "AsyncMessage",
+    "AsyncSubscription",
+    "Bookmark",
+    "Client",
+    "Interval",
+    "Message",
+    "Queue",
+    "Reject",
+    "Subscription",
+    "Topic",
+    "Worker",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Action": "models",
+    "AmpsqError": "errors",
+    "AsyncClient": "aio",
+    "AsyncMessage": "delivery",
+    "AsyncSubscription": "aio",
+    "Bookmark": "values",
+    "Client": "client",
+    "Interval": "values",
+    "Message": "delivery",
+    "Queue": "models",
+    "Reject": "worker",
+    "Subscription": "client",
+    "Topic": "models",
+    "Worker": "worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'ampsq' has no attribute {name!r}")
+    return getattr(import_module(f"ampsq.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,283 @@
+"""The typed calls, one a script: arguments in, a `Call` out whose reply is read into plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ampsq import schema
+from ampsq.store import Call, command, script_call
+
+if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Catalog",
+    "Figures",
+    "Groups",
+    "Opened",
+    "Published",
+    "Taken",
+    "Verb",
+    "advance",
+    "beat",
+    "block",
+    "catalog",
+    "define_action",
+    "define_queue",
+    "define_topic",
+    "notice",
+    "open_instance",
+    "publish",
+    "resize",
+    "resume",
+    "settle",
+    "stats",
+    "subscribe",
+    "sweep",
+    "take",
+    "unsubscribe",
+]
+
+Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
+#: Messages by queue, each a list of refs and the list of their tokens (empty: whoever holds the lease).
+Groups = Mapping[bytes, tuple[Sequence[bytes], Sequence[bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An instance ready for use: its origin (name and incarnation) and the server's time, ms."""
+
+    origin: str
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything that is defined: names to definitions (JSON), subscriptions to their patterns."""
+
+    version: int
+    topics: dict[str, str]
+    queues: dict[str, str]
+    actions: dict[str, str]
+    patterns: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a batch: duplicates come first (topic and ID of each, or None), then a run of new IDs."""
+
+    topic: str
+    duplicates: list[tuple[str, str] | None]
+    first_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code."""
+
+    elements: list[bytes]
+    refused: list[tuple[bytes, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One queue's figures; `topics` is topic -> (unread, last ID read, last ID)."""
+
+    fields: dict[str, str]
+    leased: int
+    ready: int
+    subscriptions: int
+    ahead: int
+    topics: dict[str, tuple[int, str, str]]
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _refusals(flat: Sequence[bytes]) -> list[tuple[bytes, str]]:
+    return [(flat[i], flat[i + 1].decode()) for i in range(0, len(flat), 2)]
+
+
+def _flatten(groups: Groups) -> list[EncodableT]:
+    out: list[EncodableT] = []
+    for queue, (refs, tokens) in groups.items():
+        out += [queue, len(refs), *refs, *tokens]
+    return out
+
+
+def open_instance(name: str, incarnation: str) -> Call[Opened]:
+    """Make an instance ready for use; `incarnation` names it if it is new."""
+    return script_call(
+        "open",
+        ["", name, incarnation],
+        lambda reply: Opened(reply[0].decode(), int(reply[2])),
+        repeatable=True,
+    )
+
+
+def catalog() -> Call[Catalog]:
+    """Read everything that is defined."""
+    return script_call(
+        "catalog", [], lambda reply: Catalog(int(reply[0]), *map(_pairs, reply[1:])), repeatable=True
+    )
+
+
+def define_topic(version: int, topic: str, definition: str, queues: Iterable[str]) -> Call[None]:
+    """Add a topic and the queues that it feeds, if the catalog is still at `version`."""
+    return script_call("define_topic", ["", version, topic, definition, *queues], lambda _: None)
+
+
+def define_queue(
+    version: int,
+    name: str,
+    definition: str,
+    compiled: Sequence[int],
+    target: str,
+    topics: Sequence[str],
+    subscriptions: Sequence[str],
+) -> Call[None]:
+    """Add or change a queue; `compiled` has the numbers of `schema.COMPILED`."""
+    numbers = " ".join(map(str, compiled))
+    arguments = ["", version, name, definition, numbers, target, len(topics), *topics, *subscriptions]
+    return script_call("define_queue", arguments, lambda _: None)
+
+
+def define_action(version: int, name: str, queue: str, definition: str) -> Call[None]:
+    """Add or change an action."""
+    return script_call("define_action", [version, name, queue, definition], lambda _: None)
+
+
+def _read_published(reply: list[Any]) -> Published:
+    duplicates = [tuple(text.decode().split(" ")) if text else None for text in reply[4:]]
+    return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))  # type: ignore[arg-type]
+
+
+def publish(
+    topic: str, bodies: Sequence[bytes], headers: Sequence[bytes], publisher: str, sequence: int
+) -> Call[Published]:
+    """Record messages; `headers` is empty or one a body; without a publisher a repeat would record them twice."""
+    values: list[EncodableT] = list(bodies)
+    if headers:
+        values = [text for pair in zip(bodies, headers, strict=True) for text in pair]
+    shape = "bh" if headers else "b"
+    arguments = ["", topic, publisher, sequence if publisher else "", shape, *values]
+    return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+
+
+def subscribe(
+    version: int | None, client: str, asked: int, pattern: str, patience: int, queues: Sequence[str]
+) -> Call[tuple[str, int]]:
+    """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
+    arguments = ["", "" if version is None else version, client, asked, pattern, patience, *queues]
+    return script_call(
+        "subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True
+    )
+
+
+def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
+    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `resume`."""
+    return script_call(
+        "take",
+        ["", subscription, wanted, *_flatten(acks)],
+        lambda reply: Taken(reply[0], _refusals(reply[1])),
+        repeatable=True,
+    )
+
+
+def settle(
+    verb: Verb, queue: bytes, refs: Sequence[bytes], tokens: Sequence[bytes], *, period: int = 0, by: str = ""
+) -> Call[list[tuple[bytes, str]]]:
+    """Settle messages of one queue; gives ref and code of those refused. `period` is in ms."""
+    return script_call(
+        "settle",
+        ["", verb, int(period), by, *_flatten({queue: (refs, tokens)})],
+        _refusals,
+        repeatable=all(tokens),
+    )
+
+
+def unsubscribe(subscription: str, held: Groups) -> Call[bool]:
+    """End a subscription; True while part of its inbox is left and the call must be made again."""
+    return script_call("unsubscribe", ["", subscription, *_flatten(held)], bool, repeatable=True)
+
+
+def resize(subscription: str, asked: int) -> Call[int]:
+    """Change the backlog that a subscription asks for; gives the effective one."""
+    return script_call("resize", ["", subscription, asked], int, repeatable=True)
+
+
+def beat(patience: int, subscriptions: Sequence[str]) -> Call[list[str]]:
+    """Show that subscriptions live; gives those that do not exist any more."""
+    return script_call(
+        "beat",
+        ["", patience, *subscriptions],
+        lambda reply: [name.decode() for name in reply],
+        repeatable=True,
+    )
+
+
+def sweep() -> Call[tuple[bool, float | None]]:
+    """Do what is due; gives whether more is due already, and the seconds until the next entry, if any."""
+    return script_call(
+        "sweep",
+        [""],
+        lambda reply: (bool(reply[0]), None if reply[1] < 0 else reply[1] / 1000),
+        repeatable=True,
+    )
+
+
+def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
+    """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
+    arguments = [text for pair in topics.items() for text in pair]
+    return script_call(
+        "notice",
+        ["", *arguments],
+        lambda reply: {topic: last.decode() for topic, last in zip(topics, reply, strict=True)},
+        repeatable=True,
+    )
+
+
+def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]) -> Call[str]:
+    """Push again what is leased and not among `tokens`; gives the next cursor, "0" at the end."""
+    return script_call(
+        "resume",
+        ["", subscription, queue, cursor, *tokens],
+        lambda reply: str(reply.decode()),
+        repeatable=True,
+    )
+
+
+def _read_figures(reply: list[Any]) -> Figures:
+    fields, leased, ready, subscriptions, ahead, *rest = reply
+    topics = {
+        rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode())
+        for i in range(0, len(rest), 4)
+    }
+    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, topics)
+
+
+def stats(queue: str) -> Call[Figures]:
+    """Read one queue's figures."""
+    return script_call("stats", [queue], _read_figures, repeatable=True)
+
+
+def advance(action: str, expected: str, cursor: str, sequence: int) -> Call[bool]:
+    """Move an action on from `expected`; False when somebody else did it before."""
+    return script_call("advance", [action, expected, cursor, sequence], bool, repeatable=True)
+
+
+def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
+    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time is over."""
+    inbox = schema.key(instance, "inbox", subscription)
+    return command(
+        ["BLMPOP", f"{seconds:.3f}", 1, inbox, "LEFT", "COUNT", 2 * messages],
+        lambda reply: reply[1] if reply else [],
+        blocks=seconds,
+    )
+
+

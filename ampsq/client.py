@@ -1,0 +1,365 @@
+"""The synchronous client: publish to topics, define queues, subscribe to them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from ampsq.delivery import Bookmarks, Message
+from ampsq.errors import Closed
+from ampsq.presence import Presence
+from ampsq.session import Session
+from ampsq.store import Store
+from ampsq.subscription import SubscriptionCore
+from ampsq.values import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from ampsq.calls import Verb
+    from ampsq.embedded import EmbeddedServer
+    from ampsq.models import Definition, Queue
+    from ampsq.server import Server
+    from ampsq.session import QueueStats
+    from ampsq.values import Bookmark
+
+__all__ = ["Client", "Subscription", "address"]
+
+_log = logging.getLogger("ampsq")
+#: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
+_STEP = 1.0
+#: Messages that one `publish_many` call records by default.
+_BATCH = 100
+
+
+def address(url: str | None, data_dir: str | os.PathLike[str]) -> tuple[str, EmbeddedServer | None]:
+    """Find the server: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
+    found = url or os.environ.get("AMPSQ_URL")
+    if found:
+        return found, None
+    from ampsq.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
+
+    server = acquire(data_dir)
+    return server.url, server
+
+
+class Client:
+    """A connection to one instance. Threads may share it.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``; default ``AMPSQ_URL``, else the embedded server in
+            `data_dir`, started with a coordinator beside it, which lives as long as somebody uses it.
+        instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
+        publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
+            lost reply is answered by asking again. One process at a time may use a name.
+        ack_timeout: how long an acknowledgement may wait for its batch.
+        data_dir: the embedded server's folder.
+
+    Raises:
+        Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        instance: str | None = None,
+        publisher: str | None = None,
+        ack_timeout: timedelta | float | str = "250ms",
+        data_dir: str | os.PathLike[str] = ".ampsq",
+    ) -> None:
+        self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
+        found, self._embedded = address(url, data_dir)
+        self._store = Store(found, self._session.instance)
+        self._presence = Presence(
+            found, self._session.instance, self._session.client, Interval.parse(ack_timeout) / 1000
+        )
+        self._subscriptions: list[Subscription] = []
+        # A publisher's numbers must reach the server in their order.
+        self._publishing = threading.RLock()
+        self._closed = False
+        try:
+            self._store.run(self._session.connect())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def instance(self) -> str:
+        """The instance's name."""
+        return self._session.instance
+
+    @property
+    def origin(self) -> str:
+        """Where messages published here come from: the instance's name and its incarnation."""
+        return self._session.origin
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._store.url
+
+    @property
+    def server(self) -> Server:
+        """The server as it was at connect: version, durability, notes on what is badly configured."""
+        if self._session.server is None:
+            raise Closed("the client never connected")
+        return self._session.server
+
+    def apply(self, *definitions: Definition) -> None:
+        """Define topics, queues and actions, or change them; what is already so is left alone.
+
+        Raises:
+            DefinitionError: a change is refused while the queue exists (`ampsq.models.CHANGES` says which are).
+            ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
+        """
+        self._store.run(self._session.apply(definitions))
+
+    def publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
+    ) -> Bookmark:
+        """Record one message.
+
+        Args:
+            topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
+            data: bytes go as they are, everything else is JSON.
+            headers: names and values, texts.
+            sequence: with a `publisher`: the message's number; default the next one. A number that is recorded
+                already records nothing and answers the first record's bookmark.
+
+        Raises:
+            Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
+            ServerFull: the server's memory is full; nothing was recorded.
+        """
+        with self._publishing:
+            return self._store.run(self._session.publish(topic, data, headers, sequence))
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        batch: int = _BATCH,
+        headers: Mapping[str, str] | None = None,
+    ) -> Sequence[Bookmark]:
+        """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
+
+        Returns:
+            Their bookmarks, in order, made when they are looked at.
+        """
+        bookmarks = Bookmarks(self.origin)
+        with self._publishing:
+            calls = self._session.batches(topic, messages, batch, headers)
+            for call in calls:
+                self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
+                break
+            for published in self._store.stream(calls):
+                self._session.note(bookmarks, published)
+        return bookmarks
+
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        renew: bool = False,
+        on_message: Callable[[Message], object] | None = None,
+    ) -> Subscription:
+        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included.
+
+        Args:
+            name: the queue or the regular expression.
+            max_backlog: unacknowledged messages at most, over all its queues together; the effective one is also
+                limited by the queues' `max_per_subscription_backlog`. 0 gets no messages.
+            renew: extend the leases of this subscription as long as this process lives; default False: a lease
+                lapses unless the message is settled or extended.
+            on_message: called with each message in a thread of the subscription's own; it settles the message. One
+                that raises is logged, and its message cancelled. Without it, iterate or call `get`.
+
+        Raises:
+            UnknownQueue: no queue has this name.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        core = SubscriptionCore(
+            self.instance, name, max_backlog, self._session.request(), renewed=renew
+        )
+        self._presence.start()
+        self._store.run(core.register())
+        self._presence.add(core)
+        subscription = Subscription(core, self._store, self._session.origin, self._end)
+        self._subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def ack(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str = "ack") -> int:
+        """Settle messages of a queue by bookmark, delivered or not.
+
+        Args:
+            queue: the queue.
+            bookmarks: of the messages.
+            option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
+
+        Returns:
+            How many were settled: all of them.
+
+        Raises:
+            Rejected: of the first message refused; `detail` tells how many were, and how many were settled.
+        """
+        return self._store.run(self._session.ack(queue, bookmarks, option))
+
+    def queue_stats(self, queue: str) -> QueueStats:
+        """Read a queue's figures."""
+        return self._store.run(self._session.queue_stats(queue))
+
+    def queues(self) -> dict[str, Queue]:
+        """Read the definitions of all queues, by name."""
+        return self._store.run(self._session.queues())
+
+    def topics(self) -> dict[str, dict[str, Any]]:
+        """Read all topics by name: ``messages``, ``last`` (bookmark) and ``queues``."""
+        return self._store.run(self._session.topics())
+
+    def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
+        self._presence.remove(core)
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def close(self) -> None:
+        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for subscription in list(self._subscriptions):
+                subscription.close()
+        finally:
+            self._presence.stop()
+            self._store.close()
+            if self._embedded is not None:
+                self._embedded.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Subscription:
+    """Messages pushed to one consumer: iterate over it, or call `get`. Made by `Client.subscribe`."""
+
+    def __init__(
+        self,
+        core: SubscriptionCore,
+        store: Store,
+        origin: str,
+        end: Callable[[Subscription, SubscriptionCore], None],
+    ) -> None:
+        self._core, self._store, self._origin, self._end = core, store, origin, end
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def id(self) -> str:
+        """Its name on the instance."""
+        return self._core.id
+
+    @property
+    def max_backlog(self) -> int:
+        """The effective backlog: the least of what was asked and of the queues' limits."""
+        return self._core.max_backlog
+
+    @property
+    def late(self) -> list[Exception]:
+        """Acknowledgements of batches that came too late, at most the last thousand."""
+        return list(self._core.late)
+
+    def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
+        """Wait for the next message.
+
+        Args:
+            timeout: how long; default until there is one or the subscription is closed.
+
+        Returns:
+            The message; None when the time is over.
+
+        Raises:
+            Closed: the subscription is closed.
+        """
+        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+        buffer = self._core.buffer
+        while True:
+            with self._lock:
+                if buffer:
+                    return Message(*buffer.popleft(), self._origin, self)
+                if self._core.closed:
+                    raise Closed("this subscription was closed")
+                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
+                self._store.run(self._core.fetch(self._core.max_backlog, max(wait, 0.0)))
+                if not buffer and until is not None and time.monotonic() >= until:
+                    return None
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self._core.closed:
+            try:
+                message = self.get()
+            except Closed:
+                return
+            if message is not None:
+                yield message
+
+    def run(self, on_message: Callable[[Message], object]) -> None:
+        """Call a function with each message, in a thread, until the subscription is closed."""
+        self._thread = threading.Thread(
+            target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, on_message: Callable[[Message], object]) -> None:
+        for message in self:
+            try:
+                on_message(message)
+            except Exception:
+                _log.exception("handler of %r failed; its message is cancelled", message)
+                message.cancel()
+
+    def acknowledge(self, message: Message, *, wait: bool) -> None:
+        """See `Message.ack`."""
+        if wait:
+            self._store.run(self._core.settle(message, "acknowledged", 0))
+        elif self._core.acknowledge(message) and not self._core.buffer:
+            self._store.run(self._core.flush())
+
+    def settle(self, message: Message, verb: Verb, period: int) -> None:
+        """See `Message.cancel`, `Message.expire` and `Message.extend`."""
+        self._store.run(self._core.settle(message, verb, period))
+
+    def flush(self) -> None:
+        """Send the acknowledgements collected so far, and wait until they are done."""
+        self._store.run(self._core.flush())
+
+    def give_back(self) -> None:
+        """Ask for no more messages, and return those not handed out, uncounted."""
+        with self._lock:
+            self._store.run(self._core.give_back())
+
+    def close(self) -> None:
+        """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
+        if self._core.closed:
+            return
+        self._core.closed = True
+        with self._lock:
+            self._store.run(self._core.close())
+        self._end(self, self._core)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,187 @@
+"""Reads definitions from one YAML file.
+
+    topics:
+      - name: orders
+    queues:
+      - name: work
+        underlying_topic: orders
+        lease_period: 30s
+    actions:
+      - dead_letter: {queue: work, topic: dead}
+
+The elements are those of `ampsq.models`. Every value is read as the text that stands in the file, so that
+almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
+and ``null`` mean the default. Anchors and ``<<`` work, for queues that have much in common.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ampsq.definition import nearest
+from ampsq.errors import DefinitionError
+from ampsq.models import Action, Definition, Queue, Topic
+from ampsq.values import shown
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["load"]
+
+# A node of PyYAML; its type hints leave out `id`.
+_Node = Any
+
+_SECTIONS: dict[str, type[Definition]] = {"topics": Topic, "queues": Queue, "actions": Action}
+_FILE_ALLOWED = "the sections topics, queues and actions, each a list of definitions"
+
+
+def load(path_or_text: str | Path) -> list[Definition]:
+    """Read definitions from a YAML file, all or none.
+
+    Args:
+        path_or_text: a `Path`, or a text: YAML when it has a line break or a colon, else a file's path.
+
+    Returns:
+        The topics, then the queues, then the actions, each in the order of the file.
+
+    Raises:
+        DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
+            line ``file:line: definition: element: what is wrong`` for each thing. Or PyYAML is missing.
+    """
+    text, source = _read(path_or_text)
+    try:
+        import yaml  # noqa: PLC0415 - only those who read files need it
+    except ImportError:
+        raise DefinitionError("reading YAML needs PyYAML: pip install 'ampsq[cli]'") from None
+    try:
+        return _Reader(yaml.SafeLoader(text), source).definitions()
+    except yaml.MarkedYAMLError as reason:
+        mark = reason.problem_mark or reason.context_mark
+        problem = " ".join(part for part in (reason.context, reason.problem) if part)
+        raise DefinitionError(f"{source}:{mark.line + 1 if mark else 1}: not YAML: {problem}") from None
+    except (yaml.YAMLError, RecursionError) as reason:
+        raise DefinitionError(f"{source}: not YAML: {' '.join(str(reason).split())}") from None
+
+
+def _read(path_or_text: str | Path) -> tuple[str, str]:
+    """The YAML text, and what error texts call its source."""
+    if isinstance(path_or_text, str) and ("\n" in path_or_text or ":" in path_or_text):
+        return path_or_text, "<text>"
+    try:
+        return Path(path_or_text).read_text(encoding="utf-8"), str(path_or_text)
+    except (OSError, UnicodeDecodeError) as reason:
+        raise DefinitionError(f"{path_or_text}: cannot be read as a UTF-8 text file: {reason}") from None
+
+
+class _Reader:
+    """Reads one file to its end, collecting what is wrong with it."""
+
+    def __init__(self, loader: yaml.SafeLoader, source: str) -> None:
+        self._loader = loader
+        self._source = source
+        self._faults: list[tuple[int, str]] = []
+        self._first_lines: dict[tuple[type[Definition], str], int] = {}
+
+    def definitions(self) -> list[Definition]:
+        """Everything that the file defines, or the refusal of the whole file."""
+        found: list[Definition] = []
+        for name, node in self._sections().items():
+            found += self._section(name, node)
+        if self._faults:
+            lines = [f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)]
+            raise DefinitionError("\n".join(lines))
+        kinds = list(_SECTIONS.values())
+        return sorted(found, key=lambda definition: kinds.index(type(definition)))
+
+    def _sections(self) -> dict[str, _Node]:
+        root: _Node = self._loader.get_single_node()
+        if root is None or root.id != "mapping":
+            self._faults.append((1, f"the file has no definitions; allowed: {_FILE_ALLOWED}"))
+            return {}
+        sections = {}
+        for name, (line, node) in self._pairs(root).items():
+            if name in _SECTIONS:
+                sections[name] = node
+            else:
+                self._faults.append((line, f"{name}: {nearest(name, _SECTIONS, 'section')}"))
+        return sections
+
+    def _section(self, name: str, node: _Node) -> list[Definition]:
+        if node.id == "sequence":
+            made = [self._definition(_SECTIONS[name], item) for item in node.value]
+            return [definition for definition in made if definition is not None]
+        if _value(node) is not None:
+            text = f"{name}: {shown(_value(node))} is not a list; allowed: a list of definitions"
+            self._faults.append((_line(node), text))
+        return []
+
+    def _definition(self, kind: type[Definition], node: _Node) -> Definition | None:
+        """Make one definition, or note what is wrong with it."""
+        elements = self._elements(kind, node)
+        if elements is None:
+            return None
+        values = {element: _value(value) for element, (_, value) in elements.items()}
+        faults = kind.faults(values)
+        for element, text in faults:
+            line = elements[element][0] if element in elements else _line(node)
+            self._faults.append((line, f"{kind.title(values)}: {element}: {text}"))
+        if faults:
+            return None
+        definition = kind(**values)
+        first = self._first_lines.get((kind, definition.name))
+        if first is not None:
+            text = f"{kind.title(values)}: defined twice, first at line {first}; allowed: once in a file"
+            self._faults.append((_line(node), text))
+        self._first_lines.setdefault((kind, definition.name), _line(node))
+        return definition
+
+    def _elements(self, kind: type[Definition], node: _Node) -> dict[str, tuple[int, _Node]] | None:
+        """The elements of one definition, with `dead_letter` opened."""
+        if node.id != "mapping":
+            text = f"{shown(_value(node))} is not a definition; allowed: elements, as in name: work"
+            self._faults.append((_line(node), f"{kind.__name__}: {text}"))
+            return None
+        elements = self._pairs(node)
+        if kind is not Action or "dead_letter" not in elements:
+            return elements
+        line, inner = elements.pop("dead_letter")
+        if elements or inner.id != "mapping":
+            text = "stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
+            self._faults.append((line, f"Action: dead_letter: {text}"))
+            return None
+        return self._pairs(inner)
+
+    def _pairs(self, node: _Node) -> dict[str, tuple[int, _Node]]:
+        """Key -> line and value. Keys are texts: for YAML itself, the key ``on`` would be true."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            name = _key(key)
+            if name in lines:
+                text = f"{name}: given twice, first at line {lines[name]}; allowed: once"
+                self._faults.append((_line(key), text))
+            lines.setdefault(name, _line(key))
+        self._loader.flatten_mapping(node)
+        return {_key(key): (_line(key), value) for key, value in node.value}
+
+
+def _line(node: _Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _key(node: _Node) -> str:
+    return str(node.value) if node.id == "scalar" else str(_value(node))
+
+
+def _value(node: _Node, depth: int = 2) -> Any:
+    """What stands in the file: a text, None, or a list of these.
+
+    Mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
+    """
+    if node.id == "scalar":
+        return None if node.tag == "tag:yaml.org,2002:null" else node.value
+    if depth == 0:
+        return "..."
+    if node.id == "sequence":
+        return [_value(item, depth - 1) for item in node.value]
+    return {_key(key): _value(value, depth - 1) for key, value in node.value}

@@ -1,0 +1,171 @@
+"""What every definition is: checked whole when it is made, unchangeable, and explained when it is refused."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from ampsq.errors import DefinitionError
+from ampsq.values import NAME_ALLOWED, parse_name, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pydantic_core import ErrorDetails
+
+__all__ = ["Definition", "Fault", "Name", "nearest", "report"]
+
+Name = Annotated[str, BeforeValidator(parse_name)]
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong with a definition.
+
+    Attributes:
+        element: the element to change, as the user spelled it.
+        text: what is wrong with it and what is allowed.
+    """
+
+    element: str
+    text: str
+
+
+class Definition(BaseModel):
+    """What all definitions share: checked whole, unchangeable, hashable, stored as compact JSON.
+
+    Raises:
+        DefinitionError: the elements do not make a definition; the text lists every fault.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+
+    def __init__(self, /, **elements: Any) -> None:
+        faults = self._fill(self, elements)
+        if faults:
+            raise DefinitionError(report(self.title(elements), faults))
+
+    @classmethod
+    def faults(cls, elements: Mapping[str, Any]) -> list[Fault]:
+        """List what is wrong with these elements; an empty list means that they make a definition."""
+        return cls._fill(cls.__new__(cls), elements)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DefinitionError: the text is not a JSON object, or its elements do not make a definition.
+        """
+        try:
+            elements = json.loads(text)
+        except ValueError as reason:
+            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not JSON: {reason}") from None
+        if not isinstance(elements, dict):
+            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not a JSON object of elements")
+        return cls(**elements)
+
+    def to_json(self) -> str:
+        """Write the name and what differs from the defaults, sorted and without spaces.
+
+        Equal definitions give equal texts.
+        """
+        return json.dumps(self.elements(), sort_keys=True, separators=(",", ":"))
+
+    def elements(self) -> dict[str, Any]:
+        """The name and what differs from the defaults, as JSON values: intervals as text, tuples as lists."""
+        values = self.model_dump(mode="json")
+        fixed = {element: field.default for element, field in type(self).model_fields.items()}
+        defaults = {**fixed, **self._derived(values)}
+        return {k: v for k, v in values.items() if k == "name" or getattr(self, k) != defaults[k]}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
+        """Make a definition that differs in some elements, checked like any other.
+
+        Args:
+            update: element -> value; None goes back to the default.
+            deep: without meaning, since nothing in a definition can change.
+
+        Raises:
+            DefinitionError: the result is wrong; the text lists every fault.
+        """
+        return type(self)(**{**self.elements(), **(update or {})})
+
+    @classmethod
+    def title(cls, elements: Mapping[str, Any]) -> str:
+        """What an error text calls a definition that may have no name."""
+        name = cls._completed(elements).get("name")
+        return f"{cls.__name__} without a name" if name is None else f"{cls.__name__} {shown(name)}"
+
+    @classmethod
+    def _fill(cls, instance: Self, elements: Mapping[str, Any]) -> list[Fault]:
+        """Give a new instance its elements, or say what is wrong with them."""
+        given = cls._completed(elements)
+        conflicts = list(cls._conflicts(given))
+        try:
+            BaseModel.__init__(instance, **given)
+        except ValidationError as refusal:
+            return [_fault(cls, detail) for detail in refusal.errors(include_url=False)] + conflicts
+        return conflicts
+
+    @classmethod
+    def _completed(cls, elements: Mapping[str, Any]) -> dict[str, Any]:
+        """The elements that were given, and those that follow from them."""
+        given = {element: value for element, value in elements.items() if value is not None}
+        return {**cls._derived(given), **given}
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """The defaults that follow from other elements, which are not checked yet."""
+        return {}
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:  # noqa: ARG003
+        """What is wrong between elements, each of which is checked elsewhere."""
+        return iter(())
+
+
+def report(title: str, faults: list[Fault]) -> str:
+    """Write the faults of one definition: one on the title's line, several on a line each."""
+    lines = [f"{element}: {text}" for element, text in faults]
+    if len(lines) == 1:
+        return f"{title}: {lines[0]}"
+    return "\n  - ".join([f"{title} has {len(lines)} faults:", *lines])
+
+
+def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
+    """Say what somebody who wrote an unknown name meant, or else which names there are."""
+    known = list(names)
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wrong).lower()
+    if snake in known:
+        return f"no such {what}; it is written {snake!r} here"
+    close = difflib.get_close_matches(snake, known, n=1)
+    if close:
+        return f"no such {what}; did you mean {close[0]!r}?"
+    return f"no such {what}; allowed: {', '.join(known)}"
+
+
+def _fault(kind: type[Definition], detail: ErrorDetails) -> Fault:
+    """Say in our words what pydantic found."""
+    element, value = str(detail["loc"][0]), detail["input"]
+    match detail["type"]:
+        case "missing":
+            text = f"missing; allowed: {NAME_ALLOWED}"
+        case "extra_forbidden":
+            text = nearest(element, kind.model_fields)
+        case "value_error":
+            text = str(detail["ctx"]["error"])
+        case "literal_error":
+            text = f"{shown(value)} is not known; allowed: {detail['ctx']['expected']}"
+        case "bool_parsing" | "bool_type":
+            text = f"{shown(value)} is not known; allowed: true or false"
+        case "tuple_type":
+            text = f"{shown(value)} is not a list; allowed: a list of names"
+        case _:
+            text = f"{shown(value)}: {detail['msg']}"
+    return Fault(element, text)

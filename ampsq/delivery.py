@@ -1,0 +1,242 @@
+"""A delivered message: read from the two strings of lua/lib/element.lua, settled through its subscription."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, overload
+
+from ampsq.errors import DefinitionError
+from ampsq.values import Bookmark, Interval, parse_ref
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from ampsq.aio import AsyncSubscription
+    from ampsq.client import Subscription
+
+__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "encode", "encode_headers"]
+
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def encode(data: Any) -> bytes:
+    """Turn what a user publishes into a body: bytes go as they are, everything else, text too, is JSON.
+
+    Raises:
+        DefinitionError: the data is not JSON: NaN, infinity, or an object that JSON does not know.
+    """
+    if isinstance(data, bytes):
+        return data
+    try:
+        return _JSON.encode(data).encode()
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(
+            f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what JSON can say"
+        ) from error
+
+
+def encode_headers(headers: Mapping[str, str] | None) -> bytes:
+    """Turn headers, text to text, into their field; empty when there are none."""
+    if not headers:
+        return b""
+    if not all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
+        raise DefinitionError(f"headers {headers!r}: allowed are names and values that are text")
+    return _JSON.encode(dict(headers)).encode()
+
+
+def _fields(text: bytes) -> dict[str, bytes]:
+    """Read ``<length>:<text>`` pairs."""
+    parts, at = [], 0
+    while at < len(text):
+        colon = text.index(b":", at)
+        end = colon + 1 + int(text[at:colon])
+        parts.append(text[colon + 1 : end])
+        at = end
+    return {name.decode(errors="replace"): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
+
+
+class MessageView:
+    """What a message is and how it was delivered; settling is in `Message` and `AsyncMessage`.
+
+    Attributes:
+        delivery: 1 the first time, 2 when it came back once, and so on.
+        raw: the body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON.
+    """
+
+    __slots__ = ("_deadline", "_origin", "_others", "delivery", "queue_name", "raw", "ref", "token")
+
+    def __init__(self, parts: list[bytes], body: bytes, origin: str) -> None:
+        self.queue_name, self.token, delivery, self._deadline, kind, self.ref = parts
+        self.delivery = int(delivery)
+        self.raw = body
+        self._others = b""
+        self._origin = origin
+        if b"\n" in self.ref:
+            self.ref, _, self._others = self.ref.partition(b"\n")
+        if kind == b"f":
+            fields = {
+                name: value.decode(errors="surrogateescape") for name, value in _fields(self._others).items()
+            }
+            self.raw = _JSON.encode(fields).encode(errors="surrogateescape")
+            self._others = b""
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self.queue_name.decode()
+
+    @property
+    def data(self) -> Any:
+        """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
+        try:
+            return json.loads(self.raw)
+        except ValueError:
+            return self.raw
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was published to."""
+        return parse_ref(self.ref.decode())[0]
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Its public identity, the same on every instance, for ever."""
+        topic, stream_id = parse_ref(self.ref.decode())
+        return Bookmark.of(topic, self._origin, stream_id)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that it was published with; empty when there were none."""
+        headers = _fields(self._others).get("h")
+        return json.loads(headers) if headers else {}
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """When the lease lapses, by the server's clock; None when it never does."""
+        milliseconds = int(self._deadline)
+        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.bookmark} of {self.queue}, delivery {self.delivery}>"
+
+
+class Message(MessageView):
+    """A message delivered to a `Subscription`."""
+
+    __slots__ = ("_subscription",)
+
+    def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: Subscription) -> None:
+        super().__init__(parts, body, origin)
+        self._subscription = subscription
+
+    def ack(self, *, wait: bool = False) -> None:
+        """Say that it was processed.
+
+        Args:
+            wait: False (default) adds it to the next batch, which travels with the next `take` or after the
+                subscription's `ack_timeout`; a late one is logged and kept in `Subscription.late`. True sends
+                it at once and waits for the answer.
+
+        Raises:
+            StaleLease: `wait`, and the lease ended before; somebody else may have it.
+            AlreadyAcked: `wait`, and it was settled before.
+        """
+        self._subscription.acknowledge(self, wait=wait)
+
+    def cancel(self, delay: timedelta | float | str | None = None) -> None:
+        """Hand it back: it is ready again, at its old place, at once or after `delay`.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+        """
+        self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
+
+    def expire(self) -> None:
+        """Remove it unprocessed, with the reason ``forced_expire``; dead-letter actions see it.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+        """
+        self._subscription.settle(self, "expired", 0)
+
+    def extend(self, period: timedelta | float | str) -> None:
+        """Hold it for `period` from now on.
+
+        Raises:
+            StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+        """
+        self._subscription.settle(self, "extended", Interval.parse(period))
+
+
+class AsyncMessage(MessageView):
+    """A message delivered to an `AsyncSubscription`; every verb as in `Message`, awaited."""
+
+    __slots__ = ("_subscription",)
+
+    def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: AsyncSubscription) -> None:
+        super().__init__(parts, body, origin)
+        self._subscription = subscription
+
+    async def ack(self, *, wait: bool = False) -> None:
+        """Say that it was processed; see `Message.ack`."""
+        await self._subscription.acknowledge(self, wait=wait)
+
+    async def cancel(self, delay: timedelta | float | str | None = None) -> None:
+        """Hand it back; see `Message.cancel`."""
+        await self._subscription.settle(
+            self, "cancelled", Interval.parse(delay) if delay is not None else 0
+        )
+
+    async def expire(self) -> None:
+        """Remove it unprocessed; see `Message.expire`."""
+        await self._subscription.settle(self, "expired", 0)
+
+    async def extend(self, period: timedelta | float | str) -> None:
+        """Hold it for `period` from now on; see `Message.extend`."""
+        await self._subscription.settle(self, "extended", Interval.parse(period))
+
+
+class Bookmarks(Sequence[Bookmark]):
+    """The bookmarks of many published messages, made when they are looked at: a million cost nothing until then."""
+
+    __slots__ = ("_origin", "_runs", "_total")
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._runs: list[tuple[int, str, list[str] | tuple[str, int], int]] = []
+        self._total = 0
+
+    def add_run(self, topic: str, first_id: str, number: int) -> None:
+        """Add `number` messages whose IDs follow each other."""
+        ms, sequence = first_id.split("-")
+        self._runs.append((self._total, topic, (ms, int(sequence)), number))
+        self._total += number
+
+    def add(self, topic: str, stream_id: str) -> None:
+        """Add one message; an empty ID is a duplicate whose first record is not found any more."""
+        self._runs.append((self._total, topic, [stream_id], 1))
+        self._total += 1
+
+    def __len__(self) -> int:
+        return self._total
+
+    @overload
+    def __getitem__(self, index: int) -> Bookmark: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Bookmark]: ...
+    def __getitem__(self, index: int | slice) -> Bookmark | list[Bookmark]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._total))]
+        at = index + self._total if index < 0 else index
+        if not 0 <= at < self._total:
+            raise IndexError(index)
+        low, high = 0, len(self._runs)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._runs[middle][0] <= at else (low, middle)
+        start, topic, ids, _ = self._runs[low]
+        stream_id = ids[at - start] if isinstance(ids, list) else f"{ids[0]}-{ids[1] + at - start}"
+        return Bookmark.of(topic, self._origin, stream_id)

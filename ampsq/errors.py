@@ -1,0 +1,192 @@
+"""Every error that ampsq raises, and how a script's answer becomes one.
+
+    AmpsqError
+    ├─ DefinitionError          a definition or argument is wrong; nothing was sent
+    ├─ EmbeddedServerError      the embedded server cannot be started or reached
+    ├─ Unavailable              the server cannot be reached, or did not answer in time
+    ├─ ServerUnsuitable         the server lacks something that ampsq needs
+    ├─ ServerFull               the server is out of memory and refused a publish
+    ├─ DeadlineExceeded         an ampsq call did not finish in the time given
+    ├─ Closed                   the client or subscription was closed before the call
+    ├─ Rejected                 a script said no; the state is unchanged
+    │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
+    │   ├─ StaleLease           the lease ended, or the message is held under a newer token
+    │   ├─ AlreadyAcked         the message was settled before
+    │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
+    │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
+    │   ├─ FormatMismatch       the keys were written by an incompatible version
+    │   └─ MessageTooLarge      a body is over the limit of the instance
+    └─ ScriptBug                our fault; carries the Lua file and line
+
+A script refuses with a stable first word and JSON detail, ``AMPSQ_STALE_LEASE {...}``; each code is one
+class here (a test proves it). English texts are for people and may change; classes and codes do not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+__all__ = [
+    "AlreadyAcked",
+    "AmpsqError",
+    "CatalogChanged",
+    "Closed",
+    "DeadlineExceeded",
+    "DefinitionError",
+    "EmbeddedServerError",
+    "FormatMismatch",
+    "MessageTooLarge",
+    "NotLeaseHolder",
+    "Rejected",
+    "ScriptBug",
+    "ServerFull",
+    "ServerUnsuitable",
+    "StaleLease",
+    "Unavailable",
+    "UnknownMessage",
+    "UnknownQueue",
+    "UnknownSubscription",
+    "UnknownTopic",
+    "rejection",
+]
+
+
+class AmpsqError(Exception):
+    """The root: catch it to catch everything that ampsq raises on purpose."""
+
+
+class DefinitionError(AmpsqError, ValueError):
+    """A definition or argument is wrong: the text names the element, its value and what is allowed."""
+
+
+class EmbeddedServerError(AmpsqError):
+    """The embedded server cannot be started or reached; the text quotes the server's own last words."""
+
+
+class Unavailable(AmpsqError, ConnectionError):
+    """The server cannot be reached or did not answer in time.
+
+    A call that was already sent may still take effect. Calls that carry a token or a publisher sequence are
+    harmless to repeat; a publish without a publisher name is not.
+    """
+
+
+class ServerUnsuitable(AmpsqError):
+    """The server lacks what ampsq needs, or is configured so that messages would be lost."""
+
+
+class ServerFull(AmpsqError):
+    """The server is out of memory and refused a publish; acknowledging still works and makes room."""
+
+
+class DeadlineExceeded(AmpsqError, TimeoutError):
+    """The call did not finish in the time given to it."""
+
+
+class Closed(AmpsqError):
+    """The client or subscription was closed before this call."""
+
+
+class Rejected(AmpsqError):
+    """A script said no and changed nothing.
+
+    Attributes:
+        code: the stable first word of the refusal.
+        detail: what the script knew: names, values, limits.
+    """
+
+    code: ClassVar[str] = ""
+
+    def __init__(self, **detail: Any) -> None:
+        self.detail = detail
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        meaning = (self.__doc__ or "").strip().split("\n", 1)[0]
+        facts = ", ".join(f"{name}={value!r}" for name, value in sorted(self.detail.items()))
+        return f"{meaning} ({facts})" if facts else meaning
+
+
+class UnknownQueue(Rejected):
+    """No queue has this name; define it with `client.apply(Queue(name=...))` or `ampsq apply`."""
+
+    code = "AMPSQ_UNKNOWN_QUEUE"
+
+
+class UnknownTopic(Rejected):
+    """No topic or queue of this name has been seen on this instance yet."""
+
+    code = "AMPSQ_UNKNOWN_TOPIC"
+
+
+class UnknownSubscription(Rejected):
+    """The subscription has ended: it was closed, or its connection was gone for too long."""
+
+    code = "AMPSQ_UNKNOWN_SUBSCRIPTION"
+
+
+class UnknownMessage(Rejected):
+    """The queue has no such message: its topic does not feed the queue, or the log does not hold it."""
+
+    code = "AMPSQ_UNKNOWN_MESSAGE"
+
+
+class StaleLease(Rejected):
+    """The lease ended before this call; the message is queued again or held under a newer token."""
+
+    code = "AMPSQ_STALE_LEASE"
+
+
+class AlreadyAcked(Rejected):
+    """The message was settled before this call: acknowledged, expired or removed."""
+
+    code = "AMPSQ_ALREADY_ACKED"
+
+
+class NotLeaseHolder(Rejected):
+    """The queue's `leasing` is strict and another subscription holds the lease."""
+
+    code = "AMPSQ_NOT_LEASE_HOLDER"
+
+
+class CatalogChanged(Rejected):
+    """Topics, queues or subscriptions by pattern changed since they were read; read them again and retry."""
+
+    code = "AMPSQ_CATALOG_CHANGED"
+
+
+class FormatMismatch(Rejected):
+    """The keys of this instance were written by an incompatible version of ampsq."""
+
+    code = "AMPSQ_FORMAT_MISMATCH"
+
+
+class MessageTooLarge(Rejected):
+    """A message is larger than the instance allows."""
+
+    code = "AMPSQ_MESSAGE_TOO_LARGE"
+
+
+class ScriptBug(AmpsqError):
+    """A script failed where it must not: our fault. The text names the Lua file and line; please report it."""
+
+
+_BY_CODE: dict[str, type[Rejected]] = {cls.code: cls for cls in Rejected.__subclasses__()}
+
+
+def rejection(text: str) -> Rejected | None:
+    """Decode a script's refusal, ``AMPSQ_<CODE> {json}``.
+
+    Args:
+        text: the error text as the server sent it.
+
+    Returns:
+        The exception of that code with its detail, or None when the text is no refusal of ours.
+    """
+    code, _, detail = text.partition(" ")
+    cls = _BY_CODE.get(code)
+    if cls is None:
+        return None
+    facts, _ = json.JSONDecoder().raw_decode(detail) if detail.startswith("{") else ({}, 0)
+    return cls(**facts)

@@ -1,0 +1,348 @@
+"""What a user defines: topics, queues and actions, as frozen models that are right or do not exist.
+
+A definition is checked whole when it is made: a `DefinitionError` lists every fault with the element, its
+value and what is allowed. In every element None means "not given", that is, the default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
+
+from ampsq.definition import Definition, Fault, Name
+from ampsq.errors import DefinitionError
+from ampsq.values import (
+    Bookmark,
+    Interval,
+    is_name,
+    parse_count,
+    parse_ref,
+    parse_topic_or_pattern,
+    pattern_of,
+    ref_of,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import timedelta
+
+__all__ = [
+    "CHANGES",
+    "MIN_LEASE_PERIOD",
+    "Action",
+    "Bookmark",
+    "Change",
+    "Definition",
+    "Effect",
+    "FairnessModel",
+    "Fault",
+    "Interval",
+    "Leasing",
+    "Queue",
+    "Reason",
+    "Semantics",
+    "Topic",
+    "parse_ref",
+    "ref_of",
+    "refused_changes",
+]
+
+Semantics = Literal["at-least-once", "at-most-once"]
+FairnessModel = Literal["fast", "round-robin", "proportional"]
+Leasing = Literal["strict", "sublet"]
+Reason = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
+"""Why a message expired: delivered or cancelled too often, expired by a consumer, or out of time."""
+
+MIN_LEASE_PERIOD = Interval(100)
+"""The shortest lease, 100ms: lapsed leases are looked for no more often than that."""
+
+# For a type checker, a default that is worked out from other elements fits every type.
+_NOT_GIVEN: Any = None
+
+
+def _positive(value: object) -> int:
+    count = parse_count(value)
+    if count < 1:
+        raise DefinitionError(f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000")
+    return count
+
+
+def _lease_period(value: object) -> Interval:
+    period = Interval.parse(value)
+    if period < MIN_LEASE_PERIOD:
+        raise DefinitionError(
+            f"{shown(value)} is too short; allowed: {MIN_LEASE_PERIOD.text} or longer, "
+            "or no lease_period for leases that never lapse"
+        )
+    return period
+
+
+def _in_order(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    return tuple(reason for reason in get_args(Reason) if reason in reasons)
+
+
+TopicOrPattern = Annotated[str, BeforeValidator(parse_topic_or_pattern)]
+Count = Annotated[int, BeforeValidator(parse_count)]
+PositiveCount = Annotated[int, BeforeValidator(_positive)]
+Reasons = Annotated[tuple[Reason, ...], AfterValidator(_in_order)]
+
+if TYPE_CHECKING:
+
+    class LeasePeriod:
+        """What a type checker knows: it is read as an interval, but written in any form of one."""
+
+        def __get__(self, instance: object, owner: type) -> Interval | None: ...
+        def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
+
+else:
+    LeasePeriod = Annotated[
+        Interval,
+        PlainValidator(_lease_period),
+        PlainSerializer(lambda period: period and period.text, when_used="json"),
+    ]
+
+
+class Topic(Definition):
+    """A named message stream, recorded in the transaction log.
+
+    Attributes:
+        name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``. Nothing else, since a bookmark's text and the keys are
+            made of names and of ``~ @ : , | [ ] ( )`` and spaces between them.
+    """
+
+
+class Queue(Definition):
+    """A view over one or more topics, whose messages are each delivered to one subscription.
+
+    Attributes:
+        name: what consumers subscribe to; the same grammar as a topic's name.
+        underlying_topic: the topic that feeds the queue. A text with other characters than a name has is a
+            regular expression, searched for anywhere in a topic's name, that feeds the queue from every
+            topic it is found in. Unlike in AMPS, a dot alone does not make a regular expression. Default:
+            the queue's name.
+        default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
+            required when that is a regular expression, which must match it.
+        semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
+            removes it when it is sent.
+        lease_period: how long a delivered message stays with its subscription, counted from its delivery;
+            100ms or longer. Default: a lease never lapses.
+        max_per_subscription_backlog: unacknowledged messages that one subscription may hold; 1 (default) or
+            more.
+        max_backlog: unacknowledged messages that all subscriptions may hold together, on each instance; 1
+            or more. It does not bound how many messages wait. Default: no limit.
+        max_deliveries: deliveries after which a message that comes back expires. Default: 0, no limit.
+        max_cancels: cancels after which a message expires. Default: 0, no limit.
+        fairness_model: who gets the next message. ``proportional``: who has the largest part of its backlog
+            free; ``round-robin``: each in turn; ``fast``: the first one with room. Default:
+            ``proportional``, but ``round-robin``, the only one allowed, for ``at-most-once``.
+        leasing: who may acknowledge a leased message: everybody (``sublet``, default), or only the
+            subscription that holds the lease (``strict``).
+        allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
+            delivered message after a crash (without an append-only file, or one not written at every
+            command), unless this is true. Default: false.
+    """
+
+    underlying_topic: TopicOrPattern = _NOT_GIVEN
+    default_publish_target: Name = _NOT_GIVEN
+    semantics: Semantics = "at-least-once"
+    lease_period: LeasePeriod = _NOT_GIVEN
+    max_per_subscription_backlog: PositiveCount = 1
+    max_backlog: PositiveCount | None = None
+    max_deliveries: Count = 0
+    max_cancels: Count = 0
+    fairness_model: FairnessModel = _NOT_GIVEN
+    leasing: Leasing = "sublet"
+    allow_redelivery_after_crash: bool = False
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether `underlying_topic` is a regular expression."""
+        return not is_name(self.underlying_topic)
+
+    def feeds_from(self, topic: str) -> bool:
+        """Say whether what is published to a topic enters this queue."""
+        if self.is_pattern:
+            return pattern_of(self.underlying_topic).search(topic) is not None
+        return topic == self.underlying_topic
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        at_most_once = given.get("semantics") == "at-most-once"
+        derived = {"fairness_model": "round-robin" if at_most_once else "proportional"}
+        name = given.get("name")
+        if isinstance(name, str) and is_name(name):
+            derived["underlying_topic"] = name
+        underlying = given.get("underlying_topic", derived.get("underlying_topic"))
+        if isinstance(underlying, str) and is_name(underlying):
+            derived["default_publish_target"] = underlying
+        return derived
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        fairness = given.get("fairness_model")
+        if given.get("semantics") == "at-most-once" and fairness in ("fast", "proportional"):
+            yield Fault(
+                "fairness_model",
+                f"{fairness!r} does not go with semantics 'at-most-once', which delivers to subscriptions "
+                "in turn; allowed: 'round-robin'",
+            )
+        underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
+        if isinstance(underlying, str) and (target is None or isinstance(target, str)):
+            yield from _target_conflicts(underlying, target)
+
+
+def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
+    """Check that a publish to a queue's name would come back into the queue."""
+    element = "default_publish_target"
+    if is_name(underlying):
+        if target is not None and is_name(target) and target != underlying:
+            yield Fault(
+                element, f"{target!r} does not feed the queue; allowed: its underlying_topic, {underlying!r}"
+            )
+        return
+    try:
+        pattern = pattern_of(underlying)
+    except DefinitionError:
+        return
+    if target is None:
+        yield Fault(
+            element,
+            f"missing; underlying_topic {shown(underlying)} is a regular expression, since it has characters "
+            "that no name has; allowed: the name of one topic that it matches",
+        )
+    elif is_name(target) and not pattern.search(target):
+        yield Fault(
+            element,
+            f"{target!r} does not feed the queue; allowed: a topic that its underlying_topic, "
+            f"{shown(underlying)}, matches",
+        )
+
+
+class Action(Definition):
+    """Something that is done when something happens to a message of a queue.
+
+    Attributes:
+        name: under which the action keeps its place. Default: ``dead-letter-<queue>``.
+        on: what sets it off: ``expire``, a message leaves the queue without having been processed.
+        queue: the queue that is watched.
+        do: what is done: ``publish`` the message to a topic.
+        topic: where it is published.
+        reasons: only for messages that expired for one of these reasons, any of ``max_deliveries``,
+            ``max_cancels``, ``forced_expire``, ``time_limit``. Default: none named, that is, all.
+    """
+
+    on: Literal["expire"] = "expire"
+    queue: Name
+    do: Literal["publish"] = "publish"
+    topic: Name
+    reasons: Reasons = ()
+
+    if TYPE_CHECKING:
+        # The name follows from the queue; a type checker cannot know that.
+        def __init__(
+            self,
+            *,
+            queue: str,
+            topic: str,
+            name: str | None = None,
+            on: Literal["expire"] = "expire",
+            do: Literal["publish"] = "publish",
+            reasons: tuple[Reason, ...] | list[Reason] = (),
+        ) -> None: ...
+
+    @classmethod
+    def dead_letter(
+        cls,
+        queue: str,
+        topic: str,
+        *,
+        name: str | None = None,
+        reasons: tuple[Reason, ...] | list[Reason] = (),
+    ) -> Self:
+        """Make the action that keeps what a queue gives up: publish each expired message to a topic.
+
+        Args:
+            queue: the queue whose messages expire.
+            topic: where they go.
+            name: the action's name; default ``dead-letter-<queue>``.
+            reasons: only for these reasons; default all.
+
+        Raises:
+            DefinitionError: an argument is wrong; the text lists every fault.
+        """
+        return cls(queue=queue, topic=topic, name=name, reasons=reasons)
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        queue = given.get("queue")
+        return {"name": f"dead-letter-{queue}"} if isinstance(queue, str) and is_name(queue) else {}
+
+
+Effect = Literal["another-queue", "at-once", "new-leases", "refused"]
+
+
+class Change(NamedTuple):
+    """What becomes of a queue that holds messages when one of its elements is changed.
+
+    Attributes:
+        effect: ``at-once``: holds from the moment of the change, for messages in the queue too;
+            ``new-leases``: for leases made from then on; ``refused``: cannot be changed; ``another-queue``:
+            makes a queue of its own.
+        text: the same in a sentence, for people.
+    """
+
+    effect: Effect
+    text: str
+
+
+CHANGES: Mapping[str, Change] = {
+    "name": Change("another-queue", "Another name is another queue; this one stays as it is."),
+    "underlying_topic": Change(
+        "refused",
+        "Refused: define a queue of another name over the new topics, drain this one, then remove it.",
+    ),
+    "default_publish_target": Change(
+        "at-once", "The next publish to the queue's name goes to the new topic."
+    ),
+    "semantics": Change(
+        "refused",
+        "Refused: define a queue of another name with the new semantics, drain this one, then remove it.",
+    ),
+    "lease_period": Change(
+        "new-leases", "Leases made from now on have the new length; others end when they would."
+    ),
+    "max_per_subscription_backlog": Change(
+        "at-once", "Every subscription's room is computed anew; held leases stay, even above the new limit."
+    ),
+    "max_backlog": Change(
+        "at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."
+    ),
+    "max_deliveries": Change("at-once", "Checked against the new limit when a message next comes back."),
+    "max_cancels": Change("at-once", "Checked against the new limit when a message next comes back."),
+    "fairness_model": Change(
+        "at-once", "Every subscription's place is computed anew, before the next delivery."
+    ),
+    "leasing": Change(
+        "at-once", "The next acknowledgement is judged by the new value, also of older leases."
+    ),
+    "allow_redelivery_after_crash": Change(
+        "at-once", "The server is checked again when the change is applied."
+    ),
+}
+"""For each element of a queue, what a change does while messages are in the queue."""
+
+
+def refused_changes(old: Queue, new: Queue) -> list[str]:
+    """List the changes from one definition of a queue to another that cannot be made.
+
+    Returns:
+        A text for each, naming the element, both values and the way round; empty when the change can be made.
+    """
+    return [
+        f"Queue {old.name!r}: {element}: {shown(getattr(old, element))} cannot become "
+        f"{shown(getattr(new, element))}. {change.text}"
+        for element, change in CHANGES.items()
+        if change.effect in ("refused", "another-queue") and getattr(old, element) != getattr(new, element)
+    ]

@@ -1,0 +1,244 @@
+"""Composes the Lua scripts; the only module that knows Lua text.
+
+A file of ``lua/`` is one atomic operation. Its head says what it does:
+
+    --- take: pick up what was pushed ...
+    --- ARGV now, subscription_id, wanted, acks...
+    --- FAIL UNKNOWN_SUBSCRIPTION
+    --- GIVES {elements, refusals}
+    --- FLAGS allow-oom
+    --- @include clock, fail, settle
+
+Composing takes the includes (flat local functions from ``lua/lib``, each once, only those that are reached), folds
+`K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.schema`, binds the ARGV names after
+the includes, so that no include can read them by accident, and puts the check of the instance's format in front.
+`name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+
+from ampsq import schema
+from ampsq.errors import Rejected
+
+__all__ = ["ComposeError", "Script", "compose", "names", "script"]
+
+_HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
+_FUNCTION = re.compile(r"^local function (\w+)\(")
+_VARIABLE = re.compile(r"^local (\w+) = \{\}$")
+_FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
+_FORMAT_CHECK = (
+    "if call('HGET', K.instance(), F.format) ~= V.format then"
+    " fail(E.FORMAT_MISMATCH, {found = call('HGET', K.instance(), F.format), expected = V.format}) end"
+)
+
+
+class ComposeError(Exception):
+    """A Lua file cannot be composed: the text starts with its place, ``take.lua:12``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One composed script.
+
+    Attributes:
+        name: its verb, the file's name.
+        source: what the server runs.
+        sha: SHA1 of the source, as EVALSHA takes it.
+        arguments: the ARGV names in order; the last may end in ``...``.
+        fails: the codes that it may refuse with.
+        meaning: the head's first line.
+        gives: what it returns.
+        where: for each line of the source, the file and line it came from.
+    """
+
+    name: str
+    source: str
+    sha: str
+    arguments: tuple[str, ...]
+    fails: tuple[str, ...]
+    meaning: str
+    gives: str
+    where: tuple[str, ...] = field(repr=False)
+
+    def place(self, line: int) -> str:
+        """Tell which file and line stand behind a line of the composed source."""
+        return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.name}.lua"
+
+
+@dataclass(slots=True)
+class _Line:
+    text: str
+    place: str
+
+
+@dataclass(slots=True)
+class _File:
+    name: str
+    meaning: str = ""
+    head: dict[str, str] = field(default_factory=dict)
+    includes: list[str] = field(default_factory=list)
+    functions: dict[str, list[_Line]] = field(default_factory=dict)
+    body: list[_Line] = field(default_factory=list)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse(path: str, text: str) -> _File:
+    file, function = _File(path), None
+    for number, raw in enumerate(text.splitlines(), 1):
+        place = f"lua/{path}.lua:{number}"
+        if head := _HEAD.match(raw):
+            if head[1] == "@include":
+                file.includes += _split(head[3])
+            elif head[1]:
+                file.head[head[1]] = head[3]
+            else:
+                file.meaning = head[3]
+            continue
+        if not raw.strip() or raw.lstrip().startswith("--"):
+            continue
+        if not path.startswith("lib/"):
+            file.body.append(_Line(raw, place))
+            continue
+        if variable := _VARIABLE.match(raw):
+            file.functions[variable[1]] = [_Line(raw, place)]
+            continue
+        if start := _FUNCTION.match(raw):
+            function = file.functions.setdefault(start[1], [])
+        (file.body if function is None else function).append(_Line(raw, place))
+        if raw == "end":
+            function = None
+    return file
+
+
+@cache
+def _read(path: str) -> _File:
+    file = resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/"))
+    if not file.is_file():
+        raise ComposeError(f"lua/{path}.lua: no such file")
+    return _parse(path, file.read_text())
+
+
+def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File]) -> None:
+    for name in file.includes:
+        path = f"lib/{name}"
+        if path in chain:
+            raise ComposeError(f"lua/{file.name}.lua: include cycle: {' -> '.join((*chain, path))}")
+        if path not in done:
+            included = _read(path)
+            if included.body:
+                raise ComposeError(
+                    f"{included.body[0].place}: an include holds functions and `local name = {{}}`, nothing else"
+                )
+            _includes(included, (*chain, path), done)
+            done[path] = included
+
+
+def _reached(files: list[_File], body: list[_Line]) -> list[list[_Line]]:
+    """The functions that the body reaches, in the order of definition."""
+    functions = {name: lines for file in files for name, lines in file.functions.items()}
+    wanted: set[str] = set()
+    open_lines = list(body)
+    while open_lines:
+        for word in _WORD.findall(open_lines.pop().text):
+            if word in functions and word not in wanted:
+                wanted.add(word)
+                open_lines += functions[word]
+    return [lines for name, lines in functions.items() if name in wanted]
+
+
+def _fold(line: _Line, keys: dict[str, None]) -> str:
+    def fold(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2]
+        if not kind:
+            return "" if match[0].startswith("--") else match[0]
+        table = {"K": schema.KEYS, "F": schema.FIELDS, "V": schema.VALUES, "E": _CODES}[kind]
+        if name not in table:
+            raise ComposeError(f"{line.place}: unknown name {kind}.{name}")
+        if kind == "K":
+            keys[name] = None
+            return f"k_{name}"
+        value = table[name]
+        return str(value) if isinstance(value, int) else f"'{value}'"
+
+    return _FOLDED.sub(fold, line.text).rstrip()
+
+
+def _key_function(name: str) -> str:
+    parts = schema.KEYS[name].suffix.replace(">", "<").split("<")
+    parameters = parts[1::2]
+    pieces = [f"'{part}'" if i % 2 == 0 else part for i, part in enumerate(parts) if part]
+    return f"local function k_{name}({', '.join(parameters)}) return P .. {' .. '.join(pieces)} end"
+
+
+def _bind(arguments: tuple[str, ...]) -> list[str]:
+    single = [name for name in arguments if not name.endswith("...")]
+    lines = []
+    if single:
+        values = ", ".join(f"ARGV[{i}]" for i in range(1, len(single) + 1))
+        lines.append(f"local {', '.join(single)} = {values}")
+    if len(single) < len(arguments):
+        lines.append(f"local {arguments[-1][:-3]}_from = {len(arguments)}")
+    return lines
+
+
+def compose(name: str, *, shebang: bool = True) -> Script:
+    """Compose one script of ``lua/``.
+
+    Args:
+        name: the file's name without ``.lua``.
+        shebang: False leaves the first line with the flags out, for servers that do not know it. Such a server
+            refuses acknowledgements when its memory is full.
+
+    Raises:
+        ComposeError: a name is unknown, an include is missing or in a cycle.
+    """
+    main = _read(name)
+    done: dict[str, _File] = {}
+    _includes(main, (name,), done)
+    body = main.body if name == "open" else [_Line(_FORMAT_CHECK, f"lua/{name}.lua:1"), *main.body]
+    arguments = tuple(_split(main.head.get("ARGV", "")))
+    keys: dict[str, None] = {}
+    parts = [line for lines in _reached(list(done.values()), body) for line in lines]
+    folded = [(_fold(line, keys), line.place) for line in parts]
+    check = [(_fold(line, keys), line.place) for line in body[: len(body) - len(main.body)]]
+    last = [(_fold(line, keys), line.place) for line in main.body]
+    flags = main.head.get("FLAGS", "")
+    head = [f"#!lua flags={flags.replace(' ', '')}" if flags else "#!lua"] if shebang else []
+    head += ["local call = redis.call", "local P = KEYS[1]", *map(_key_function, keys)]
+    start = f"lua/{name}.lua:1"
+    lines = [(text, start) for text in head] + folded + check
+    lines += [(text, start) for text in _bind(arguments)] + last
+    source = "\n".join(text for text, _ in lines) + "\n"
+    return Script(
+        name=name,
+        source=source,
+        sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
+        arguments=arguments,
+        fails=tuple(_split(main.head.get("FAIL", ""))),
+        meaning=main.meaning,
+        gives=main.head.get("GIVES", ""),
+        where=tuple(place for _, place in lines),
+    )
+
+
+@cache
+def script(name: str) -> Script:
+    """The composed script of that name; composed once a process."""
+    return compose(name)
+
+
+def names() -> list[str]:
+    """The names of all scripts, sorted."""
+    files = resources.files("ampsq.lua").iterdir()
+    return sorted(file.name.removesuffix(".lua") for file in files if file.name.endswith(".lua"))

@@ -1,0 +1,360 @@
+"""What a client knows and does apart from its subscriptions, as flows: `Client` and `AsyncClient` share all of it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import secrets
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq import calls
+from ampsq.delivery import Bookmarks, encode, encode_headers
+from ampsq.errors import (
+    CatalogChanged,
+    DefinitionError,
+    Rejected,
+    ServerUnsuitable,
+    UnknownTopic,
+    rejection,
+)
+from ampsq.models import Action, Queue, Topic, refused_changes
+from ampsq.schema import BATCH, BYTES, COMPILED, key
+from ampsq.server import Server, examine
+from ampsq.store import command
+from ampsq.values import Bookmark, is_name, parse_name, parse_ref, pattern_of, ref_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ampsq.calls import Catalog, Published, Verb
+    from ampsq.models import Definition
+    from ampsq.store import Call, Flow
+
+__all__ = ["QueueStats", "Session"]
+
+_log = logging.getLogger("ampsq")
+#: Catalog changes between reading and writing; more than this is not chance.
+_RACES: Final = 50
+_BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
+
+
+def _incarnation() -> str:
+    """A name for a new life of an instance: rises with time, so that an emptied server is seen to be another."""
+    number, text = int(time.time()), ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _BASE36[digit] + text
+    return text + secrets.choice(_BASE36)
+
+
+class QueueStats:
+    """A queue's figures at one moment.
+
+    Attributes:
+        depth: messages that are not settled: `waiting`, `ready`, `delayed` and `leased` together.
+        waiting: recorded and not yet read by the queue; an upper bound after others removed log entries.
+        ready: came back and wait.
+        delayed: come back later.
+        leased: delivered and unacknowledged.
+        delivered, acknowledged, expired, returned, missing: events since the queue was defined.
+        subscriptions: how many it has.
+        topics: topic -> messages that it has there unread.
+    """
+
+    __slots__ = (
+        "acknowledged", "delayed", "delivered", "depth", "expired", "leased", "missing", "name", "ready",
+        "returned", "subscriptions", "topics", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str, figures: calls.Figures) -> None:
+        def count(field: str) -> int:
+            return int(figures.fields.get(field, "0"))
+
+        self.name = name
+        self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
+        self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
+        self.ready, self.leased, self.delayed = figures.ready, figures.leased, count("delayed")
+        self.depth = self.waiting + self.ready + self.delayed + self.leased
+        self.delivered = count("token")
+        self.acknowledged, self.expired = count("acknowledged"), count("expired")
+        self.returned, self.missing = count("returned"), count("missing")
+        self.subscriptions = figures.subscriptions
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {name: getattr(self, name) for name in sorted(self.__slots__)}
+
+
+def _compiled(queue: Queue) -> list[int]:
+    numbers = {
+        "lease": int(queue.lease_period or 0),
+        "backlog": queue.max_backlog or 0,
+        "deliveries": queue.max_deliveries,
+        "cancels": queue.max_cancels,
+        "ratio": int(queue.fairness_model == "proportional"),
+        "turn": int(queue.fairness_model == "round-robin"),
+        "once": int(queue.semantics == "at-most-once"),
+        "strict": int(queue.leasing == "strict"),
+        "room": queue.max_per_subscription_backlog,
+    }
+    return [numbers[name] for name in COMPILED]
+
+
+class Session:
+    """A client's identity, its publisher's sequence, and what it knows of the server.
+
+    Args:
+        instance: the instance's name.
+        publisher: makes publishing repeatable: its messages are numbered, and recorded once each. One process at a
+            time may use a publisher's name.
+    """
+
+    def __init__(self, instance: str, publisher: str | None) -> None:
+        self.instance = parse_name(instance)
+        self.publisher = parse_name(publisher) if publisher is not None else ""
+        self.client = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.origin = ""
+        self.server: Server | None = None
+        self._requests = itertools.count(1)
+        self._next_sequence = 1
+
+    def request(self) -> str:
+        """A name for one request that may be repeated."""
+        return f"{self.client}/{next(self._requests)}"
+
+    def connect(self) -> Flow[None]:
+        """Check the server and make the instance ready.
+
+        Raises:
+            ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
+                an incompatible version. Unavailable: there is no server.
+        """
+        self.server = yield from examine()
+        for note in self.server.notes:
+            _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
+        opened = yield calls.open_instance(self.instance, _incarnation())
+        self.origin = opened.origin
+        if self.publisher:
+            publishers = key(self.instance, "publishers")
+            last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
+            self._next_sequence = int(last.split(b" ")[0]) + 1 if last else 1
+
+    # -- definitions
+
+    def apply(self, definitions: Iterable[Definition]) -> Flow[None]:
+        """Define topics, queues and actions, in that order; what is already so is left alone.
+
+        Raises:
+            DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
+        """
+        order = {Topic: 0, Queue: 1, Action: 2}
+        for definition in sorted(definitions, key=lambda item: order.get(type(item), 3)):
+            for _ in range(_RACES):
+                catalog = yield calls.catalog()
+                try:
+                    yield from self._define(catalog, definition)
+                except CatalogChanged:
+                    continue
+                break
+            else:
+                raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {definition!r} was applied")
+
+    def _define(self, catalog: Catalog, definition: Definition) -> Flow[None]:
+        text = definition.to_json()
+        if isinstance(definition, Topic):
+            if catalog.topics.get(definition.name) != text:
+                yield self._define_topic(catalog, definition.name, text)
+        elif isinstance(definition, Queue):
+            if catalog.queues.get(definition.name) != text:
+                yield from self._define_queue(catalog, definition, text)
+        elif isinstance(definition, Action):
+            if catalog.actions.get(definition.name) != text:
+                yield from self._define_action(catalog, definition, text)
+        else:
+            raise DefinitionError(f"{definition!r}: allowed are Topic, Queue and Action")
+
+    def _define_topic(self, catalog: Catalog, topic: str, text: str) -> Call[None]:
+        queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
+        return calls.define_topic(catalog.version, topic, text, queues)
+
+    def _define_queue(self, catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
+        known = catalog.queues.get(queue.name)
+        refused = refused_changes(Queue.from_json(known), queue) if known else []
+        if refused:
+            raise DefinitionError("\n".join(refused))
+        self._check_at_most_once(queue)
+        target = queue.default_publish_target
+        topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
+        subscriptions = [
+            subscription
+            for subscription, pattern in catalog.patterns.items()
+            if queue.name not in catalog.queues and _matches(pattern, queue.name)
+        ]
+        if target not in catalog.topics:
+            yield self._define_topic(catalog, target, "{}")
+            raise CatalogChanged(reason="the queue's publish target was added")
+        yield calls.define_queue(
+            catalog.version, queue.name, text, _compiled(queue), target, sorted(topics), subscriptions
+        )
+
+    def _check_at_most_once(self, queue: Queue) -> None:
+        if queue.semantics != "at-most-once" or queue.allow_redelivery_after_crash:
+            return
+        if self.server is None or not self.server.never_forgets:
+            raise ServerUnsuitable(
+                f"Queue {queue.name!r}: semantics: 'at-most-once' needs a server that never brings back a delivered "
+                "message: appendonly yes and appendfsync always. Configure it so, or say "
+                "allow_redelivery_after_crash: true"
+            )
+
+    def _define_action(self, catalog: Catalog, action: Action, text: str) -> Flow[None]:
+        stored = catalog.queues.get(action.queue)
+        if stored is not None and Queue.from_json(stored).feeds_from(action.topic):
+            raise DefinitionError(
+                f"Action {action.name!r}: topic: {action.topic!r} feeds the queue {action.queue!r} itself, "
+                "so that a dead letter would come back; allowed: a topic that does not"
+            )
+        if action.topic not in catalog.topics and action.topic not in catalog.queues:
+            yield self._define_topic(catalog, action.topic, "{}")
+            raise CatalogChanged(reason="the action's topic was added")
+        yield calls.define_action(catalog.version, action.name, action.queue, text)
+
+    def add_topic(self, topic: str) -> Flow[None]:
+        """Add a topic that is first published to, with the queues whose pattern it matches."""
+        parse_name(topic)
+        for _ in range(_RACES):
+            catalog = yield calls.catalog()
+            if topic in catalog.topics or topic in catalog.queues:
+                return
+            try:
+                yield self._define_topic(catalog, topic, "{}")
+            except CatalogChanged:
+                continue
+            return
+        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while topic {topic!r} was added")
+
+    # -- publishing
+
+    def publish(
+        self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None
+    ) -> Flow[Bookmark]:
+        """Record one message; see `Client.publish`."""
+        call = self._publish_call(topic, [encode(data)], [encode_headers(headers)] if headers else [], sequence)
+        bookmarks = Bookmarks(self.origin)
+        self.note(bookmarks, (yield from self._published(topic, call)))
+        return bookmarks[0]
+
+    def publish_first(self, topic: str, call: Call[Published]) -> Flow[Published]:
+        """Run the first call of a batch, so that the topic exists for the others."""
+        return (yield from self._published(topic, call))
+
+    def _published(self, topic: str, call: Call[Published]) -> Flow[Published]:
+        try:
+            return (yield call)
+        except UnknownTopic:
+            yield from self.add_topic(topic)
+            return (yield call)
+
+    def _publish_call(
+        self, topic: str, bodies: Sequence[bytes], headers: Sequence[bytes], sequence: int | None
+    ) -> Call[Published]:
+        first = self._next_sequence if sequence is None else sequence
+        if sequence is not None and not self.publisher:
+            raise DefinitionError("sequence needs a publisher: Client(publisher=NAME)")
+        self._next_sequence = max(self._next_sequence, first + len(bodies))
+        return calls.publish(topic, bodies, headers, self.publisher, first)
+
+    def batches(
+        self, topic: str, messages: Iterable[Any], size: int, headers: Mapping[str, str] | None
+    ) -> Iterator[Call[Published]]:
+        """Cut messages into calls of at most `size` messages and about a megabyte."""
+        if not 1 <= size <= BATCH:
+            raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
+        text = encode_headers(headers)
+        bodies: list[bytes] = []
+        total = 0
+        for data in messages:
+            body = data if type(data) is bytes else encode(data)
+            bodies.append(body)
+            total += len(body)
+            if len(bodies) >= size or total >= BYTES:
+                yield self._publish_call(topic, bodies, [text] * len(bodies) if text else [], None)
+                bodies, total = [], 0
+        if bodies:
+            yield self._publish_call(topic, bodies, [text] * len(bodies) if text else [], None)
+
+    @staticmethod
+    def note(bookmarks: Bookmarks, published: Published) -> None:
+        """Add what became of one call."""
+        for duplicate in published.duplicates:
+            bookmarks.add(*(duplicate or (published.topic, "")))
+        if published.number:
+            bookmarks.add_run(published.topic, published.first_id, published.number)
+
+    # -- settling and looking
+
+    def ack(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
+        """Settle messages by bookmark; see `Client.ack`."""
+        if option not in _VERBS:
+            raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
+        refs = []
+        for text in bookmarks:
+            bookmark = Bookmark.parse(text)
+            if bookmark.origin != self.origin:
+                raise DefinitionError(f"bookmark {text!r} is of origin {bookmark.origin}, not of {self.origin}")
+            refs.append(ref_of(bookmark.topic, bookmark.id).encode())
+        failures: list[Rejected] = []
+        for first in range(0, len(refs), BATCH):
+            some = refs[first : first + BATCH]
+            refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some))
+            failures += [self._refusal(queue, ref, code) for ref, code in refused]
+        if failures:
+            raise _several(failures, len(refs) - len(failures))
+        return len(refs)
+
+    def _refusal(self, queue: str, ref: bytes, code: str) -> Rejected:
+        topic, stream_id = parse_ref(ref.decode())
+        error = type(rejection(code) or Rejected())
+        return error(queue=queue, bookmark=str(Bookmark.of(topic, self.origin, stream_id)))
+
+    def queue_stats(self, queue: str) -> Flow[QueueStats]:
+        """Read a queue's figures."""
+        figures = yield calls.stats(queue)
+        return QueueStats(queue, figures)
+
+    def queues(self) -> Flow[dict[str, Queue]]:
+        """Read the definitions of all queues."""
+        catalog = yield calls.catalog()
+        return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
+
+    def topics(self) -> Flow[dict[str, dict[str, Any]]]:
+        """Read all topics: how many entries, the last ID, the queues that they feed."""
+        catalog = yield calls.catalog()
+        out: dict[str, dict[str, Any]] = {}
+        for topic in sorted(catalog.topics):
+            log = key(self.instance, "log", topic)
+            length = yield command(["XLEN", log], int)
+            last = yield command(["XREVRANGE", log, "+", "-", "COUNT", 1], lambda reply: reply)
+            queues = [name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic)]
+            out[topic] = {
+                "messages": length,
+                "last": str(Bookmark.of(topic, self.origin, last[0][0].decode())) if last else None,
+                "queues": sorted(queues),
+            }
+        return out
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return pattern == name if is_name(pattern) else pattern_of(pattern).search(name) is not None
+
+
+def _several(failures: list[Rejected], done: int) -> Rejected:
+    """The first refusal, telling how many more there were and how many messages were settled."""
+    first = failures[0]
+    if len(failures) == 1 and not done:
+        return first
+    return type(first)(**first.detail, refused=len(failures), settled=done)

@@ -1,0 +1,355 @@
+"""One typed call a script, and the two ways to wait for its answer; the only module that talks to Redis.
+
+A `Call` is a request as a value: what to run, whether repeating it is harmless, how to read the reply. Client code
+is written once as generators that yield calls (`Flow`); `Store` and `AsyncStore` differ in how they wait and in
+nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ampsq import scripts
+from ampsq.errors import AmpsqError, DefinitionError, ScriptBug, ServerFull, Unavailable, rejection
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection as AsyncConnection
+    from redis.connection import AbstractConnection
+    from redis.typing import EncodableT
+
+__all__ = ["AsyncStore", "Call", "Flow", "Pause", "Store", "command", "script_call"]
+
+T = TypeVar("T")
+_LINE = re.compile(r"user_script:(\d+)")
+_RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+#: A script is bounded to about 10 ms; a reply that takes this long is lost, not late.
+_SOCKET_TIMEOUT = 5.0
+#: Calls of a stream that are sent before the first one's reply is read.
+_AHEAD = 2
+
+
+@dataclass(slots=True)
+class Call(Generic[T]):
+    """One request.
+
+    Attributes:
+        script: the script to run, or None for a plain command.
+        arguments: what follows the key, or the whole command.
+        read: turns the raw reply into what the caller wants.
+        repeatable: a second run is harmless, so a lost reply is answered by asking again.
+        blocks: seconds that the server may hold the answer back.
+        repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
+    """
+
+    script: scripts.Script | None
+    arguments: Sequence[EncodableT]
+    read: Callable[[Any], T]
+    repeatable: bool = False
+    blocks: float = 0.0
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A flow's wish to wait so many seconds."""
+
+    seconds: float
+
+
+#: What client code is made of: it yields calls (or pauses), is sent their results, and returns a value.
+Flow = Generator[Call[Any] | Pause, Any, T]
+
+
+def script_call(
+    name: str,
+    arguments: Sequence[EncodableT],
+    read: Callable[[Any], T],
+    *,
+    repeatable: bool = False,
+) -> Call[T]:
+    """Ask for one script; `arguments` are those of its head, in order."""
+    return Call(scripts.script(name), arguments, read, repeatable)
+
+
+def command(arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0) -> Call[T]:
+    """Ask for one plain command that only reads, or that a second run does not change."""
+    return Call(None, arguments, read, repeatable=True, blocks=blocks)
+
+
+def _options(url: str) -> dict[str, Any]:
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise DefinitionError(
+            f"address {redacted(url)!r}: allowed are redis://HOST:PORT/DB, rediss://... and unix:///PATH"
+        )
+    return {"socket_timeout": _SOCKET_TIMEOUT, "socket_connect_timeout": _SOCKET_TIMEOUT, "protocol": 2}
+
+
+def redacted(url: str) -> str:
+    """The address without its password, for texts that people and logs see."""
+    return re.sub(r"(//[^/@:]*):[^@]*@", r"\1:***@", url)
+
+
+def _translate(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError:
+    """Turn what redis-py raised into the one exception of ours that says it."""
+    text = str(error)
+    if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
+        return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
+    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
+        return Unavailable(f"{redacted(url)}: {text}")
+    if refused := rejection(text):
+        return refused
+    if text.startswith(("MISCONF", "READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN")):
+        return Unavailable(f"{redacted(url)}: {text}")
+    if call is None:
+        return ScriptBug(text)
+    if call.script and (line := _LINE.search(text)):
+        return ScriptBug(f"{call.script.place(int(line[1]))}: {text}")
+    return ScriptBug(f"{call.script.name if call.script else call.arguments[0]!r}: {text}")
+
+
+def _never_sent(error: Exception) -> bool:
+    """Whether the request cannot have reached the server: redis-py failed while it connected."""
+    return isinstance(error, redis.ConnectionError) and "connecting to" in str(error)
+
+
+def _request(call: Call[Any], key: str, *, whole: bool) -> list[EncodableT]:
+    if call.script is None:
+        return list(call.arguments)
+    head: list[EncodableT] = (
+        ["EVAL", call.script.source, 1, key] if whole else ["EVALSHA", call.script.sha, 1, key]
+    )
+    head += call.arguments
+    return head
+
+
+class _Attempts:
+    """When to send a call again: the decision is here, the waiting is the store's."""
+
+    def __init__(self, call: Call[Any], url: str, patience: float) -> None:
+        self._call, self._url, self._number = call, url, 0
+        self._until = time.monotonic() + patience
+        self.whole = False
+
+    def after(self, error: Exception) -> float:
+        """Seconds to wait before the next attempt; raises when there is none."""
+        if isinstance(error, redis.exceptions.NoScriptError):
+            self.whole = True
+            return 0.0
+        ours = _translate(error, self._call, self._url)
+        harmless = self._call.repeatable or _never_sent(error)
+        if not isinstance(ours, Unavailable) or not harmless or time.monotonic() >= self._until:
+            raise ours from error
+        self._call.repeated = self._call.repeated or not _never_sent(error)
+        pause = _RECONNECT_PAUSES[min(self._number, len(_RECONNECT_PAUSES) - 1)]
+        self._number += 1
+        return pause
+
+
+class Store:
+    """Runs calls and waits for them in this thread; safe to share between threads.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        instance: the instance whose keys the scripts work on.
+        patience: seconds for which a harmless call is repeated while the server cannot be reached.
+    """
+
+    def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
+        options = _options(url)
+        self.url, self.instance, self.patience = url, instance, patience
+        self._key = "{" + instance + "}"
+        # redis-py repeats commands by default, which runs a script twice: the only retry is ours.
+        self.redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
+        self._blocking = redis.Redis.from_url(
+            url, retry=Retry(NoBackoff(), 0), **{**options, "socket_timeout": None}
+        )
+
+    def call(self, call: Call[T]) -> T:
+        """Send one call and read its reply; raises `AmpsqError`s only."""
+        attempts = _Attempts(call, self.url, self.patience)
+        while True:
+            try:
+                return call.read(self._send(call, whole=attempts.whole))
+            except (redis.RedisError, OSError) as error:
+                pause = attempts.after(error)
+            if pause:
+                time.sleep(pause)
+
+    def _send(self, call: Call[Any], *, whole: bool) -> Any:
+        pool = (self._blocking if call.blocks else self.redis).connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_command(*_request(call, self._key, whole=whole))
+            if call.blocks and not connection.can_read(timeout=call.blocks + _SOCKET_TIMEOUT):
+                raise redis.TimeoutError("no answer to a blocking read")
+            return connection.read_response()
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            # A reply that nobody read would be taken for the answer to the next request.
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
+        """Send calls one after the other without waiting for each reply: one is answered while the next is made.
+
+        They run in order on one connection. A failure ends the stream; calls already sent may have taken effect.
+        """
+        pool = self.redis.connection_pool
+        connection = pool.get_connection()
+        sent: deque[Call[T]] = deque()
+        try:
+            for call in calls:
+                connection.send_command(*_request(call, self._key, whole=False))
+                sent.append(call)
+                if len(sent) > _AHEAD:
+                    yield self._answer(connection, sent)
+            while sent:
+                yield self._answer(connection, sent)
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise _translate(error, sent[0] if sent else None, self.url) from error
+        finally:
+            if sent:
+                connection.disconnect()
+            pool.release(connection)
+
+    def _answer(self, connection: AbstractConnection, sent: deque[Call[T]]) -> T:
+        try:
+            reply = connection.read_response()
+        except redis.exceptions.NoScriptError:
+            # It did not run, and neither did any call behind it: they run in order after this one.
+            return self.call(sent.popleft())
+        except redis.ResponseError as error:
+            raise _translate(error, sent.popleft(), self.url) from error
+        return sent.popleft().read(reply)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    if isinstance(step, Pause):
+                        time.sleep(step.seconds)
+                        result = None
+                    else:
+                        result = self.call(step)
+                except AmpsqError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.redis.close()
+        self._blocking.close()
+
+
+class AsyncStore:
+    """The same as `Store` for asyncio; one event loop a store."""
+
+    def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
+        options = _options(url)
+        self.url, self.instance, self.patience = url, instance, patience
+        self._key = "{" + instance + "}"
+        self.redis = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options)
+        self._blocking = redis.asyncio.Redis.from_url(
+            url, retry=AsyncRetry(NoBackoff(), 0), **{**options, "socket_timeout": None}
+        )
+
+    async def call(self, call: Call[T]) -> T:
+        """Send one call and read its reply; raises `AmpsqError`s only."""
+        attempts = _Attempts(call, self.url, self.patience)
+        while True:
+            try:
+                return call.read(await self._send(call, whole=attempts.whole))
+            except (redis.RedisError, OSError, TimeoutError) as error:
+                pause = attempts.after(error)
+            if pause:
+                await asyncio.sleep(pause)
+
+    async def _send(self, call: Call[Any], *, whole: bool) -> Any:
+        request = _request(call, self._key, whole=whole)
+        client = self._blocking if call.blocks else self.redis
+        connection = await client.connection_pool.get_connection()
+        try:
+            await connection.send_command(*request)
+            async with asyncio.timeout(call.blocks + _SOCKET_TIMEOUT):
+                return await connection.read_response()
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            # Also when the task was cancelled: the reply would be taken for the answer to the next request.
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await client.connection_pool.release(connection)
+
+    async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
+        """Send calls one after the other without waiting for each reply; see `Store.stream`."""
+        pool = self.redis.connection_pool
+        connection = await pool.get_connection()
+        sent: deque[Call[T]] = deque()
+        try:
+            for call in calls:
+                await connection.send_command(*_request(call, self._key, whole=False))
+                sent.append(call)
+                if len(sent) > _AHEAD:
+                    yield await self._answer(connection, sent)
+            while sent:
+                yield await self._answer(connection, sent)
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            raise _translate(error, sent[0] if sent else None, self.url) from error
+        finally:
+            if sent:
+                await connection.disconnect(nowait=True)
+            await pool.release(connection)
+
+    async def _answer(self, connection: AsyncConnection, sent: deque[Call[T]]) -> T:
+        try:
+            async with asyncio.timeout(_SOCKET_TIMEOUT):
+                reply = await connection.read_response()
+        except redis.exceptions.NoScriptError:
+            return await self.call(sent.popleft())
+        except redis.ResponseError as error:
+            raise _translate(error, sent.popleft(), self.url) from error
+        return sent.popleft().read(reply)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    if isinstance(step, Pause):
+                        await asyncio.sleep(step.seconds)
+                        result = None
+                    else:
+                        result = await self.call(step)
+                except AmpsqError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.redis.aclose()
+        await self._blocking.aclose()

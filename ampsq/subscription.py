@@ -1,0 +1,334 @@
+"""The client's half of a subscription: what it holds, when it asks, what it acknowledges. No waiting is done here.
+
+`SubscriptionCore` is written as flows, so that `ampsq.client` and `ampsq.aio` share all of it. Acknowledgements may
+be added from any thread; the flows of one subscription run one at a time, `flush` excepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ampsq import calls
+from ampsq.errors import CatalogChanged, DefinitionError, Rejected, UnknownSubscription, rejection
+from ampsq.schema import BATCH, key
+from ampsq.store import command
+from ampsq.values import is_name, pattern_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.calls import Groups, Verb
+    from ampsq.delivery import MessageView
+    from ampsq.store import Call, Flow
+
+__all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
+
+_log = logging.getLogger("ampsq")
+
+#: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
+PATIENCE: Final = 60_000
+#: Seconds between two signs of life.
+HEARTBEAT: Final = 10.0
+#: Seconds of one blocked read: without a coordinator, and with one.
+_SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
+#: Catalog changes between reading and subscribing; more than this is not chance.
+_RACES = 50
+
+
+def group(messages: Iterable[MessageView]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
+    """Sort messages by queue, as `take` and `unsubscribe` send them."""
+    groups: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+    for message in messages:
+        refs, tokens = groups.setdefault(message.queue_name, ([], []))
+        refs.append(message.ref)
+        tokens.append(message.token)
+    return groups
+
+
+class SubscriptionCore:
+    """One subscription as its client knows it.
+
+    Args:
+        instance: the instance's name.
+        name: a queue, or a regular expression of queues.
+        asked: the backlog asked for.
+        client: the client's name, whose presence is the subscription's.
+        renewed: leases are extended as long as the client lives.
+
+    Attributes:
+        id: the subscription's name on the instance; another one after it had to be made again.
+        max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
+        buffer: picked up and not yet handed out: the parts of the head, and the body.
+        late: the acknowledgements of a batch that came too late, newest last.
+    """
+
+    def __init__(self, instance: str, name: str, asked: int, client: str, *, renewed: bool = False) -> None:
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
+            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
+        self.instance, self.name, self.asked, self.client = instance, name, asked, client
+        self.renewed = renewed
+        self.id = ""
+        self.max_backlog = 0
+        self.buffer: deque[tuple[list[bytes], bytes]] = deque()
+        self.late: deque[Rejected] = deque(maxlen=1000)
+        self.closed = False
+        # queue -> token -> ref of everything leased to us, as far as we know
+        self._held: dict[bytes, dict[bytes, bytes]] = {}
+        self._renew_at = 0.0
+        self._acks: deque[MessageView] = deque()
+        self._acks_since = 0.0
+        self._attended: bytes | None = None
+        self._block = _SHORT_BLOCK
+
+    # -- registering
+
+    def register(self) -> Flow[None]:
+        """Subscribe, or subscribe again after the subscription was lost.
+
+        Raises:
+            UnknownQueue: the name is no queue's.
+            DefinitionError: the name is neither a name nor a regular expression.
+        """
+        if is_name(self.name):
+            call = calls.subscribe(None, self.client, self.asked, "", PATIENCE, [self.name])
+            self.id, self.max_backlog = yield call
+            return
+        pattern = pattern_of(self.name)
+        for _ in range(_RACES):
+            catalog = yield calls.catalog()
+            queues = [queue for queue in catalog.queues if pattern.search(queue)]
+            call = calls.subscribe(catalog.version, self.client, self.asked, self.name, PATIENCE, queues)
+            try:
+                self.id, self.max_backlog = yield call
+            except CatalogChanged:
+                continue
+            return
+        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {self.name!r} was subscribed")
+
+    def _lost(self) -> Flow[None]:
+        """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
+        _log.warning("subscription %s to %r is gone: subscribing again", self.id, self.name)
+        self.buffer.clear()
+        self._held.clear()
+        yield from self.register()
+
+    # -- picking up
+
+    def fetch(self, wanted: int, wait: float) -> Flow[None]:
+        """Fill the buffer with up to `wanted` messages, carrying the acknowledgements collected.
+
+        Waits for a push at most `wait` seconds, in one blocked read; call again for more.
+        """
+        yield from self._flush_beyond(BATCH)
+        acks = self._drain()
+        call = calls.take(self.id, min(wanted, BATCH), group(acks))
+        try:
+            taken = yield call
+        except UnknownSubscription:
+            yield from self._settle_acks(acks)
+            yield from self._lost()
+            return
+        self._refused(taken.refused, repeated=call.repeated)
+        self._forget(acks)
+        self._keep(taken.elements)
+        if call.repeated:
+            yield from self._resume()
+        if not self.buffer and wait > 0 and self.max_backlog > 0:
+            yield from self._wait_for_push(wanted, wait)
+
+    def _keep(self, elements: list[bytes]) -> None:
+        held, queue = self._held, b""
+        for i in range(0, len(elements), 2):
+            parts = elements[i].split(b" ", 5)
+            if parts[0] != queue:
+                queue = parts[0]
+                tokens = held.setdefault(queue, {})
+            tokens[parts[1]] = parts[5].partition(b"\n")[0]
+            self.buffer.append((parts, elements[i + 1]))
+
+    def _forget(self, messages: list[MessageView]) -> None:
+        for message in messages:
+            held = self._held.get(message.queue_name)
+            if held is not None:
+                held.pop(message.token, None)
+
+    def _wait_for_push(self, wanted: int, wait: float) -> Flow[None]:
+        seconds = min(wait, self._block)
+        call = calls.block(self.instance, self.id, min(wanted, BATCH), seconds)
+        elements = yield call
+        if call.repeated:
+            yield from self._resume()
+        plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
+        self._keep([text for i in plain for text in elements[i : i + 2]])
+        if len(plain) * 2 < len(elements):
+            # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
+            yield from self._resume()
+            taken = yield calls.take(self.id, min(wanted, BATCH), {})
+            self._keep(taken.elements)
+        if not elements and seconds >= self._block:
+            yield from self._look_after()
+
+    def _look_after(self) -> Flow[None]:
+        """After an idle block: where no coordinator is at work, do its duties for our own queues."""
+        field = key(self.instance, "instance")
+        attended = yield command(["HGET", field, "attended"], bytes_or_none)
+        alive, self._attended = attended is not None and attended != self._attended, attended
+        self._block = _LONG_BLOCK if alive else _SHORT_BLOCK
+        if alive:
+            return
+        yield calls.sweep()
+        queues = yield command(["HGET", key(self.instance, "subscription", self.id), "queues"], bytes_or_none)
+        for queue in (queues or b"").decode().split():
+            topics = yield command(["HKEYS", key(self.instance, "cursors", queue)], list)
+            yield calls.notice({topic.decode(): "" for topic in topics[:BATCH]})
+
+    def _resume(self) -> Flow[None]:
+        """After a lost reply: what is leased to us and not here is pushed again."""
+        subscription = key(self.instance, "subscription", self.id)
+        queues = yield command(["HGET", subscription, "queues"], bytes_or_none)
+        for queue in (queues or b"").split():
+            cursor = "0"
+            while True:
+                tokens = list(self._held.get(queue, {}))
+                cursor = yield calls.resume(self.id, queue, cursor, tokens)
+                if cursor == "0":
+                    break
+
+    # -- settling
+
+    def acknowledge(self, message: MessageView) -> bool:
+        """Add to the next batch; True when the batch is full and should be flushed now."""
+        if not self._acks:
+            self._acks_since = time.monotonic()
+        self._acks.append(message)
+        return len(self._acks) >= max(self.max_backlog, 1)
+
+    def acks_waiting(self) -> float:
+        """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
+        return time.monotonic() - self._acks_since if self._acks else 0.0
+
+    def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
+        """Settle one message at once; raises what the server answers."""
+        call = calls.settle(
+            verb, message.queue_name, [message.ref], [message.token], period=period, by=self.id
+        )
+        refused = yield call
+        if verb != "extended":
+            self._forget([message])
+        for ref, code in refused:
+            # Asked twice, the first one did it: that is the answer.
+            if call.repeated and code == "AMPSQ_ALREADY_ACKED":
+                continue
+            raise self._refusal(ref, code)
+
+    def flush(self) -> Flow[None]:
+        """Send the acknowledgements collected so far."""
+        yield from self._settle_acks(self._drain())
+
+    def _drain(self) -> list[MessageView]:
+        acks, collected = [], self._acks
+        while collected:
+            acks.append(collected.popleft())
+        return acks
+
+    def _flush_beyond(self, number: int) -> Flow[None]:
+        while len(self._acks) > number:
+            some = [self._acks.popleft() for _ in range(number)]
+            yield from self._settle_acks(some)
+
+    def _settle_acks(self, acks: list[MessageView]) -> Flow[None]:
+        for first in range(0, len(acks), BATCH):
+            for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
+                call: Call[list[tuple[bytes, str]]] = calls.settle(
+                    "acknowledged", queue, refs, tokens, by=self.id
+                )
+                refused = yield call
+                self._refused(refused, repeated=call.repeated)
+            self._forget(acks[first : first + BATCH])
+
+    def _refusal(self, ref: bytes, code: str) -> Rejected:
+        error = rejection(code) or Rejected(code=code)
+        return type(error)(ref=ref.decode(), subscription=self.id, queue=self.name)
+
+    def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
+        for ref, code in refused:
+            if repeated and code == "AMPSQ_ALREADY_ACKED":
+                continue
+            error = self._refusal(ref, code)
+            self.late.append(error)
+            _log.warning("late acknowledgement: %s", error)
+
+    # -- ending
+
+    def unstarted(self) -> Groups:
+        """What is in the buffer: messages that nobody began to process."""
+        groups: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+        for parts, _ in list(self.buffer):
+            refs, tokens = groups.setdefault(parts[0], ([], []))
+            refs.append(parts[5].partition(b"\n")[0])
+            tokens.append(parts[1])
+        return groups
+
+    def renew(self) -> Flow[None]:
+        """Extend every lease that is held here by its queue's period, three times a period."""
+        if time.monotonic() < self._renew_at:
+            return
+        pause = HEARTBEAT
+        for queue, held in list(self._held.items()):
+            if not held:
+                continue
+            compiled = yield command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
+            period = int((compiled or b"0").split(b" ")[0])
+            if not period:
+                continue
+            pause = min(pause, period / 3000)
+            items = list(held.items())
+            for first in range(0, len(items), BATCH):
+                tokens, refs = zip(*items[first : first + BATCH], strict=True)
+                refused = yield calls.settle("extended", queue, refs, tokens, period=period)
+                lost = {ref for ref, _ in refused}
+                for token, ref in items[first : first + BATCH]:
+                    if ref in lost:
+                        held.pop(token, None)
+        self._renew_at = time.monotonic() + pause
+
+    def give_back(self) -> Flow[None]:
+        """Ask for no more, and return what nobody began to process, uncounted."""
+        self.max_backlog = yield calls.resize(self.id, 0)
+        while True:
+            taken = yield calls.take(self.id, BATCH, {})
+            self._keep(taken.elements)
+            if not taken.elements:
+                break
+        held = self.unstarted()
+        self.buffer.clear()
+        for queue, (refs, tokens) in held.items():
+            for first in range(0, len(refs), BATCH):
+                part = slice(first, first + BATCH)
+                yield calls.settle("given_back", queue, refs[part], tokens[part], by=self.id)
+            for token in tokens:
+                self._held[queue].pop(token, None)
+
+    def close(self) -> Flow[None]:
+        """Send what is acknowledged, give back what is unstarted, end the subscription."""
+        self.closed = True
+        yield from self.flush()
+        held: Groups = self.unstarted()
+        self.buffer.clear()
+        # In one call, so that nothing given back can be dispatched to this subscription again.
+        while (yield calls.unsubscribe(self.id, held)):
+            held = {}
+        if any(self._held.values()):
+            more = True
+            for _ in range(_RACES):
+                if not more:
+                    break
+                more, _ = yield calls.sweep()
+
+
+def bytes_or_none(reply: object) -> bytes | None:
+    """Read a reply that is a string or nothing."""
+    return reply if isinstance(reply, bytes) else None

@@ -1,0 +1,331 @@
+"""The small values that definitions and messages are made of: names, intervals, sizes, bookmarks, refs.
+
+They need nothing but the standard library, and a refusal is always a `DefinitionError` that says what is
+allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from datetime import timedelta
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import Self
+
+from ampsq.errors import DefinitionError
+
+__all__ = [
+    "NAME_ALLOWED",
+    "Bookmark",
+    "Interval",
+    "is_name",
+    "parse_count",
+    "parse_name",
+    "parse_ref",
+    "parse_size",
+    "parse_topic_or_pattern",
+    "pattern_of",
+    "ref_of",
+    "shown",
+]
+
+NAME_ALLOWED = "1 to 255 of the characters A-Z a-z 0-9 _ . / -"
+"""What a name may be, for error texts.
+
+Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in a key, ``: , | [ ] ( )`` and
+the space part lists and ranges of bookmarks.
+"""
+
+_MILLISECONDS = {
+    "ns": Decimal("0.000001"),
+    "us": Decimal("0.001"),
+    "ms": Decimal(1),
+    "s": Decimal(1_000),
+    "m": Decimal(60_000),
+    "h": Decimal(3_600_000),
+    "d": Decimal(86_400_000),
+    "w": Decimal(604_800_000),
+}
+_BYTES = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
+_COUNTS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
+
+_PATTERN_ALLOWED = f"a name ({NAME_ALLOWED}) or a regular expression"
+_INTERVAL_ALLOWED = (
+    "a number of seconds, a timedelta, or a number with one of the units ns us ms s m h d w, "
+    "as in '250ms', '30s' or '1.5h', from 0 to 36500d"
+)
+_SIZE_ALLOWED = (
+    "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
+)
+_COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
+_BOOKMARK_ALLOWED = "<topic>~<origin>~<stream id>, as in 'orders~nyc-1.t6w1xk~1763640000000-0'"
+_REF_ALLOWED = "a ref as ampsq shows it, as in 'm1763640000000b12/orders'"
+
+_ID_ALLOWED = "<milliseconds>-<sequence>, as in '1763640000000-0'"
+
+_LONGEST_SHOWN = 300
+_MAX_INTERVAL = Decimal(36_500 * 86_400_000)
+_MAX_COUNT = 1_000_000_000
+_MAX_SIZE = 2**53
+_MAX_ID_PART = 2**64
+
+_DIGITS = "(0|[1-9][0-9]{0,19})"
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,255}")
+_AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
+_ID = re.compile(f"{_DIGITS}-{_DIGITS}")
+_BOOKMARK = re.compile(rf"{_NAME.pattern}~[A-Za-z0-9_.-]{{1,255}}\.[A-Za-z0-9]{{1,64}}~{_DIGITS}-{_DIGITS}")
+_REF = re.compile(rf"([a-t]){_DIGITS}([a-t]){_DIGITS}/({_NAME.pattern})")
+
+# The letter of a number's length: `a` for one digit to `t` for the twenty of an unsigned 64-bit number.
+_LETTER = " abcdefghijklmnopqrst"
+
+
+def shown(value: object) -> str:
+    """Write a value for an error text, cut when it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
+
+
+def is_name(text: str) -> bool:
+    """Say whether a text is a name, that is, 1 to 255 of ``A-Z a-z 0-9 _ . / -``.
+
+    A text that is a name is always taken literally, dots included; only other texts can be patterns.
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+def parse_name(value: object) -> str:
+    """Return the value when it is a name.
+
+    Raises:
+        DefinitionError: it is no text, empty, too long, or has a character that names do not have.
+    """
+    if not isinstance(value, str):
+        raise DefinitionError(f"{shown(value)} is not a text; allowed: {NAME_ALLOWED}")
+    if not is_name(value):
+        raise DefinitionError(f"{shown(value)} is not a name; allowed: {NAME_ALLOWED}")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Compile a regular expression over topics; it is searched for anywhere in a name.
+
+    Raises:
+        DefinitionError: it does not compile, or is empty.
+    """
+    if not text:
+        raise DefinitionError(f"'' names no topic; allowed: {_PATTERN_ALLOWED}")
+    try:
+        with warnings.catch_warnings():
+            # Such as [[:alpha:]], which means something else to PCRE than it does here.
+            warnings.simplefilter("error")
+            return re.compile(text)
+    except (re.error, Warning, OverflowError, RecursionError) as reason:
+        raise DefinitionError(
+            f"{shown(text)} is not a regular expression ({reason}); allowed: {_PATTERN_ALLOWED}"
+        ) from None
+
+
+def parse_topic_or_pattern(value: object) -> str:
+    """Return the value when it is a topic's name or a regular expression over names.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    if isinstance(value, str) and not is_name(value):
+        return pattern_of(value).pattern
+    return parse_name(value)
+
+
+class Interval(int):
+    """A length of time in whole milliseconds.
+
+    It is an `int`, so that it goes to scripts and into sums as it is; a plain number *given* to `parse` is
+    seconds, while an `Interval` stays what it is, so one queue's lease period can be given to another.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read an interval.
+
+        Args:
+            value: seconds (``30``, ``0.5``), a `timedelta`, or a text: a number and one of the units ns,
+                us, ms, s, m (minutes), h, d, w. A text without a unit is seconds.
+
+        Returns:
+            The interval, rounded up to whole milliseconds, so that no positive interval becomes zero.
+
+        Raises:
+            DefinitionError: the value is none of these, negative, or longer than 36500 days.
+        """
+        if isinstance(value, cls):
+            return value
+        milliseconds = _milliseconds(value)
+        if milliseconds is None or not 0 <= milliseconds <= _MAX_INTERVAL:
+            raise DefinitionError(f"{shown(value)} is not an interval; allowed: {_INTERVAL_ALLOWED}")
+        return cls(milliseconds.to_integral_value(ROUND_CEILING))
+
+    @property
+    def text(self) -> str:
+        """The interval in the largest unit that gives a whole number, as in ``90s`` or ``1w``."""
+        for unit in ("w", "d", "h", "m", "s"):
+            count, rest = divmod(int(self), int(_MILLISECONDS[unit]))
+            if count and not rest:
+                return f"{count}{unit}"
+        return f"{int(self)}ms"
+
+
+def _milliseconds(value: object) -> Decimal | None:
+    """The exact number of milliseconds that a value means, or None when it means none."""
+    if isinstance(value, timedelta):
+        return Decimal(value // timedelta(microseconds=1)) / 1000
+    if isinstance(value, str):
+        amount = _AMOUNT.fullmatch(value.strip())
+        factor = _MILLISECONDS.get(amount[2] or "s") if amount else None
+        return Decimal(amount[1]) * factor if amount and factor else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value <= _MAX_INTERVAL:
+        return None
+    # To the nanosecond, so that the binary dust of 0.1 + 0.2 does not round up to another millisecond.
+    return round(Decimal(value), 9) * 1000
+
+
+def parse_size(value: object) -> int:
+    """Read a size in bytes.
+
+    Args:
+        value: a number of bytes, or a text such as ``10MB`` (kb, mb, gb, tb in any case; 1kb is 1024 bytes).
+
+    Raises:
+        DefinitionError: the value is no size, not a whole number of bytes, or over 2**53.
+    """
+    text = value.lower() if isinstance(value, str) else value
+    size = _whole(text, _BYTES)
+    if size is None or size > _MAX_SIZE:
+        raise DefinitionError(f"{shown(value)} is not a size; allowed: {_SIZE_ALLOWED}")
+    return size
+
+
+def parse_count(value: object) -> int:
+    """Read a count.
+
+    Args:
+        value: a whole number, or a text such as ``100``, ``10k`` (thousands) or ``1.5M`` (millions).
+
+    Raises:
+        DefinitionError: the value is no whole number from 0 to 1,000,000,000.
+    """
+    count = _whole(value, _COUNTS)
+    if count is None or count > _MAX_COUNT:
+        raise DefinitionError(f"{shown(value)} is not a count; allowed: {_COUNT_ALLOWED}")
+    return count
+
+
+def _whole(value: object, units: dict[str, int]) -> int | None:
+    """The whole number that a value with one of these units means, or None."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value >= 0 else None
+    amount = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if amount is None or amount[2] not in units:
+        return None
+    number = Decimal(amount[1]) * units[amount[2]]
+    return int(number) if number == int(number) else None
+
+
+class Bookmark(str):
+    """The public identity of a message, the same on every instance, for ever.
+
+    Its text is ``<topic>~<origin>~<stream id>``, as in ``orders~nyc-1.t6w1xk~1763640000000-0``. The origin
+    is the name of the instance at which the message was first published, a dot, and that instance's
+    incarnation.
+
+    It *is* its text: equal to it, hashed like it, ready for JSON and for Redis. The constructor takes a
+    text that is known to be a bookmark; `parse` checks one that a person or another program gave. Texts do
+    not sort in the order of publication; refs do.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Check a text from outside.
+
+        Raises:
+            DefinitionError: the text is not a bookmark; the error shows the form.
+        """
+        if (
+            not isinstance(text, str)
+            or _BOOKMARK.fullmatch(text) is None
+            or not _fits(text.rpartition("~")[2])
+        ):
+            raise DefinitionError(f"{shown(text)} is not a bookmark; allowed: {_BOOKMARK_ALLOWED}")
+        return cls(text)
+
+    @classmethod
+    def of(cls, topic: str, origin: str, stream_id: str) -> Self:
+        """Join the three parts, which are known to be right."""
+        return cls(f"{topic}~{origin}~{stream_id}")
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message was published to."""
+        return self.partition("~")[0]
+
+    @property
+    def origin(self) -> str:
+        """Where it was first published: instance name, dot, incarnation."""
+        return self.split("~", 2)[1]
+
+    @property
+    def id(self) -> str:
+        """The ID of its entry in the origin's log: milliseconds, dash, sequence."""
+        return self.rpartition("~")[2]
+
+    def __repr__(self) -> str:
+        return f"Bookmark({str(self)!r})"
+
+
+def _fits(stream_id: str) -> bool:
+    """Say whether both parts of a well-formed stream ID are unsigned 64-bit numbers, as Redis demands."""
+    milliseconds, _, sequence = stream_id.partition("-")
+    return int(milliseconds) < _MAX_ID_PART and int(sequence) < _MAX_ID_PART
+
+
+def ref_of(topic: str, stream_id: str) -> str:
+    """Write a message's place in a queue as a text whose order is the order of arrival.
+
+    Each number of the stream ID is preceded by a letter for its length, so that texts sort as the numbers do:
+    ``1763640000000-12`` of ``orders`` is ``m1763640000000b12/orders``. Equal IDs sort by topic.
+
+    Args:
+        topic: the topic's name, which is not checked again.
+        stream_id: the ID of the entry in this instance's log of the topic.
+
+    Raises:
+        DefinitionError: the ID is not ``<milliseconds>-<sequence>`` without leading zeros.
+    """
+    parts = _ID.fullmatch(stream_id)
+    if parts is None:
+        raise DefinitionError(f"{shown(stream_id)} is not a stream ID; allowed: {_ID_ALLOWED}")
+    milliseconds, sequence = parts[1], parts[2]
+    return f"{_LETTER[len(milliseconds)]}{milliseconds}{_LETTER[len(sequence)]}{sequence}/{topic}"
+
+
+def parse_ref(ref: str) -> tuple[str, str]:
+    """Read a ref back.
+
+    Returns:
+        The topic and the stream ID.
+
+    Raises:
+        DefinitionError: the text is no ref.
+    """
+    parts = _REF.fullmatch(ref)
+    if parts is None or _LETTER[len(parts[2])] != parts[1] or _LETTER[len(parts[4])] != parts[3]:
+        raise DefinitionError(f"{shown(ref)} is not a ref; allowed: {_REF_ALLOWED}")
+    return parts[5], f"{parts[2]}-{parts[4]}"

@@ -1,0 +1,8 @@
+--- catalog: everything that is defined, as one consistent picture, with its version.
+--- GIVES {version, topics, queues, actions, patterns}, each of the four a flat list of names and values
+--- FLAGS no-writes, allow-oom
+--- @include fail
+return {
+  call('HGET', K.instance(), F.catalog),
+  call('HGETALL', K.topics()), call('HGETALL', K.queues()), call('HGETALL', K.actions()), call('HGETALL', K.patterns()),
+}

@@ -1,0 +1,15 @@
+--- define_topic: add a topic and the queues that it feeds.
+--- ARGV now, version, topic, definition, queues...
+--- FAIL CATALOG_CHANGED
+--- GIVES 1
+--- @include clock, fail, catalog, dispatch
+local ms = clock_ms(now)
+check_catalog(version)
+call('HSET', K.topics(), topic, definition)
+call('HSETNX', K.routes(), topic, '')
+for i = queues_from, #ARGV do
+  feed(topic, ARGV[i])
+  dispatch_or_defer(ARGV[i], ms, V.batch)
+end
+change_catalog()
+return 1

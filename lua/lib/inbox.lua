@@ -1,0 +1,65 @@
+--- inbox: what was pushed to a subscription; only what is still leased under its token is handed out.
+--- @include leases, ref, element, settle
+
+local function parse_head(head)
+  local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%l) ([^\n]+)')
+  return {queue = queue, token = token, delivery = delivery, deadline = deadline, kind = kind, ref = ref}
+end
+
+-- The lease's value, nil when it ended or the message is held under a newer token.
+local function lease_of(element)
+  local value = call('HGET', K.leases(element.queue), element.ref)
+  return value and string.match(value, '^%d+') == element.token and value or nil
+end
+
+-- A body that was pushed by reference is read from the log; nil when somebody removed it there.
+local function whole(element, head, body)
+  if element.kind ~= 'r' then return head, body end
+  local topic, id = parse_ref(element.ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  if not entry then return nil end
+  return element_of(element.queue, element.token, element.delivery, element.deadline, element.ref, entry[2])
+end
+
+-- Returns heads and bodies in turn.
+local function take_inbox(id, wanted, freed)
+  local out, bytes = {}, 0
+  while #out < 2 * wanted and bytes < V.bytes do
+    local texts = call('LPOP', K.inbox(id), math.min(2 * wanted - #out, 128))
+    if not texts then break end
+    for i = 1, #texts, 2 do
+      if bytes >= V.bytes then
+        for back = #texts, i, -1 do call('LPUSH', K.inbox(id), texts[back]) end
+        break
+      end
+      local element = parse_head(texts[i])
+      local lease = lease_of(element)
+      local head, body
+      if lease then head, body = whole(element, texts[i], texts[i + 1]) end
+      if head then
+        out[#out + 1], out[#out + 2] = head, body
+        bytes = bytes + #body
+      elseif lease then
+        settle_leased(load_queue(element.queue), V.missing, '', {element.ref}, {parse_lease(lease)}, freed)
+      end
+    end
+  end
+  return out
+end
+
+-- What nobody picked up counts as never delivered; at most one batch a call.
+local function give_back_inbox(id, now, freed)
+  local groups = {}
+  local texts = call('LPOP', K.inbox(id), 2 * V.batch) or {}
+  for i = 1, #texts, 2 do
+    local element = parse_head(texts[i])
+    local group = groups[element.queue] or {refs = {}, tokens = {}}
+    groups[element.queue] = group
+    group.refs[#group.refs + 1] = element.ref
+    group.tokens[#group.tokens + 1] = element.token
+  end
+  for name, group in pairs(groups) do
+    local queue = load_queue(name)
+    if queue then settle(queue, now, V.given_back, 0, group.refs, group.tokens, id, freed) end
+  end
+end

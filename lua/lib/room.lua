@@ -1,0 +1,77 @@
+--- room: the free subscriptions of a queue while one dispatch lasts, best first, read in pages as they are needed.
+--- @include subscription
+
+-- Before what is worse or, among equals, registered later.
+local function insert(list, subscription)
+  local i = #list
+  while i > 0 and (list[i].score > subscription.score
+      or list[i].score == subscription.score and list[i].id > subscription.id) do
+    list[i + 1] = list[i]
+    i = i - 1
+  end
+  list[i + 1] = subscription
+end
+
+-- What was given a message meanwhile may be worse than what a later page brings.
+local function load_page(room)
+  local page = call('ZRANGE', room.key, room.loaded, room.loaded + 7, 'WITHSCORES')
+  room.more = #page == 16
+  room.loaded = room.loaded + #page / 2
+  for i = 1, #page, 2 do
+    local subscription = load_subscription(page[i])
+    subscription.score = tonumber(page[i + 1])
+    room.bound = subscription.score
+    room.total = room.total + subscription.max - subscription.leased
+    insert(room.list, subscription)
+  end
+end
+
+-- Nobody free is one look. Otherwise as many pages as give `wanted` places.
+local function open_room(name, wanted)
+  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}}
+  load_page(room)
+  while room.more and room.total < wanted do load_page(room) end
+  return room
+end
+
+-- The least score of all: a page not yet read may hold a better one than what is left of those read.
+local function best(room)
+  while room.more and (not room.list[1] or room.list[1].score > room.bound) do load_page(room) end
+  return room.list[1]
+end
+
+local function give(room, queue, subscription, token)
+  subscription.leased = subscription.leased + 1
+  subscription.turn = token
+  room.touched[subscription.id] = subscription
+  local list = room.list
+  if subscription.leased >= subscription.max then
+    table.remove(list, 1)
+    return
+  end
+  local score = score_of(queue, subscription, token)
+  subscription.score = score
+  local i = 1
+  while list[i + 1] and (list[i + 1].score < score
+      or list[i + 1].score == score and list[i + 1].id < subscription.id) do
+    list[i] = list[i + 1]
+    i = i + 1
+  end
+  list[i] = subscription
+end
+
+local function close_room(room, queue)
+  for id, subscription in pairs(room.touched) do
+    if queue.turn > 0 then
+      call('HSET', K.subscription(id), F.leased, subscription.leased, 'turn ' .. queue.name, subscription.turn)
+    else
+      call('HSET', K.subscription(id), F.leased, subscription.leased)
+    end
+    if subscription.leased >= subscription.max then
+      call('ZREM', room.key, id)
+    else
+      call('ZADD', room.key, subscription.score, id)
+    end
+    if subscription.queues ~= queue.name then place_everywhere(subscription, queue.name) end
+  end
+end

@@ -1,0 +1,103 @@
+--- settle: what the holder of a lease, or an administrator, does with messages: one check for every verb.
+--- @include leases, ref
+
+-- Why a message without a lease cannot be settled by this call; nil when it can: then where it stands.
+local function find_unleased(queue, ref, token, verb)
+  local topic, id = parse_ref(ref)
+  local cursor = topic and call('HGET', K.cursors(queue.name), topic)
+  if not cursor then return E.UNKNOWN_MESSAGE end
+  local where
+  if call('ZSCORE', K.ready(queue.name), ref) then
+    where = 'ready'
+  elseif call('ZSCORE', K.due(), 'ready ' .. queue.name .. ' ' .. ref) then
+    where = 'delayed'
+  elseif order_of(id) > order_of(string.match(cursor, '^%S+')) then
+    where = 'waiting'
+  end
+  if not where or where == 'waiting' and call('HEXISTS', K.ahead(queue.name), ref) == 1 then return E.ALREADY_ACKED end
+  if token ~= '' or verb ~= V.acknowledged and verb ~= V.expired then return E.STALE_LEASE end
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  if not entry or ref_of(topic, entry[1]) ~= ref then return E.UNKNOWN_MESSAGE end
+  return nil, where
+end
+
+local function settle_unleased(queue, verb, found)
+  local refs = {}
+  for ref, where in pairs(found) do
+    refs[#refs + 1] = ref
+    if where == 'ready' then
+      call('ZREM', K.ready(queue.name), ref)
+    elseif where == 'delayed' then
+      call('ZREM', K.due(), 'ready ' .. queue.name .. ' ' .. ref)
+      call('HINCRBY', K.queue(queue.name), F.delayed, -1)
+    else
+      call('HSET', K.ahead(queue.name), ref, verb)
+    end
+    call('HDEL', K.attempts(queue.name), ref)
+  end
+  if #refs > 0 then journal(queue.name, verb, verb == V.expired and V.forced_expire or '', refs) end
+end
+
+local function extend_leases(queue, refs, leases, now, period)
+  local values, earliest = {}, now + period
+  for i, ref in ipairs(refs) do
+    local lease = leases[i]
+    values[#values + 1] = ref
+    values[#values + 1] = lease_value(lease.token, lease.holder, lease.delivery, now + period, period)
+  end
+  call_in_batches('HSET', K.leases(queue.name), values)
+  if #refs == 0 then return end
+  call('ZADD', K.due(), 'LT', earliest, 'leases ' .. queue.name)
+  -- A pass that is half done may have read the old deadlines.
+  local cursor, found, started = string.match(call('HGET', K.queue(queue.name), F.passing) or '', '^(%d+) (%d+) (%d+)$')
+  if cursor and (found == '0' or earliest < tonumber(found)) then
+    call('HSET', K.queue(queue.name), F.passing, cursor .. ' ' .. earliest .. ' ' .. started)
+  end
+end
+
+-- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel or the length of an extension, ms. Returns {ref, code, ...} of those refused; the others are done.
+local function settle(queue, now, verb, period, refs, tokens, by, freed)
+  local refused, seen = {}, {}
+  if #refs == 0 then return refused end
+  local ends, plain = verb == V.acknowledged or verb == V.expired, by ~= '' and verb == V.acknowledged
+  local values = call('HMGET', K.leases(queue.name), unpack(refs))
+  local done, leases, found = {}, {}, {}
+  local usual, first_time = {holder = by, delivery = 1}, ' ' .. by .. ' 1 '
+  for i = 1, #refs do
+    local ref, token, value, code, where = refs[i], tokens[i], values[i], nil, nil
+    if seen[ref] then
+      code = ends and E.ALREADY_ACKED or E.STALE_LEASE
+    elseif value and plain and string.find(value, token .. first_time, 1, true) == 1 then
+      done[#done + 1] = ref
+      leases[#leases + 1] = usual
+    elseif value then
+      local lease = parse_lease(value)
+      if token ~= '' and token ~= lease.token then
+        code = E.STALE_LEASE
+      elseif token == '' and queue.strict and by ~= lease.holder then
+        code = E.NOT_LEASE_HOLDER
+      else
+        done[#done + 1] = ref
+        leases[#leases + 1] = lease
+      end
+    else
+      code, where = find_unleased(queue, ref, token, verb)
+      if where then found[ref] = where end
+    end
+    if not code then
+      seen[ref] = true
+    else
+      refused[#refused + 1] = ref
+      refused[#refused + 1] = code
+    end
+  end
+  if ends then
+    settle_leased(queue, verb, verb == V.expired and V.forced_expire or '', done, leases, freed)
+    settle_unleased(queue, verb, found)
+  elseif verb == V.extended then
+    extend_leases(queue, done, leases, now, period)
+  else
+    return_leased(queue, verb, done, leases, freed, period > 0 and now + period or 0)
+  end
+  return refused
+end

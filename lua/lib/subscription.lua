@@ -1,0 +1,57 @@
+--- subscription: how much room one has, and its entry in the `free` of its queues.
+-- The score there is the fairness model: ratio * leased / max + turn * (token of its last delivery). Equal scores
+-- sort by name, and names rise with registration.
+--- @include queue
+
+local loaded_subscriptions = {}
+
+-- One object a subscription and script, so that everybody counts on the same number of leases.
+local function load_subscription(id)
+  if loaded_subscriptions[id] then return loaded_subscriptions[id] end
+  local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased)
+  if not fields[1] then return nil end
+  local subscription = {id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3])}
+  loaded_subscriptions[id] = subscription
+  return subscription
+end
+
+local function score_of(queue, subscription, turn)
+  return queue.ratio * subscription.leased / subscription.max + queue.turn * turn
+end
+
+local function place(queue, subscription)
+  local free = K.free(queue.name, V.none)
+  if subscription.leased >= subscription.max then
+    call('ZREM', free, subscription.id)
+    return
+  end
+  local turn = 0
+  if queue.turn > 0 then
+    turn = call('HGET', K.subscription(subscription.id), 'turn ' .. queue.name) or 0
+  end
+  call('ZADD', free, score_of(queue, subscription, turn), subscription.id)
+end
+
+local function place_everywhere(subscription, except)
+  for name in string.gmatch(subscription.queues, '%S+') do
+    if name ~= except then place(load_queue(name), subscription) end
+  end
+end
+
+-- freed: {subscription = number of leases that ended}. A subscription that is gone has no room to free. The caller
+-- dispatches `served`; where else a freed one was awaited, the timetable does.
+local function free_room(freed, now, served)
+  for id, count in pairs(freed) do
+    local subscription = load_subscription(id)
+    if subscription then
+      subscription.leased = subscription.leased - count
+      call('HSET', K.subscription(id), F.leased, subscription.leased)
+      place_everywhere(subscription, nil)
+      if subscription.queues ~= served then
+        for name in string.gmatch(subscription.queues, '%S+') do
+          if name ~= served and has_waiting(name) then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,26 @@
+--- notice: find entries that somebody else wrote into the logs, so that queues read them and later IDs lie above.
+--- ARGV now, topics...
+--- GIVES the last ID of each topic, '' where its log is empty
+--- FLAGS allow-oom
+--- @include clock, fail, ref, dispatch
+-- topics: pairs of a topic and the last ID that the caller has seen there; nothing is done where that is still the last.
+local ms = clock_ms(now)
+local lasts = {}
+for i = topics_from, #ARGV, 2 do
+  local topic, seen = ARGV[i], ARGV[i + 1]
+  local entry = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1]
+  local last = entry and entry[1] or ''
+  lasts[#lasts + 1] = last
+  if last ~= seen and last ~= '' then
+    local order = order_of(last)
+    if order > order_of(call('GET', K.clock()) or '0-0') then call('SET', K.clock(), last) end
+    for queue in string.gmatch(call('HGET', K.routes(), topic) or '', '%S+') do
+      local cursor = string.match(call('HGET', K.cursors(queue), topic) or '0-0', '^%S+')
+      if order > order_of(cursor) then
+        call('ZADD', K.behind(queue), 'NX', string.match(cursor, '^%d+'), topic)
+        dispatch_or_defer(queue, ms, V.batch)
+      end
+    end
+  end
+end
+return lasts

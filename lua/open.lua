@@ -1,0 +1,14 @@
+--- open: make an instance's keys ready for use, or find them so.
+--- ARGV now, name, incarnation
+--- FAIL FORMAT_MISMATCH
+--- GIVES {origin, catalog version, ms now}
+--- FLAGS allow-oom
+--- @include clock, fail
+local ms = clock_ms(now)
+local format = call('HGET', K.instance(), F.format)
+if format and format ~= V.format then fail(E.FORMAT_MISMATCH, {found = format, expected = V.format}) end
+if not format then
+  call('HSET', K.instance(), F.format, V.format, F.name, name, F.origin, name .. '.' .. incarnation, F.catalog, 0)
+end
+local fields = call('HMGET', K.instance(), F.origin, F.catalog)
+return {fields[1], fields[2], ms}

@@ -1,0 +1,28 @@
+--- subscribe: register a consumer's wish; its messages come by `take` or into its inbox.
+--- ARGV now, version, client, asked, pattern, patience, queues...
+--- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE
+--- GIVES {subscription, effective max_backlog}
+--- @include clock, fail, catalog, membership
+-- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
+-- whose client shows no sign of life is gone.
+-- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
+local ms = clock_ms(now)
+local made = tonumber(call('HGET', K.instance(), F.registered) or 0)
+for number = made, math.max(made - 31, 1), -1 do
+  local id = string.format('s%08d', number)
+  local fields = call('HMGET', K.subscription(id), F.client, F.max)
+  if fields[1] == client then return {id, tonumber(fields[2])} end
+end
+if version ~= '' then check_catalog(version) end
+for i = queues_from, #ARGV do
+  if call('HEXISTS', K.queues(), ARGV[i]) == 0 then fail(E.UNKNOWN_QUEUE, {queue = ARGV[i]}) end
+end
+local id = string.format('s%08d', call('HINCRBY', K.instance(), F.registered, 1))
+call('HSET', K.subscription(id), F.queues, '', F.asked, asked, F.max, 0, F.leased, 0, F.client, client)
+for i = queues_from, #ARGV do join(id, ARGV[i]) end
+if pattern ~= '' then
+  call('HSET', K.patterns(), id, pattern)
+  change_catalog()
+end
+call('ZADD', K.subscriptions(), ms + patience, id)
+return {id, refresh(id)}

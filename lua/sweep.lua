@@ -1,0 +1,30 @@
+--- sweep: do what is due: lease passes, delayed messages whose time has come, dispatches left over.
+--- ARGV now
+--- GIVES {1 when more is due already else 0, ms until the next entry or -1}
+--- FLAGS allow-oom
+--- @include clock, fail, pass
+-- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
+local ms = clock_ms(now)
+local work, readied = 0, {}
+for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 0, V.batch)) do
+  if work >= V.batch then break end
+  local kind, name, ref = string.match(member, '^(%S+) (%S+) ?(.*)$')
+  call('ZREM', K.due(), member)
+  if kind == 'ready' then
+    call('ZADD', K.ready(name), 0, ref)
+    call('HINCRBY', K.queue(name), F.delayed, -1)
+    readied[name] = true
+    work = work + 1
+  elseif kind == 'leases' then
+    pass_leases(name, ms)
+    work = work + V.batch
+  else
+    dispatch_or_defer(name, ms, V.batch)
+    work = work + V.batch
+  end
+end
+for name in pairs(readied) do dispatch_or_defer(name, ms, V.batch) end
+local next_due = call('ZRANGE', K.due(), 0, 0, 'WITHSCORES')
+if #next_due == 0 then return {0, -1} end
+local wait = tonumber(next_due[2]) - ms
+return {wait <= 0 and 1 or 0, math.max(wait, 0)}

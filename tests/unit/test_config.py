@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ampsq.config import load
+from ampsq.errors import DefinitionError
+from ampsq.models import Action, Queue, Topic
+
+FILE = """\
+actions:
+  - dead_letter: {queue: work, topic: dead}
+  - {name: late, on: expire, do: publish, queue: work, topic: late, reasons: [time_limit]}
+queues:
+  - name: work
+    underlying_topic: orders
+    lease_period: 30s
+    max_per_subscription_backlog: 100
+topics:
+  - name: orders
+"""
+
+DEFINITIONS = [
+    Topic(name="orders"),
+    Queue(name="work", underlying_topic="orders", lease_period="30s", max_per_subscription_backlog=100),
+    Action.dead_letter("work", "dead"),
+    Action.dead_letter("work", "late", name="late", reasons=("time_limit",)),
+]
+
+
+def refusals(path_or_text):
+    with pytest.raises(DefinitionError) as caught:
+        load(path_or_text)
+    return str(caught.value).splitlines()
+
+
+def test_a_text_gives_topics_then_queues_then_actions():
+    assert load(FILE) == DEFINITIONS
+
+
+def test_a_file_is_read_by_path_or_by_its_name(tmp_path):
+    path = tmp_path / "queues.yaml"
+    path.write_text(FILE)
+    assert load(path) == load(str(path)) == DEFINITIONS
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    assert refusals(tmp_path / "none.yaml")[0].startswith(f"{tmp_path}/none.yaml: cannot be read")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert refusals(binary)[0].startswith(f"{binary}: cannot be read as a UTF-8 text file")
+
+
+def test_words_that_yaml_takes_for_something_else_stay_words():
+    topics = load(
+        "topics: [{name: on}, {name: no}, {name: 2024}, {name: 2024-01-01}, {name: 1_0}, {name: 'null'}]"
+    )
+    assert [topic.name for topic in topics] == ["on", "no", "2024", "2024-01-01", "1_0", "null"]
+
+
+def test_nothing_after_a_colon_is_the_default():
+    assert load("queues:\n - name: work\n   max_backlog:\n   lease_period: ~\nactions:\n") == [
+        Queue(name="work")
+    ]
+
+
+def test_switches_and_numbers_are_read_from_their_text():
+    (queue,) = load(
+        "queues: [{name: w, allow_redelivery_after_crash: yes, max_backlog: 10k, lease_period: 5}]"
+    )
+    assert queue == Queue(name="w", allow_redelivery_after_crash=True, max_backlog=10_000, lease_period=5)
+
+
+def test_anchors_and_merges_share_elements_wherever_the_sections_stand():
+    text = """
+queues:
+  - &base {name: a, lease_period: 30s}
+  - &next {<<: *base, name: b, max_backlog: 5}
+  - {<<: *next, name: c}
+"""
+    assert load(text) == [
+        Queue(name="a", lease_period="30s"),
+        Queue(name="b", lease_period="30s", max_backlog=5),
+        Queue(name="c", lease_period="30s", max_backlog=5),
+    ]
+
+
+def test_every_fault_of_a_file_is_listed_with_its_line(tmp_path):
+    path = tmp_path / "queues.yaml"
+    path.write_text("""\
+topics: [{name: a}, {name: a}, b]
+queus: []
+queues:
+  - name: w
+    LeasePeriod: 5s
+    lease_perod: 5s
+    max_backlog: 0
+    max_backlog: 3
+  - name: [a, b]
+    underlying_topic: ^x
+    leasing: {a: b}
+actions:
+  - dead_letter: {queue: w}
+  - dead_letter: {queue: w, topic: x}
+    name: z
+  - dead_letter: 5
+""")
+    lines = refusals(path)
+    assert all(line.startswith(f"{path}:") for line in lines)
+    name = "allowed: 1 to 255 of the characters A-Z a-z 0-9 _ . / -"
+    pattern = (
+        "underlying_topic '^x' is a regular expression, since it has characters that no name has; "
+        "allowed: the name of one topic that it matches"
+    )
+    alone = (
+        "Action: dead_letter: stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
+    )
+    assert [line.removeprefix(f"{path}:") for line in lines] == [
+        "1: Topic 'a': defined twice, first at line 1; allowed: once in a file",
+        "1: Topic: 'b' is not a definition; allowed: elements, as in name: work",
+        "2: queus: no such section; did you mean 'queues'?",
+        "5: Queue 'w': LeasePeriod: no such element; it is written 'lease_period' here",
+        "6: Queue 'w': lease_perod: no such element; did you mean 'lease_period'?",
+        "8: max_backlog: given twice, first at line 7; allowed: once",
+        "9: Queue ['a', 'b']: default_publish_target: missing; " + pattern,
+        f"9: Queue ['a', 'b']: name: ['a', 'b'] is not a text; {name}",
+        "11: Queue ['a', 'b']: leasing: {'a': 'b'} is not known; allowed: 'strict' or 'sublet'",
+        f"13: Action 'dead-letter-w': topic: missing; {name}",
+        f"14: {alone}",
+        f"16: {alone}",
+    ]
+
+
+@pytest.mark.parametrize("text", ["\n", "# nothing\n", "a text\n", "- name: work\n", "&a [*a]\n", "3\n"])
+def test_a_file_without_sections_is_refused(text):
+    (line,) = refusals(text)
+    assert line.startswith("<text>:1: the file has no definitions; allowed: the sections topics, queues and")
+
+
+def test_a_section_that_is_no_list_is_refused():
+    assert refusals("queues: {name: work}") == [
+        "<text>:1: queues: {'name': 'work'} is not a list; allowed: a list of definitions"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queues: [",
+        "a: b: c",
+        "\tqueues: []\n",
+        "a: \x00",
+        "--- {}\n--- {}\n",
+        "queues:\n - <<: 5\n",
+        "[" * 3_000 + "\n",
+    ],
+)
+def test_what_is_not_yaml_is_refused(text):
+    (line,) = refusals(text)
+    assert line.startswith("<text>:")
+    assert "not YAML: " in line
+
+
+@pytest.mark.parametrize(
+    "text", ["? [queues]\n: []\n", "queues:\n - ? {a: b}\n   : c\n", "queues:\n - &a {name: *a}\n"]
+)
+def test_odd_but_valid_yaml_is_refused_and_nothing_else(text):
+    assert refusals(text)
+
+
+def test_tags_make_no_objects():
+    assert load("topics: [{name: !!python/name:os.system a}]\n") == [Topic(name="a")]
+
+
+def test_without_pyyaml_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert refusals(FILE) == ["reading YAML needs PyYAML: pip install 'ampsq[cli]'"]
