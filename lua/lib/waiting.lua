@@ -88,7 +88,7 @@ local function oldest_front(queue, fronts, topics, wanted)
   return oldest
 end
 
--- Hands out the front's next entries; those in `ahead` were settled before the queue came here.
+-- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
 local function emit(queue, front, count, out, budget, ahead)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
   local refs, fields, deliveries = out.refs, out.fields, out.deliveries
@@ -102,6 +102,10 @@ local function emit(queue, front, count, out, budget, ahead)
       number = number + 1
       refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
       budget.bytes = budget.bytes + #entry[2][2]
+      if budget.bytes >= V.bytes then
+        last = i
+        break
+      end
     end
   end
   front.at, front.id, front.count, front.read = last + 1, entries[last][1], front.count + last - at + 1, true

@@ -1,0 +1,30 @@
+"""``python -m ampsq.coordinator --url URL``: what the embedded server starts beside itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from ampsq.coordinator.main import Coordinator
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run a coordinator until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="ampsq.coordinator", description="Run a coordinator.")
+    parser.add_argument("--url", default=os.environ.get("AMPSQ_URL"), required="AMPSQ_URL" not in os.environ)
+    parser.add_argument(
+        "--instance", action="append", help="an instance to care for; default AMPSQ_INSTANCE, else all"
+    )
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])
+    Coordinator(options.url, instances).run(signals=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

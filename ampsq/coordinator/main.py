@@ -1,0 +1,122 @@
+"""The process: every duty of every instance, each in its turn, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from ampsq.coordinator.absence import Absence
+from ampsq.coordinator.dead_letter import DeadLetter
+from ampsq.coordinator.notice import Notice
+from ampsq.coordinator.sweep import Sweep
+from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
+from ampsq.store import Store, command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.coordinator.duty import Duty
+
+__all__ = ["Coordinator"]
+
+_log = logging.getLogger("ampsq.coordinator")
+_LOOK_FOR_INSTANCES: Final = 1.0
+_AFTER_FAILURE: Final = 0.5
+
+
+class Coordinator:
+    """Drives what must happen over time. Any number may run; none at all stops only what depends on time.
+
+    Args:
+        url: the server.
+        instances: the instances to care for; default all that the server carries, later ones included.
+    """
+
+    def __init__(self, url: str, instances: Sequence[str] = ()) -> None:
+        self._url = url
+        self._named = tuple(instances)
+        self._stopping = threading.Event()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def stop(self) -> None:
+        """Ask the coordinator to stop; `run` returns when it has."""
+        self._stopping.set()
+
+    def run(self, *, signals: bool = False) -> None:
+        """Do the duties until stopped, through restarts of the server.
+
+        Args:
+            signals: stop on SIGTERM and SIGINT; only in the main thread.
+        """
+        if signals:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: self.stop())
+        _log.info("coordinator started for %s", ", ".join(self._named) or "all instances")
+        finder = Store(self._url, "", patience=1.0)
+        try:
+            while not self._stopping.is_set():
+                for instance in self._named or self._found(finder):
+                    self._care_for(instance)
+                self._stopping.wait(_LOOK_FOR_INSTANCES)
+        finally:
+            self._stopping.set()
+            for thread in self._threads.values():
+                thread.join(timeout=10.0)
+            finder.close()
+        _log.info("coordinator stopped")
+
+    def _found(self, store: Store) -> list[str]:
+        """The instances that the server carries: each has a hash of its own."""
+        found: list[str] = []
+        cursor = b"0"
+        try:
+            while True:
+                cursor, keys = store.call(
+                    command(
+                        ["SCAN", cursor, "MATCH", "{*}:instance", "COUNT", 1000],
+                        lambda reply: (reply[0], reply[1]),
+                    )
+                )
+                found += [name.decode().removesuffix("}:instance")[1:] for name in keys]
+                if cursor == b"0":
+                    return found
+        except AmpsqError as error:
+            _log.warning("cannot look for instances: %s", error)
+            return []
+
+    def _care_for(self, instance: str) -> None:
+        thread = self._threads.get(instance)
+        if thread is None or not thread.is_alive():
+            thread = threading.Thread(target=self._serve, args=(instance,), name=f"coordinator-{instance}")
+            self._threads[instance] = thread
+            thread.start()
+
+    def _serve(self, instance: str) -> None:
+        _log.info("caring for instance %s", instance)
+        store = Store(self._url, instance, patience=0.5)
+        duties: list[Duty] = [Sweep(), Absence(), Notice(), DeadLetter()]
+        due = dict.fromkeys(range(len(duties)), 0.0)
+        try:
+            while not self._stopping.is_set():
+                for index, duty in enumerate(duties):
+                    if time.monotonic() >= due[index]:
+                        due[index] = time.monotonic() + self._round(duty, store)
+                pause = min(due.values()) - time.monotonic()
+                if pause > 0:
+                    self._stopping.wait(pause)
+        finally:
+            store.close()
+
+    @staticmethod
+    def _round(duty: Duty, store: Store) -> float:
+        """One round of a duty. A failing duty is logged and tried again; it never stops the others."""
+        try:
+            return duty.run_once(store)
+        except (Unavailable, FormatMismatch) as error:
+            _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
+        except Exception:
+            _log.exception("%s of %s failed; trying again", duty.name, store.instance)
+        return _AFTER_FAILURE

@@ -1,0 +1,35 @@
+"""Duty: what is due. Lapsed leases, delayed messages, work that a bounded call left over."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from ampsq import calls
+from ampsq.schema import key
+from ampsq.store import command
+
+if TYPE_CHECKING:
+    from ampsq.store import Store
+
+__all__ = ["Sweep"]
+
+#: Longest pause, seconds: an entry may be made that is due before the one that was next.
+_LONGEST = 0.1
+
+
+class Sweep:
+    """Sweeps the timetable, and shows consumers that somebody does."""
+
+    name = "sweep"
+
+    def run_once(self, store: Store) -> float:
+        """Sweep until nothing more is due, at most a hundred bounded calls."""
+        store.call(
+            command(["HSET", key(store.instance, "instance"), "attended", secrets.token_hex(4)], int)
+        )
+        for _ in range(100):
+            more, pause = store.call(calls.sweep())
+            if not more:
+                return min(pause if pause is not None else _LONGEST, _LONGEST)
+        return 0.0
