@@ -209,6 +209,7 @@ class AsyncSubscription:
         end: Callable[[AsyncSubscription, SubscriptionCore], None],
     ) -> None:
         self._core, self._store, self._origin, self._end = core, store, origin, end
+        self._channel = store.channel()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -238,7 +239,7 @@ class AsyncSubscription:
                 if self._core.closed:
                     raise Closed("this subscription was closed")
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                await self._store.run(self._core.fetch(self._core.max_backlog, max(wait, 0.0)))
+                await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
                 if not buffer and until is not None and time.monotonic() >= until:
                     return None
 
@@ -254,7 +255,7 @@ class AsyncSubscription:
     async def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""
         async with self._lock:
-            await self._store.run(self._core.give_back())
+            await self._store.run(self._core.give_back(self._channel))
 
     def run(self, on_message: Callable[[AsyncMessage], Awaitable[object]]) -> None:
         """Await a function with each message, in a task, until the subscription is closed."""
@@ -289,7 +290,8 @@ class AsyncSubscription:
             return
         self._core.closed = True
         async with self._lock:
-            await self._store.run(self._core.close())
+            await self._store.run(self._core.close(self._channel))
+            await self._channel.close()
         self._end(self, self._core)
 
     async def __aenter__(self) -> Self:

@@ -262,6 +262,7 @@ class Subscription:
         end: Callable[[Subscription, SubscriptionCore], None],
     ) -> None:
         self._core, self._store, self._origin, self._end = core, store, origin, end
+        self._channel = store.channel()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
@@ -301,18 +302,22 @@ class Subscription:
                 if self._core.closed:
                     raise Closed("this subscription was closed")
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                self._store.run(self._core.fetch(self._core.max_backlog, max(wait, 0.0)))
+                self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
                 if not buffer and until is not None and time.monotonic() >= until:
                     return None
 
     def __iter__(self) -> Iterator[Message]:
-        while not self._core.closed:
+        core, origin, buffer = self._core, self._origin, self._core.buffer
+        while not core.closed:
             try:
-                message = self.get()
-            except Closed:
-                return
-            if message is not None:
-                yield message
+                # Taking from a deque is atomic: threads that share the iterator never get the same message.
+                parts, body = buffer.popleft()
+            except IndexError:
+                with self._lock:
+                    if not buffer and not core.closed:
+                        self._store.run(core.fetch(self._channel, _STEP))
+                continue
+            yield Message(parts, body, origin, self)
 
     def run(self, on_message: Callable[[Message], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed."""
@@ -347,7 +352,7 @@ class Subscription:
     def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""
         with self._lock:
-            self._store.run(self._core.give_back())
+            self._store.run(self._core.give_back(self._channel))
 
     def close(self) -> None:
         """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
@@ -355,7 +360,8 @@ class Subscription:
             return
         self._core.closed = True
         with self._lock:
-            self._store.run(self._core.close())
+            self._store.run(self._core.close(self._channel))
+            self._channel.close()
         self._end(self, self._core)
 
     def __enter__(self) -> Self:

@@ -59,34 +59,38 @@ def _fields(text: bytes) -> dict[str, bytes]:
 
 
 class MessageView:
-    """What a message is and how it was delivered; settling is in `Message` and `AsyncMessage`.
+    """What a message is and how it was delivered; settling is in `Message` and `AsyncMessage`."""
 
-    Attributes:
-        delivery: 1 the first time, 2 when it came back once, and so on.
-        raw: the body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON.
-    """
+    __slots__ = ("_body", "_origin", "_subscription", "parts")
 
-    __slots__ = ("_deadline", "_origin", "_others", "delivery", "queue_name", "raw", "ref", "token")
-
-    def __init__(self, parts: list[bytes], body: bytes, origin: str) -> None:
-        self.queue_name, self.token, delivery, self._deadline, kind, self.ref = parts
-        self.delivery = int(delivery)
-        self.raw = body
-        self._others = b""
+    def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: Any) -> None:
+        # queue, token, delivery, deadline, kind, ref, other fields if any: read when they are asked for
+        self.parts = parts
+        self._body = body
         self._origin = origin
-        if b"\n" in self.ref:
-            self.ref, _, self._others = self.ref.partition(b"\n")
-        if kind == b"f":
-            fields = {
-                name: value.decode(errors="surrogateescape") for name, value in _fields(self._others).items()
-            }
-            self.raw = _JSON.encode(fields).encode(errors="surrogateescape")
-            self._others = b""
+        self._subscription = subscription
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON."""
+        if self.parts[4] != b"f":
+            return self._body
+        fields = {name: value.decode(errors="surrogateescape") for name, value in self._others.items()}
+        return _JSON.encode(fields).encode(errors="surrogateescape")
+
+    @property
+    def _others(self) -> dict[str, bytes]:
+        return _fields(self.parts[6]) if len(self.parts) > 6 else {}
+
+    @property
+    def delivery(self) -> int:
+        """1 the first time, 2 when it came back once, and so on."""
+        return int(self.parts[2])
 
     @property
     def queue(self) -> str:
         """The queue it came from."""
-        return self.queue_name.decode()
+        return self.parts[0].decode()
 
     @property
     def data(self) -> Any:
@@ -99,24 +103,24 @@ class MessageView:
     @property
     def topic(self) -> str:
         """The topic that it was published to."""
-        return parse_ref(self.ref.decode())[0]
+        return parse_ref(self.parts[5].decode())[0]
 
     @property
     def bookmark(self) -> Bookmark:
         """Its public identity, the same on every instance, for ever."""
-        topic, stream_id = parse_ref(self.ref.decode())
+        topic, stream_id = parse_ref(self.parts[5].decode())
         return Bookmark.of(topic, self._origin, stream_id)
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers that it was published with; empty when there were none."""
-        headers = _fields(self._others).get("h")
+        headers = self._others.get("h") if self.parts[4] != b"f" else None
         return json.loads(headers) if headers else {}
 
     @property
     def lease_until(self) -> datetime | None:
         """When the lease lapses, by the server's clock; None when it never does."""
-        milliseconds = int(self._deadline)
+        milliseconds = int(self.parts[3])
         return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
 
     def __repr__(self) -> str:
@@ -126,11 +130,9 @@ class MessageView:
 class Message(MessageView):
     """A message delivered to a `Subscription`."""
 
-    __slots__ = ("_subscription",)
+    __slots__ = ()
 
-    def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: Subscription) -> None:
-        super().__init__(parts, body, origin)
-        self._subscription = subscription
+    _subscription: Subscription
 
     def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed.
@@ -174,11 +176,9 @@ class Message(MessageView):
 class AsyncMessage(MessageView):
     """A message delivered to an `AsyncSubscription`; every verb as in `Message`, awaited."""
 
-    __slots__ = ("_subscription",)
+    __slots__ = ()
 
-    def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: AsyncSubscription) -> None:
-        super().__init__(parts, body, origin)
-        self._subscription = subscription
+    _subscription: AsyncSubscription
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""

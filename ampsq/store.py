@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import redis
 import redis.asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from redis.connection import AbstractConnection
     from redis.typing import EncodableT
 
-__all__ = ["AsyncStore", "Call", "Flow", "Pause", "Store", "command", "script_call"]
+__all__ = ["AsyncChannel", "AsyncStore", "Call", "Channel", "Collect", "Flow", "Post", "Step", "Store", "command", "redacted", "script_call"]
 
 T = TypeVar("T")
 _LINE = re.compile(r"user_script:(\d+)")
@@ -62,14 +62,23 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """A flow's wish to wait so many seconds."""
+class Post:
+    """A flow's wish to send a call now and to read its reply later, by `Collect`."""
 
-    seconds: float
+    channel: Any
+    call: Call[Any]
 
 
-#: What client code is made of: it yields calls (or pauses), is sent their results, and returns a value.
-Flow = Generator[Call[Any] | Pause, Any, T]
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """A flow's wish for the reply of the earliest call that was posted on a channel."""
+
+    channel: Any
+
+
+Step = Call[Any] | Post | Collect
+#: What client code is made of: it yields steps, is sent their results, and returns a value.
+Flow = Generator[Step, Any, T]
 
 
 def script_call(
@@ -169,7 +178,7 @@ class Store:
     def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
         options = _options(url)
         self.url, self.instance, self.patience = url, instance, patience
-        self._key = "{" + instance + "}"
+        self.key = "{" + instance + "}"
         # redis-py repeats commands by default, which runs a script twice: the only retry is ours.
         self.redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
         self._blocking = redis.Redis.from_url(
@@ -191,7 +200,7 @@ class Store:
         pool = (self._blocking if call.blocks else self.redis).connection_pool
         connection = pool.get_connection()
         try:
-            connection.send_command(*_request(call, self._key, whole=whole))
+            connection.send_command(*_request(call, self.key, whole=whole))
             if call.blocks and not connection.can_read(timeout=call.blocks + _SOCKET_TIMEOUT):
                 raise redis.TimeoutError("no answer to a blocking read")
             return connection.read_response()
@@ -204,38 +213,29 @@ class Store:
         finally:
             pool.release(connection)
 
+    def channel(self) -> Channel:
+        """Open a connection on which calls may be sent before earlier ones are answered."""
+        return Channel(self)
+
     def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.
 
         They run in order on one connection. A failure ends the stream; calls already sent may have taken effect.
         """
-        pool = self.redis.connection_pool
-        connection = pool.get_connection()
-        sent: deque[Call[T]] = deque()
-        try:
+        with self.channel() as channel:
             for call in calls:
-                connection.send_command(*_request(call, self._key, whole=False))
-                sent.append(call)
-                if len(sent) > _AHEAD:
-                    yield self._answer(connection, sent)
-            while sent:
-                yield self._answer(connection, sent)
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-            raise _translate(error, sent[0] if sent else None, self.url) from error
-        finally:
-            if sent:
-                connection.disconnect()
-            pool.release(connection)
+                channel.post(call)
+                if channel.open_calls > _AHEAD:
+                    yield channel.collect()
+            while channel.open_calls:
+                yield channel.collect()
 
-    def _answer(self, connection: AbstractConnection, sent: deque[Call[T]]) -> T:
-        try:
-            reply = connection.read_response()
-        except redis.exceptions.NoScriptError:
-            # It did not run, and neither did any call behind it: they run in order after this one.
-            return self.call(sent.popleft())
-        except redis.ResponseError as error:
-            raise _translate(error, sent.popleft(), self.url) from error
-        return sent.popleft().read(reply)
+    def _step(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return self.call(step)
+        if isinstance(step, Post):
+            return step.channel.post(step.call)
+        return step.channel.collect()
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
@@ -243,11 +243,7 @@ class Store:
             step = next(flow)
             while True:
                 try:
-                    if isinstance(step, Pause):
-                        time.sleep(step.seconds)
-                        result = None
-                    else:
-                        result = self.call(step)
+                    result = self._step(step)
                 except AmpsqError as error:
                     step = flow.throw(error)
                 else:
@@ -261,13 +257,75 @@ class Store:
         self._blocking.close()
 
 
+class Channel:
+    """Calls in flight on one connection, answered in order. After a failure it is empty and usable again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._connection: AbstractConnection | None = None
+        self._sent: deque[Call[Any]] = deque()
+
+    @property
+    def open_calls(self) -> int:
+        """Calls sent and not collected."""
+        return len(self._sent)
+
+    def post(self, call: Call[Any]) -> None:
+        """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
+        try:
+            if self._connection is None:
+                self._connection = self._store.redis.connection_pool.get_connection()
+            self._connection.send_command(*_request(call, self._store.key, whole=False))
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise _translate(error, call, self._store.url) from error
+        self._sent.append(call)
+
+    def collect(self) -> Any:
+        """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
+        if self._connection is None:
+            raise Unavailable("the connection broke while calls were in flight")
+        call = self._sent[0]
+        try:
+            reply = self._connection.read_response()
+        except redis.exceptions.NoScriptError:
+            # It did not run, and neither did any call behind it: they run in order after this one.
+            self._sent.popleft()
+            return self._store.call(call)
+        except redis.ResponseError as error:
+            self._sent.popleft()
+            raise _translate(error, call, self._store.url) from error
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (redis.RedisError, OSError)):
+                raise _translate(error, call, self._store.url) from error
+            raise
+        self._sent.popleft()
+        return call.read(reply)
+
+    def close(self) -> None:
+        """Give the connection back; one with unread replies is dropped."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._sent:
+                connection.disconnect()
+            self._store.redis.connection_pool.release(connection)
+        self._sent.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class AsyncStore:
     """The same as `Store` for asyncio; one event loop a store."""
 
     def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
         options = _options(url)
         self.url, self.instance, self.patience = url, instance, patience
-        self._key = "{" + instance + "}"
+        self.key = "{" + instance + "}"
         self.redis = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options)
         self._blocking = redis.asyncio.Redis.from_url(
             url, retry=AsyncRetry(NoBackoff(), 0), **{**options, "socket_timeout": None}
@@ -285,7 +343,7 @@ class AsyncStore:
                 await asyncio.sleep(pause)
 
     async def _send(self, call: Call[Any], *, whole: bool) -> Any:
-        request = _request(call, self._key, whole=whole)
+        request = _request(call, self.key, whole=whole)
         client = self._blocking if call.blocks else self.redis
         connection = await client.connection_pool.get_connection()
         try:
@@ -301,35 +359,26 @@ class AsyncStore:
         finally:
             await client.connection_pool.release(connection)
 
+    def channel(self) -> AsyncChannel:
+        """Open a connection on which calls may be sent before earlier ones are answered."""
+        return AsyncChannel(self)
+
     async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
         """Send calls one after the other without waiting for each reply; see `Store.stream`."""
-        pool = self.redis.connection_pool
-        connection = await pool.get_connection()
-        sent: deque[Call[T]] = deque()
-        try:
+        async with self.channel() as channel:
             for call in calls:
-                await connection.send_command(*_request(call, self._key, whole=False))
-                sent.append(call)
-                if len(sent) > _AHEAD:
-                    yield await self._answer(connection, sent)
-            while sent:
-                yield await self._answer(connection, sent)
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-            raise _translate(error, sent[0] if sent else None, self.url) from error
-        finally:
-            if sent:
-                await connection.disconnect(nowait=True)
-            await pool.release(connection)
+                await channel.post(call)
+                if channel.open_calls > _AHEAD:
+                    yield await channel.collect()
+            while channel.open_calls:
+                yield await channel.collect()
 
-    async def _answer(self, connection: AsyncConnection, sent: deque[Call[T]]) -> T:
-        try:
-            async with asyncio.timeout(_SOCKET_TIMEOUT):
-                reply = await connection.read_response()
-        except redis.exceptions.NoScriptError:
-            return await self.call(sent.popleft())
-        except redis.ResponseError as error:
-            raise _translate(error, sent.popleft(), self.url) from error
-        return sent.popleft().read(reply)
+    async def _step(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return await self.call(step)
+        if isinstance(step, Post):
+            return await step.channel.post(step.call)
+        return await step.channel.collect()
 
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
@@ -337,11 +386,7 @@ class AsyncStore:
             step = next(flow)
             while True:
                 try:
-                    if isinstance(step, Pause):
-                        await asyncio.sleep(step.seconds)
-                        result = None
-                    else:
-                        result = await self.call(step)
+                    result = await self._step(step)
                 except AmpsqError as error:
                     step = flow.throw(error)
                 else:
@@ -353,3 +398,65 @@ class AsyncStore:
         """Close the connections."""
         await self.redis.aclose()
         await self._blocking.aclose()
+
+
+class AsyncChannel:
+    """`Channel` for asyncio."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._connection: AsyncConnection | None = None
+        self._sent: deque[Call[Any]] = deque()
+
+    @property
+    def open_calls(self) -> int:
+        """Calls sent and not collected."""
+        return len(self._sent)
+
+    async def post(self, call: Call[Any]) -> None:
+        """Send a call; see `Channel.post`."""
+        try:
+            if self._connection is None:
+                self._connection = await self._store.redis.connection_pool.get_connection()
+            await self._connection.send_command(*_request(call, self._store.key, whole=False))
+        except (redis.RedisError, OSError) as error:
+            await self.close()
+            raise _translate(error, call, self._store.url) from error
+        self._sent.append(call)
+
+    async def collect(self) -> Any:
+        """Read the reply of the earliest call; see `Channel.collect`."""
+        if self._connection is None:
+            raise Unavailable("the connection broke while calls were in flight")
+        call = self._sent[0]
+        try:
+            async with asyncio.timeout(_SOCKET_TIMEOUT):
+                reply = await self._connection.read_response()
+        except redis.exceptions.NoScriptError:
+            self._sent.popleft()
+            return await self._store.call(call)
+        except redis.ResponseError as error:
+            self._sent.popleft()
+            raise _translate(error, call, self._store.url) from error
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, (redis.RedisError, OSError)):
+                raise _translate(error, call, self._store.url) from error
+            raise
+        self._sent.popleft()
+        return call.read(reply)
+
+    async def close(self) -> None:
+        """Give the connection back; one with unread replies is dropped."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._sent:
+                await connection.disconnect(nowait=True)
+            await self._store.redis.connection_pool.release(connection)
+        self._sent.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -6,23 +6,29 @@ be added from any thread; the flows of one subscription run one at a time, `flus
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
-from ampsq.errors import CatalogChanged, DefinitionError, Rejected, UnknownSubscription, rejection
+from ampsq.errors import (
+    CatalogChanged,
+    DefinitionError,
+    Rejected,
+    Unavailable,
+    UnknownSubscription,
+    rejection,
+)
 from ampsq.schema import BATCH, key
-from ampsq.store import command
+from ampsq.store import Collect, Post, command
 from ampsq.values import is_name, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ampsq.calls import Groups, Verb
+    from ampsq.calls import Groups, Taken, Verb
     from ampsq.delivery import MessageView
-    from ampsq.store import Call, Flow
+    from ampsq.store import AsyncChannel, Call, Channel, Flow
 
 __all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
 
@@ -34,18 +40,26 @@ PATIENCE: Final = 60_000
 HEARTBEAT: Final = 10.0
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
-#: Catalog changes between reading and subscribing; more than this is not chance.
+#: Rounds of what should end soon; more than this is not chance.
 _RACES = 50
+#: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
+_PIPELINED = 32
 
 
-def group(messages: Iterable[MessageView]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
-    """Sort messages by queue, as `take` and `unsubscribe` send them."""
-    groups: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
-    for message in messages:
-        refs, tokens = groups.setdefault(message.queue_name, ([], []))
-        refs.append(message.ref)
-        tokens.append(message.token)
-    return groups
+#: The parts of a delivered message's head; see `ampsq.delivery.MessageView`.
+Parts = list[bytes]
+
+
+def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
+    """Sort messages by queue, as `take` and `unsubscribe` send them: refs and tokens."""
+    queues = {parts[0] for parts in messages}
+    return {
+        queue: (
+            [parts[5] for parts in messages if parts[0] == queue],
+            [parts[1] for parts in messages if parts[0] == queue],
+        )
+        for queue in queues
+    }
 
 
 class SubscriptionCore:
@@ -72,13 +86,15 @@ class SubscriptionCore:
         self.renewed = renewed
         self.id = ""
         self.max_backlog = 0
-        self.buffer: deque[tuple[list[bytes], bytes]] = deque()
+        self.buffer: deque[tuple[Parts, bytes]] = deque()
         self.late: deque[Rejected] = deque(maxlen=1000)
         self.closed = False
         # queue -> token -> ref of everything leased to us, as far as we know
         self._held: dict[bytes, dict[bytes, bytes]] = {}
         self._renew_at = 0.0
-        self._acks: deque[MessageView] = deque()
+        # takes sent ahead, and the acknowledgements that they carry
+        self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
+        self._acks: deque[Parts] = deque()
         self._acks_since = 0.0
         self._attended: bytes | None = None
         self._block = _SHORT_BLOCK
@@ -108,56 +124,111 @@ class SubscriptionCore:
             return
         raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {self.name!r} was subscribed")
 
-    def _lost(self) -> Flow[None]:
+    def _lost(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
         _log.warning("subscription %s to %r is gone: subscribing again", self.id, self.name)
+        while self._posted:
+            with contextlib.suppress(UnknownSubscription):
+                yield from self._collect(channel)
         self.buffer.clear()
         self._held.clear()
         yield from self.register()
 
     # -- picking up
 
-    def fetch(self, wanted: int, wait: float) -> Flow[None]:
-        """Fill the buffer with up to `wanted` messages, carrying the acknowledgements collected.
+    def fetch(self, channel: Channel | AsyncChannel, wait: float) -> Flow[None]:
+        """Fill the buffer, carrying the acknowledgements collected.
 
-        Waits for a push at most `wait` seconds, in one blocked read; call again for more.
+        While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
+        one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
         """
         yield from self._flush_beyond(BATCH)
+        share = min(self.max_backlog, BATCH)
+        if share >= _PIPELINED:
+            share = (share + 1) // 2
+        try:
+            if self._posted:
+                # First send, then read: the server is at work again while this reply is read and its messages handled.
+                yield from self._post(channel, share)
+                got = yield from self._collect(channel)
+            else:
+                got = yield from self._take(share)
+                if share < self.max_backlog and 2 * got >= share:
+                    yield from self._post(channel, share)
+            while self._posted and not got:
+                got = yield from self._collect(channel)
+        except UnknownSubscription:
+            yield from self._lost(channel)
+            return
+        if not got and wait > 0 and self.max_backlog > 0:
+            yield from self._wait_for_push(wait)
+
+    def _take(self, wanted: int) -> Flow[int]:
+        """One round trip; gives the number of messages."""
         acks = self._drain()
-        call = calls.take(self.id, min(wanted, BATCH), group(acks))
+        call = calls.take(self.id, wanted, group(acks))
+        return (yield from self._taken(call, acks))
+
+    def _taken(self, call: Call[Taken], acks: list[Parts]) -> Flow[int]:
         try:
             taken = yield call
         except UnknownSubscription:
             yield from self._settle_acks(acks)
-            yield from self._lost()
-            return
+            raise
         self._refused(taken.refused, repeated=call.repeated)
         self._forget(acks)
         self._keep(taken.elements)
         if call.repeated:
             yield from self._resume()
-        if not self.buffer and wait > 0 and self.max_backlog > 0:
-            yield from self._wait_for_push(wanted, wait)
+        return len(taken.elements) // 2
+
+    def _post(self, channel: Channel | AsyncChannel, wanted: int) -> Flow[None]:
+        acks = self._drain()
+        call = calls.take(self.id, wanted, group(acks))
+        self._posted.append((call, acks))
+        try:
+            yield Post(channel, call)
+        except Unavailable:
+            # The reply will be missed, and asked for again, where it is collected.
+            call.repeated = True
+
+    def _collect(self, channel: Channel | AsyncChannel) -> Flow[int]:
+        """The reply of the call that was sent ahead; when it was lost, the same call again."""
+        call, acks = self._posted.popleft()
+        try:
+            taken = yield Collect(channel)
+        except Unavailable:
+            call.repeated = True
+            return (yield from self._taken(call, acks))
+        except UnknownSubscription:
+            yield from self._settle_acks(acks)
+            raise
+        self._refused(taken.refused, repeated=False)
+        self._forget(acks)
+        self._keep(taken.elements)
+        return len(taken.elements) // 2
 
     def _keep(self, elements: list[bytes]) -> None:
-        held, queue = self._held, b""
+        held, queue, buffer = self._held, b"", self.buffer
+        tokens: dict[bytes, bytes] = {}
         for i in range(0, len(elements), 2):
             parts = elements[i].split(b" ", 5)
             if parts[0] != queue:
                 queue = parts[0]
                 tokens = held.setdefault(queue, {})
-            tokens[parts[1]] = parts[5].partition(b"\n")[0]
-            self.buffer.append((parts, elements[i + 1]))
+            if b"\n" in parts[5]:
+                parts[5:] = parts[5].split(b"\n", 1)
+            tokens[parts[1]] = parts[5]
+            buffer.append((parts, elements[i + 1]))
 
-    def _forget(self, messages: list[MessageView]) -> None:
-        for message in messages:
-            held = self._held.get(message.queue_name)
-            if held is not None:
-                held.pop(message.token, None)
+    def _forget(self, messages: list[Parts]) -> None:
+        nothing: dict[bytes, bytes] = {}
+        for parts in messages:
+            self._held.get(parts[0], nothing).pop(parts[1], None)
 
-    def _wait_for_push(self, wanted: int, wait: float) -> Flow[None]:
-        seconds = min(wait, self._block)
-        call = calls.block(self.instance, self.id, min(wanted, BATCH), seconds)
+    def _wait_for_push(self, wait: float) -> Flow[None]:
+        seconds, wanted = min(wait, self._block), min(self.max_backlog, BATCH)
+        call = calls.block(self.instance, self.id, wanted, seconds)
         elements = yield call
         if call.repeated:
             yield from self._resume()
@@ -166,7 +237,7 @@ class SubscriptionCore:
         if len(plain) * 2 < len(elements):
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             yield from self._resume()
-            taken = yield calls.take(self.id, min(wanted, BATCH), {})
+            taken = yield calls.take(self.id, wanted, {})
             self._keep(taken.elements)
         if not elements and seconds >= self._block:
             yield from self._look_after()
@@ -179,7 +250,7 @@ class SubscriptionCore:
         self._block = _LONG_BLOCK if alive else _SHORT_BLOCK
         if alive:
             return
-        yield calls.sweep()
+        yield from self._sweep()
         queues = yield command(["HGET", key(self.instance, "subscription", self.id), "queues"], bytes_or_none)
         for queue in (queues or b"").decode().split():
             topics = yield command(["HKEYS", key(self.instance, "cursors", queue)], list)
@@ -200,11 +271,11 @@ class SubscriptionCore:
     # -- settling
 
     def acknowledge(self, message: MessageView) -> bool:
-        """Add to the next batch; True when the batch is full and should be flushed now."""
+        """Add to the next batch; True when it is full and should be flushed now."""
         if not self._acks:
             self._acks_since = time.monotonic()
-        self._acks.append(message)
-        return len(self._acks) >= max(self.max_backlog, 1)
+        self._acks.append(message.parts)
+        return len(self._acks) >= 2 * BATCH
 
     def acks_waiting(self) -> float:
         """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
@@ -213,11 +284,11 @@ class SubscriptionCore:
     def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
         """Settle one message at once; raises what the server answers."""
         call = calls.settle(
-            verb, message.queue_name, [message.ref], [message.token], period=period, by=self.id
+            verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id
         )
         refused = yield call
         if verb != "extended":
-            self._forget([message])
+            self._forget([message.parts])
         for ref, code in refused:
             # Asked twice, the first one did it: that is the answer.
             if call.repeated and code == "AMPSQ_ALREADY_ACKED":
@@ -228,18 +299,16 @@ class SubscriptionCore:
         """Send the acknowledgements collected so far."""
         yield from self._settle_acks(self._drain())
 
-    def _drain(self) -> list[MessageView]:
-        acks, collected = [], self._acks
-        while collected:
-            acks.append(collected.popleft())
-        return acks
+    def _drain(self) -> list[Parts]:
+        # Others may append meanwhile; what is counted here is there.
+        return [self._acks.popleft() for _ in range(len(self._acks))]
 
     def _flush_beyond(self, number: int) -> Flow[None]:
         while len(self._acks) > number:
             some = [self._acks.popleft() for _ in range(number)]
             yield from self._settle_acks(some)
 
-    def _settle_acks(self, acks: list[MessageView]) -> Flow[None]:
+    def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
         for first in range(0, len(acks), BATCH):
             for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
                 call: Call[list[tuple[bytes, str]]] = calls.settle(
@@ -265,12 +334,7 @@ class SubscriptionCore:
 
     def unstarted(self) -> Groups:
         """What is in the buffer: messages that nobody began to process."""
-        groups: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
-        for parts, _ in list(self.buffer):
-            refs, tokens = groups.setdefault(parts[0], ([], []))
-            refs.append(parts[5].partition(b"\n")[0])
-            tokens.append(parts[1])
-        return groups
+        return group([parts for parts, _ in list(self.buffer)])
 
     def renew(self) -> Flow[None]:
         """Extend every lease that is held here by its queue's period, three times a period."""
@@ -295,8 +359,10 @@ class SubscriptionCore:
                         held.pop(token, None)
         self._renew_at = time.monotonic() + pause
 
-    def give_back(self) -> Flow[None]:
+    def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Ask for no more, and return what nobody began to process, uncounted."""
+        while self._posted:
+            yield from self._collect(channel)
         self.max_backlog = yield calls.resize(self.id, 0)
         while True:
             taken = yield calls.take(self.id, BATCH, {})
@@ -312,9 +378,14 @@ class SubscriptionCore:
             for token in tokens:
                 self._held[queue].pop(token, None)
 
-    def close(self) -> Flow[None]:
+    def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
+        try:
+            while self._posted:
+                yield from self._collect(channel)
+        except UnknownSubscription:
+            return
         yield from self.flush()
         held: Groups = self.unstarted()
         self.buffer.clear()
@@ -322,11 +393,13 @@ class SubscriptionCore:
         while (yield calls.unsubscribe(self.id, held)):
             held = {}
         if any(self._held.values()):
-            more = True
-            for _ in range(_RACES):
-                if not more:
-                    break
-                more, _ = yield calls.sweep()
+            yield from self._sweep()
+
+    def _sweep(self) -> Flow[None]:
+        for _ in range(_RACES):
+            more, _ = yield calls.sweep()
+            if not more:
+                return
 
 
 def bytes_or_none(reply: object) -> bytes | None:

@@ -13,39 +13,46 @@ local function write_leases(queue, now, leases, refs)
   if queue.once then journal(queue.name, V.delivered, '', refs) end
 end
 
+-- Messages `from` to `to` for one subscription: their leases, and their heads and bodies at the end of `out`.
+local function hand_over(queue, messages, from, to, subscription, token, deadline, make, leases, out)
+  local refs, fields, deliveries, format = messages.refs, messages.fields, messages.deliveries, string.format
+  local holder, ending, number = ' ' .. subscription.id .. ' ', ' ' .. deadline .. ' ' .. queue.lease, #out
+  for i = from, to do
+    token = token + 1
+    local text, ref, delivery = format('%d', token), refs[i], deliveries[i]
+    leases[2 * i - 1], leases[2 * i] = ref, text .. holder .. delivery .. ending
+    out[number + 1], out[number + 2] = make(queue.name, text, delivery, deadline, ref, fields[i])
+    number = number + 2
+  end
+end
+
 -- limit: most messages to give. own: the subscription whose messages are returned instead of pushed, or ''.
--- Returns heads and bodies of `own`; the second value tells whether more is possible at once.
+-- Returns heads and bodies of `own`; the second value tells whether the limit ended it while there was more to give.
 local function dispatch(name, now, limit, own)
   local room = open_room(name, limit)
   if not room.list[1] then return {}, false end
   local queue = load_queue(name)
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
   local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
-  local refs, deliveries, leases, pushes, given = messages.refs, messages.deliveries, {}, {}, {}
-  if #refs == 0 then return given, messages.cut end
-  local token = call('HINCRBY', K.queue(name), F.token, #refs) - #refs
+  local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
+  if count == 0 then return given, false end
+  local token = call('HINCRBY', K.queue(name), F.token, count) - count
   local deadline = queue.lease > 0 and string.format('%.0f', now + queue.lease) or '0'
-  local ending = ' ' .. deadline .. ' ' .. queue.lease
-  for i = 1, #refs do
-    local subscription, ref, delivery = best(room), refs[i], deliveries[i]
-    token = token + 1
-    local text = string.format('%d', token)
-    leases[2 * i - 1] = ref
-    leases[2 * i] = text .. ' ' .. subscription.id .. ' ' .. delivery .. ending
-    if subscription.id == own then
-      given[#given + 1], given[#given + 2] = element_of(name, text, delivery, deadline, ref, messages.fields[i])
-    else
-      local inbox = pushes[subscription.id] or {}
-      pushes[subscription.id] = inbox
-      inbox[#inbox + 1], inbox[#inbox + 2] = pushed_element(name, text, delivery, deadline, ref, messages.fields[i])
-    end
-    give(room, queue, subscription, token)
+  while at <= count do
+    local subscription, run = best(room)
+    run = math.min(run, count - at + 1)
+    local mine = subscription.id == own
+    local out = mine and given or pushes[subscription.id] or {}
+    if not mine then pushes[subscription.id] = out end
+    hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
+      leases, out)
+    token, at = token + run, at + run
+    give(room, queue, subscription, run, token)
   end
-  write_leases(queue, now, leases, refs)
+  write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
-  local limited = messages.cut or #refs == math.min(limit, V.batch)
-  return given, limited and (room.more or room.total > #refs) and has_waiting(name)
+  return given, count >= wanted and wanted < room.total and something_waits(queue)
 end
 
 -- Work that a bounded call leaves over is the timetable's, so that a caller that dies strands nothing.

@@ -13,8 +13,9 @@ local function refresh(id)
   return max
 end
 
+-- A subscription that ended since its pattern was matched joins nothing.
 local function join(id, queue)
-  if call('SADD', K.members(queue), id) == 0 then return end
   local queues = call('HGET', K.subscription(id), F.queues)
-  if queues then call('HSET', K.subscription(id), F.queues, queues == '' and queue or queues .. ' ' .. queue) end
+  if not queues or call('SADD', K.members(queue), id) == 0 then return end
+  call('HSET', K.subscription(id), F.queues, queues == '' and queue or queues .. ' ' .. queue)
 end

@@ -34,14 +34,18 @@ local function open_room(name, wanted)
   return room
 end
 
--- The least score of all: a page not yet read may hold a better one than what is left of those read.
+-- The least score of all: a page not yet read may hold a better one than what is left of those read. The second value
+-- is how many messages in a row are its own: all that it has room for where nobody else is free.
 local function best(room)
   while room.more and (not room.list[1] or room.list[1].score > room.bound) do load_page(room) end
-  return room.list[1]
+  local subscription = room.list[1]
+  if room.more or room.list[2] then return subscription, 1 end
+  return subscription, subscription.max - subscription.leased
 end
 
-local function give(room, queue, subscription, token)
-  subscription.leased = subscription.leased + 1
+-- count: messages given to the best subscription in a row. token: of the last one.
+local function give(room, queue, subscription, count, token)
+  subscription.leased = subscription.leased + count
   subscription.turn = token
   room.touched[subscription.id] = subscription
   local list = room.list

@@ -62,12 +62,12 @@ local function settle(queue, now, verb, period, refs, tokens, by, freed)
   local ends, plain = verb == V.acknowledged or verb == V.expired, by ~= '' and verb == V.acknowledged
   local values = call('HMGET', K.leases(queue.name), unpack(refs))
   local done, leases, found = {}, {}, {}
-  local usual, first_time = {holder = by, delivery = 1}, ' ' .. by .. ' 1 '
+  local usual, first_time, find = {holder = by, delivery = 1}, ' ' .. by .. ' 1 ', string.find
   for i = 1, #refs do
     local ref, token, value, code, where = refs[i], tokens[i], values[i], nil, nil
     if seen[ref] then
       code = ends and E.ALREADY_ACKED or E.STALE_LEASE
-    elseif value and plain and string.find(value, token .. first_time, 1, true) == 1 then
+    elseif value and plain and find(value, token .. first_time, 1, true) == 1 then
       done[#done + 1] = ref
       leases[#leases + 1] = usual
     elseif value then

@@ -47,12 +47,12 @@ local function refill(front, wanted)
   front.done = #front.entries < count
   local bytes = 0
   for _, entry in ipairs(front.entries) do bytes = bytes + #entry[2][2] end
-  front.batch = math.max(1, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
+  front.batch = math.max(2, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
 end
 
 local function open_front(queue, topic, wanted)
   local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
-  local front = {topic = topic, id = id, count = tonumber(count), batch = 16, make_ref = ref_maker(topic)}
+  local front = {topic = topic, id = id, count = tonumber(count), batch = 64, make_ref = ref_maker(topic)}
   refill(front, wanted)
   return front
 end
@@ -127,6 +127,10 @@ local function read_round(queue, out, wanted, budget)
   end
   for _, front in ipairs(fronts) do close_front(queue, front) end
   return further
+end
+
+local function something_waits(queue)
+  return call('EXISTS', K.ready(queue.name), K.behind(queue.name)) > 0
 end
 
 local function next_messages(queue, wanted)
