@@ -44,6 +44,8 @@ _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
 _RACES = 50
 #: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
 _PIPELINED = 32
+#: A server writes a reply beyond 64 kB only after it has read the next request; below, it works ahead of us.
+_REPLY_BYTES = 60_000
 
 
 #: The parts of a delivered message's head; see `ampsq.delivery.MessageView`.
@@ -92,6 +94,7 @@ class SubscriptionCore:
         # queue -> token -> ref of everything leased to us, as far as we know
         self._held: dict[bytes, dict[bytes, bytes]] = {}
         self._renew_at = 0.0
+        self._reply_limit = BATCH
         # takes sent ahead, and the acknowledgements that they carry
         self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
         self._acks: deque[Parts] = deque()
@@ -145,7 +148,7 @@ class SubscriptionCore:
         yield from self._flush_beyond(BATCH)
         share = min(self.max_backlog, BATCH)
         if share >= _PIPELINED:
-            share = (share + 1) // 2
+            share = min((share + 1) // 2, self._reply_limit)
         try:
             if self._posted:
                 # First send, then read: the server is at work again while this reply is read and its messages handled.
@@ -220,6 +223,8 @@ class SubscriptionCore:
                 parts[5:] = parts[5].split(b"\n", 1)
             tokens[parts[1]] = parts[5]
             buffer.append((parts, elements[i + 1]))
+        if elements:
+            self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
 
     def _forget(self, messages: list[Parts]) -> None:
         nothing: dict[bytes, bytes] = {}

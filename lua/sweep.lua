@@ -13,7 +13,7 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   if kind == 'ready' then
     call('ZADD', K.ready(name), 0, ref)
     call('HINCRBY', K.queue(name), F.delayed, -1)
-    readied[name] = true
+    if not readied[name] then readied[name], readied[#readied + 1] = true, name end
     work = work + 1
   elseif kind == 'leases' then
     pass_leases(name, ms)
@@ -23,7 +23,7 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     work = work + V.batch
   end
 end
-for name in pairs(readied) do dispatch_or_defer(name, ms, V.batch) end
+for _, name in ipairs(readied) do dispatch_or_defer(name, ms, V.batch) end
 local next_due = call('ZRANGE', K.due(), 0, 0, 'WITHSCORES')
 if #next_due == 0 then return {0, -1} end
 local wait = tonumber(next_due[2]) - ms

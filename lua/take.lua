@@ -19,11 +19,11 @@ while at < #ARGV do
   end
 end
 local elements = take_inbox(subscription_id, tonumber(wanted), freed)
-free_room(freed, ms, subscription.queues)
+free_room(freed, ms, subscription.queues, subscription)
 for name in string.gmatch(subscription.queues, '%S+') do
   local left = wanted - #elements / 2
   if left > 0 then
-    local given = dispatch_or_defer(name, ms, left, subscription_id)
+    local given = dispatch_or_defer(name, ms, left, subscription)
     if #elements == 0 then
       elements = given
     else
@@ -34,4 +34,5 @@ for name in string.gmatch(subscription.queues, '%S+') do
     dispatch_or_defer(name, ms, V.batch)
   end
 end
+if subscription.unsaved then save(subscription) end
 return {elements, refused}

@@ -26,10 +26,10 @@ local function hand_over(queue, messages, from, to, subscription, token, deadlin
   end
 end
 
--- limit: most messages to give. own: the subscription whose messages are returned instead of pushed, or ''.
--- Returns heads and bodies of `own`; the second value tells whether the limit ended it while there was more to give.
+-- limit: most messages to give. own: the subscription whose messages are returned instead of pushed, or nil.
+-- Returns heads and bodies of `own`; the second value tells whether a limit ended it while there was more to give.
 local function dispatch(name, now, limit, own)
-  local room = open_room(name, limit)
+  local room = open_room(name, limit, own)
   if not room.list[1] then return {}, false end
   local queue = load_queue(name)
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
@@ -41,7 +41,7 @@ local function dispatch(name, now, limit, own)
   while at <= count do
     local subscription, run = best(room)
     run = math.min(run, count - at + 1)
-    local mine = subscription.id == own
+    local mine = subscription == own
     local out = mine and given or pushes[subscription.id] or {}
     if not mine then pushes[subscription.id] = out end
     hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
@@ -52,12 +52,12 @@ local function dispatch(name, now, limit, own)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
-  return given, count >= wanted and wanted < room.total and something_waits(queue)
+  return given, (count < room.total or room.more) and something_waits(queue)
 end
 
 -- Work that a bounded call leaves over is the timetable's, so that a caller that dies strands nothing.
 local function dispatch_or_defer(name, now, limit, own)
-  local given, more = dispatch(name, now, limit, own or '')
+  local given, more = dispatch(name, now, limit, own)
   if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
   return given
 end

@@ -2,14 +2,18 @@
 --- @include subscription
 
 -- Before what is worse or, among equals, registered later.
-local function insert(list, subscription)
-  local i = #list
-  while i > 0 and (list[i].score > subscription.score
-      or list[i].score == subscription.score and list[i].id > subscription.id) do
-    list[i + 1] = list[i]
-    i = i - 1
+local function insert_from(list, i, subscription)
+  local score, id = subscription.score, subscription.id
+  while list[i + 1] and (list[i + 1].score < score or list[i + 1].score == score and list[i + 1].id < id) do
+    list[i] = list[i + 1]
+    i = i + 1
   end
-  list[i + 1] = subscription
+  list[i] = subscription
+end
+
+local function insert(list, subscription)
+  table.insert(list, 1, subscription)
+  insert_from(list, 1, subscription)
 end
 
 -- What was given a message meanwhile may be worse than what a later page brings.
@@ -19,17 +23,25 @@ local function load_page(room)
   room.loaded = room.loaded + #page / 2
   for i = 1, #page, 2 do
     local subscription = load_subscription(page[i])
-    subscription.score = tonumber(page[i + 1])
-    room.bound = subscription.score
-    room.total = room.total + subscription.max - subscription.leased
-    insert(room.list, subscription)
+    room.bound = tonumber(page[i + 1])
+    if subscription ~= room.own then
+      subscription.score = room.bound
+      room.total = room.total + subscription.max - subscription.leased
+      insert(room.list, subscription)
+    end
   end
 end
 
--- Nobody free is one look. Otherwise as many pages as give `wanted` places.
-local function open_room(name, wanted)
-  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}}
+-- own: a subscription whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many pages
+-- are read as give `wanted` places.
+local function open_room(name, wanted, own)
+  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}, own = own}
   load_page(room)
+  if own and own.leased < own.max then
+    own.score = current_score(load_queue(name), own)
+    room.total = room.total + own.max - own.leased
+    insert(room.list, own)
+  end
   while room.more and room.total < wanted do load_page(room) end
   return room
 end
@@ -53,19 +65,13 @@ local function give(room, queue, subscription, count, token)
     table.remove(list, 1)
     return
   end
-  local score = score_of(queue, subscription, token)
-  subscription.score = score
-  local i = 1
-  while list[i + 1] and (list[i + 1].score < score
-      or list[i + 1].score == score and list[i + 1].id < subscription.id) do
-    list[i] = list[i + 1]
-    i = i + 1
-  end
-  list[i] = subscription
+  subscription.score = score_of(queue, subscription, token)
+  insert_from(list, 1, subscription)
 end
 
 local function close_room(room, queue)
   for id, subscription in pairs(room.touched) do
+    subscription.unsaved = false
     if queue.turn > 0 then
       call('HSET', K.subscription(id), F.leased, subscription.leased, 'turn ' .. queue.name, subscription.turn)
     else

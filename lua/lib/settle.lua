@@ -55,21 +55,33 @@ local function extend_leases(queue, refs, leases, now, period)
   end
 end
 
--- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel or the length of an extension, ms. Returns {ref, code, ...} of those refused; the others are done.
+-- What almost every call is: the holder acknowledges what it was given for the first time. False when it is not that.
+local function settle_usual(queue, refs, tokens, values, by, freed)
+  local seen, first_time, find = {}, ' ' .. by .. ' 1 ', string.find
+  for i = 1, #refs do
+    local ref, value = refs[i], values[i]
+    if not value or seen[ref] or find(value, tokens[i] .. first_time, 1, true) ~= 1 then return false end
+    seen[ref] = true
+  end
+  call_in_batches('HDEL', K.leases(queue.name), refs)
+  if not queue.once then journal(queue.name, V.acknowledged, '', refs) end
+  freed[by] = (freed[by] or 0) + #refs
+  return true
+end
+
+-- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel or the length of an extension,
+-- ms. Returns {ref, code, ...} of those refused; the others are done.
 local function settle(queue, now, verb, period, refs, tokens, by, freed)
   local refused, seen = {}, {}
   if #refs == 0 then return refused end
-  local ends, plain = verb == V.acknowledged or verb == V.expired, by ~= '' and verb == V.acknowledged
+  local ends = verb == V.acknowledged or verb == V.expired
   local values = call('HMGET', K.leases(queue.name), unpack(refs))
+  if verb == V.acknowledged and settle_usual(queue, refs, tokens, values, by, freed) then return refused end
   local done, leases, found = {}, {}, {}
-  local usual, first_time, find = {holder = by, delivery = 1}, ' ' .. by .. ' 1 ', string.find
   for i = 1, #refs do
     local ref, token, value, code, where = refs[i], tokens[i], values[i], nil, nil
     if seen[ref] then
       code = ends and E.ALREADY_ACKED or E.STALE_LEASE
-    elseif value and plain and find(value, token .. first_time, 1, true) == 1 then
-      done[#done + 1] = ref
-      leases[#leases + 1] = usual
     elseif value then
       local lease = parse_lease(value)
       if token ~= '' and token ~= lease.token then

@@ -19,17 +19,21 @@ local function score_of(queue, subscription, turn)
   return queue.ratio * subscription.leased / subscription.max + queue.turn * turn
 end
 
-local function place(queue, subscription)
-  local free = K.free(queue.name, V.none)
-  if subscription.leased >= subscription.max then
-    call('ZREM', free, subscription.id)
-    return
-  end
+local function current_score(queue, subscription)
   local turn = 0
   if queue.turn > 0 then
     turn = call('HGET', K.subscription(subscription.id), 'turn ' .. queue.name) or 0
   end
-  call('ZADD', free, score_of(queue, subscription, turn), subscription.id)
+  return score_of(queue, subscription, turn)
+end
+
+local function place(queue, subscription)
+  local free = K.free(queue.name, V.none)
+  if subscription.leased < subscription.max then
+    call('ZADD', free, current_score(queue, subscription), subscription.id)
+  else
+    call('ZREM', free, subscription.id)
+  end
 end
 
 local function place_everywhere(subscription, except)
@@ -38,20 +42,32 @@ local function place_everywhere(subscription, except)
   end
 end
 
--- freed: {subscription = number of leases that ended}. A subscription that is gone has no room to free. The caller
--- dispatches `served`; where else a freed one was awaited, the timetable does.
-local function free_room(freed, now, served)
+local function save(subscription)
+  subscription.unsaved = false
+  call('HSET', K.subscription(subscription.id), F.leased, subscription.leased)
+  place_everywhere(subscription, nil)
+end
+
+-- A subscription that had no room for its other queues may have it now: those that the caller does not dispatch itself.
+local function defer_others(subscription, now, dispatched)
+  if subscription.queues == dispatched then return end
+  for name in string.gmatch(subscription.queues, '%S+') do
+    if not string.find(' ' .. dispatched .. ' ', ' ' .. name .. ' ', 1, true) then
+      call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name)
+    end
+  end
+end
+
+-- freed: {subscription = number of leases that ended}. One that is gone has no room to free. dispatched: the queues that
+-- the caller dispatches. own: saved by the caller after its own dispatch, which mostly fills it again.
+local function free_room(freed, now, dispatched, own)
   for id, count in pairs(freed) do
     local subscription = load_subscription(id)
     if subscription then
       subscription.leased = subscription.leased - count
-      call('HSET', K.subscription(id), F.leased, subscription.leased)
-      place_everywhere(subscription, nil)
-      if subscription.queues ~= served then
-        for name in string.gmatch(subscription.queues, '%S+') do
-          if name ~= served and has_waiting(name) then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
-        end
-      end
+      subscription.unsaved = true
+      if subscription ~= own then save(subscription) end
+      defer_others(subscription, now, dispatched)
     end
   end
 end

@@ -57,17 +57,16 @@ local function open_front(queue, topic, wanted)
   return front
 end
 
-local function close_front(queue, front)
+local function close_front(queue, front, alone)
   if front.read then
     call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
   end
   local next_entry = front.entries[front.at]
-  if next_entry then
-    call('ZADD', K.behind(queue.name), string.match(next_entry[1], '^%d+'), front.topic)
-  elseif front.done then
+  if front.done and not next_entry then
     call('ZREM', K.behind(queue.name), front.topic)
-  else
-    call('ZADD', K.behind(queue.name), string.match(front.id, '^%d+'), front.topic)
+  elseif not alone then
+    -- A bound that is too low is right too; it is raised where it saves looking at this topic.
+    call('ZADD', K.behind(queue.name), string.match((next_entry or {front.id})[1], '^%d+'), front.topic)
   end
 end
 
@@ -125,7 +124,7 @@ local function read_round(queue, out, wanted, budget)
     local alone = #fronts == 1 and #topics == 0 and not further
     ahead = emit(queue, front, alone and math.min(wanted - #out.refs, #front.entries) or 1, out, budget, ahead)
   end
-  for _, front in ipairs(fronts) do close_front(queue, front) end
+  for _, front in ipairs(fronts) do close_front(queue, front, #fronts == 1 and #topics == 0) end
   return further
 end
 
