@@ -265,7 +265,7 @@ class AsyncSubscription:
         async for message in self:
             try:
                 await on_message(message)
-            except Exception:
+            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 await message.cancel()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ampsq import schema
-from ampsq.store import Call, command, script_call
+from ampsq.flow import Call, command, script_call
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT
@@ -132,18 +131,19 @@ def define_topic(version: int, topic: str, definition: str, queues: Iterable[str
     return script_call("define_topic", ["", version, topic, definition, *queues], lambda _: None)
 
 
-def define_queue(
+def define_queue(  # noqa: PLR0917  (in the order of the script's head)
     version: int,
     name: str,
     definition: str,
     compiled: Sequence[int],
+    topic: str,
     target: str,
     topics: Sequence[str],
     subscriptions: Sequence[str],
 ) -> Call[None]:
-    """Add or change a queue; `compiled` has the numbers of `schema.COMPILED`."""
-    numbers = " ".join(map(str, compiled))
-    arguments = ["", version, name, definition, numbers, target, len(topics), *topics, *subscriptions]
+    """Add or change a queue; `compiled` has the numbers of `schema.COMPILED`, `topic` its only one, or ""."""
+    numbers = " ".join(map(str, compiled)) + (f" {topic}" if topic else "")
+    arguments: list[EncodableT] = ["", version, name, definition, numbers, target, len(topics), *topics, *subscriptions]
     return script_call("define_queue", arguments, lambda _: None)
 
 
@@ -153,8 +153,11 @@ def define_action(version: int, name: str, queue: str, definition: str) -> Call[
 
 
 def _read_published(reply: list[Any]) -> Published:
-    duplicates = [tuple(text.decode().split(" ")) if text else None for text in reply[4:]]
-    return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))  # type: ignore[arg-type]
+    duplicates: list[tuple[str, str] | None] = []
+    for text in reply[4:]:
+        topic, _, stream_id = text.decode().partition(" ")
+        duplicates.append((topic, stream_id) if text else None)
+    return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))
 
 
 def publish(
@@ -169,7 +172,7 @@ def publish(
     return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
 
 
-def subscribe(
+def subscribe(  # noqa: PLR0917  (in the order of the script's head)
     version: int | None, client: str, asked: int, pattern: str, patience: int, queues: Sequence[str]
 ) -> Call[tuple[str, int]]:
     """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
@@ -233,7 +236,7 @@ def sweep() -> Call[tuple[bool, float | None]]:
 
 def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
     """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
-    arguments = [text for pair in topics.items() for text in pair]
+    arguments: list[EncodableT] = [text for pair in topics.items() for text in pair]
     return script_call(
         "notice",
         ["", *arguments],

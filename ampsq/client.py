@@ -330,7 +330,7 @@ class Subscription:
         for message in self:
             try:
                 on_message(message)
-            except Exception:
+            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 message.cancel()
 

@@ -80,7 +80,7 @@ class MessageView:
 
     @property
     def _others(self) -> dict[str, bytes]:
-        return _fields(self.parts[6]) if len(self.parts) > 6 else {}
+        return _fields(b"".join(self.parts[6:]))
 
     @property
     def delivery(self) -> int:

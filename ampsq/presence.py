@@ -1,7 +1,7 @@
 """The thread beside a client's own work: it shows that the client lives, also while a handler computes.
 
 It keeps a connection subscribed to the client's channel, so that a killed process is noticed within a second; sends
-a heartbeat for half-open connections; sends acknowledgements that have waited long enough; renews leases where asked to.
+a heartbeat for half-open connections; sends acknowledgements that have waited long enough; renews leases where asked.
 Synchronous and asyncio clients use the same thread: an event loop that a handler blocks shows no life.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
@@ -21,8 +21,6 @@ from ampsq.store import Store
 from ampsq.subscription import HEARTBEAT, PATIENCE
 
 if TYPE_CHECKING:
-    from redis.connection import AbstractConnection
-
     from ampsq.subscription import SubscriptionCore
 
 __all__ = ["Presence"]
@@ -46,7 +44,7 @@ class Presence:
         self._channel = channel(instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
-        self._connection: AbstractConnection | None = None
+        self._connection: Any = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ampsq-presence-{client}", daemon=True)
         self._next_beat = 0.0

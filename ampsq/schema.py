@@ -188,7 +188,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
         ),
         "routes": Key(
-            ":routes", "hash", "topic -> the queues that it feeds; queue -> `>` and its publish target",
+            ":routes", "hash", "topic -> the queues that it feeds, `*` before one of several topics; queue -> `>` and its publish target",
             "define_topic, define_queue", "never", "topics and queues",
         ),
         "patterns": Key(
@@ -228,7 +228,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the journal",
         ),
         "behind": Key(
-            ":q:<queue>:behind", "zset", "topics with something unread -> at most the ms of the first unread ID",
+            ":q:<queue>:behind", "zset", "of a queue over several topics: those with something unread -> at most the ms of the first unread ID",
             "publish, notice", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
@@ -285,7 +285,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score.
+#: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score. Behind
+#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`.
 COMPILED: Final = (
     "lease", "backlog", "deliveries", "cancels", "ratio", "turn", "once", "strict", "room",
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ampsq.errors import AmpsqError, ServerUnsuitable
-from ampsq.store import Flow, command
+from ampsq.flow import Flow, command
 
 __all__ = ["Server", "examine"]
 

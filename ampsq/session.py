@@ -20,18 +20,18 @@ from ampsq.errors import (
     UnknownTopic,
     rejection,
 )
+from ampsq.flow import command
 from ampsq.models import Action, Queue, Topic, refused_changes
 from ampsq.schema import BATCH, BYTES, COMPILED, key
 from ampsq.server import Server, examine
-from ampsq.store import command
 from ampsq.values import Bookmark, is_name, parse_name, parse_ref, pattern_of, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ampsq.calls import Catalog, Published, Verb
+    from ampsq.flow import Call, Flow
     from ampsq.models import Definition
-    from ampsq.store import Call, Flow
 
 __all__ = ["QueueStats", "Session"]
 
@@ -151,7 +151,7 @@ class Session:
         Raises:
             DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         """
-        order = {Topic: 0, Queue: 1, Action: 2}
+        order: dict[type[Definition], int] = {Topic: 0, Queue: 1, Action: 2}
         for definition in sorted(definitions, key=lambda item: order.get(type(item), 3)):
             for _ in range(_RACES):
                 catalog = yield calls.catalog()
@@ -197,8 +197,9 @@ class Session:
         if target not in catalog.topics:
             yield self._define_topic(catalog, target, "{}")
             raise CatalogChanged(reason="the queue's publish target was added")
+        alone = "" if queue.is_pattern else queue.underlying_topic
         yield calls.define_queue(
-            catalog.version, queue.name, text, _compiled(queue), target, sorted(topics), subscriptions
+            catalog.version, queue.name, text, _compiled(queue), alone, target, sorted(topics), subscriptions
         )
 
     def _check_at_most_once(self, queue: Queue) -> None:
@@ -253,11 +254,13 @@ class Session:
         return (yield from self._published(topic, call))
 
     def _published(self, topic: str, call: Call[Published]) -> Flow[Published]:
+        published: Published
         try:
-            return (yield call)
+            published = yield call
         except UnknownTopic:
             yield from self.add_topic(topic)
-            return (yield call)
+            published = yield call
+        return published
 
     def _publish_call(
         self, topic: str, bodies: Sequence[bytes], headers: Sequence[bytes], sequence: int | None

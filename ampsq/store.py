@@ -1,8 +1,8 @@
-"""One typed call a script, and the two ways to wait for its answer; the only module that talks to Redis.
+"""The two ways to run calls and wait for them, synchronous and asyncio; the only module that opens connections.
 
-A `Call` is a request as a value: what to run, whether repeating it is harmless, how to read the reply. Client code
-is written once as generators that yield calls (`Flow`); `Store` and `AsyncStore` differ in how they wait and in
-nothing else.
+`Store` and `AsyncStore` differ in how they wait and in nothing else: what is sent, what is repeated after a failure
+and what an error means is decided once, here. redis-py repeats commands by itself, which runs a script twice: that is
+switched off, and a call is repeated only where it says that this is harmless.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import redis
 import redis.asyncio
@@ -21,15 +19,17 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ampsq import scripts
 from ampsq.errors import AmpsqError, DefinitionError, ScriptBug, ServerFull, Unavailable, rejection
+from ampsq.flow import Call, Post
 
 if TYPE_CHECKING:
-    from redis.asyncio.connection import AbstractConnection as AsyncConnection
-    from redis.connection import AbstractConnection
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
     from redis.typing import EncodableT
 
-__all__ = ["AsyncChannel", "AsyncStore", "Call", "Channel", "Collect", "Flow", "Post", "Step", "Store", "command", "redacted", "script_call"]
+    from ampsq.flow import Flow, Step
+
+__all__ = ["AsyncChannel", "AsyncStore", "Channel", "Store", "redacted"]
 
 T = TypeVar("T")
 _LINE = re.compile(r"user_script:(\d+)")
@@ -38,63 +38,6 @@ _RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _SOCKET_TIMEOUT = 5.0
 #: Calls of a stream that are sent before the first one's reply is read.
 _AHEAD = 2
-
-
-@dataclass(slots=True)
-class Call(Generic[T]):
-    """One request.
-
-    Attributes:
-        script: the script to run, or None for a plain command.
-        arguments: what follows the key, or the whole command.
-        read: turns the raw reply into what the caller wants.
-        repeatable: a second run is harmless, so a lost reply is answered by asking again.
-        blocks: seconds that the server may hold the answer back.
-        repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
-    """
-
-    script: scripts.Script | None
-    arguments: Sequence[EncodableT]
-    read: Callable[[Any], T]
-    repeatable: bool = False
-    blocks: float = 0.0
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """A flow's wish to send a call now and to read its reply later, by `Collect`."""
-
-    channel: Any
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """A flow's wish for the reply of the earliest call that was posted on a channel."""
-
-    channel: Any
-
-
-Step = Call[Any] | Post | Collect
-#: What client code is made of: it yields steps, is sent their results, and returns a value.
-Flow = Generator[Step, Any, T]
-
-
-def script_call(
-    name: str,
-    arguments: Sequence[EncodableT],
-    read: Callable[[Any], T],
-    *,
-    repeatable: bool = False,
-) -> Call[T]:
-    """Ask for one script; `arguments` are those of its head, in order."""
-    return Call(scripts.script(name), arguments, read, repeatable)
-
-
-def command(arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0) -> Call[T]:
-    """Ask for one plain command that only reads, or that a second run does not change."""
-    return Call(None, arguments, read, repeatable=True, blocks=blocks)
 
 
 def _options(url: str) -> dict[str, Any]:
@@ -262,7 +205,7 @@ class Channel:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._connection: AbstractConnection | None = None
+        self._connection: Any = None
         self._sent: deque[Call[Any]] = deque()
 
     @property
@@ -405,7 +348,7 @@ class AsyncChannel:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._connection: AsyncConnection | None = None
+        self._connection: Any = None
         self._sent: deque[Call[Any]] = deque()
 
     @property

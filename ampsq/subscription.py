@@ -21,14 +21,15 @@ from ampsq.errors import (
     UnknownSubscription,
     rejection,
 )
+from ampsq.flow import Collect, Post, command
 from ampsq.schema import BATCH, key
-from ampsq.store import Collect, Post, command
 from ampsq.values import is_name, pattern_of
 
 if TYPE_CHECKING:
     from ampsq.calls import Groups, Taken, Verb
     from ampsq.delivery import MessageView
-    from ampsq.store import AsyncChannel, Call, Channel, Flow
+    from ampsq.flow import Call, Flow
+    from ampsq.store import AsyncChannel, Channel
 
 __all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
 

@@ -37,7 +37,7 @@ _log = logging.getLogger("ampsq.worker")
 _STEP = 0.25
 
 
-class Reject(Exception):  # noqa: N818  (a verb that a handler raises, not a fault)
+class Reject(Exception):
     """Raised by a handler: this message can never be processed. It expires, and dead-letter actions see it."""
 
 
@@ -196,7 +196,7 @@ class _Threads:
     def finish(self, until: float) -> None:
         """Wait for running handlers until then."""
         while self._futures and time.monotonic() < until:
-            self._slots.acquire(timeout=_STEP) and self._slots.release()
+            self.has_room(_STEP)
         if self._futures:
             _log.warning("%d handlers still run at the stop deadline; their messages come back", len(self._futures))
 
@@ -246,7 +246,7 @@ class _Tasks:
     def finish(self, until: float) -> None:
         """Wait for running handlers until then."""
         while self._futures and time.monotonic() < until:
-            self._slots.acquire(timeout=_STEP) and self._slots.release()
+            self.has_room(_STEP)
         if self._futures:
             _log.warning("%d handlers still run at the stop deadline; their messages come back", len(self._futures))
 

@@ -2,7 +2,7 @@
 --- ARGV now, topics...
 --- GIVES the last ID of each topic, '' where its log is empty
 --- FLAGS allow-oom
---- @include clock, fail, ref, dispatch
+--- @include clock, fail, ref, push
 -- topics: pairs of a topic and the last ID that the caller has seen there; nothing is done where that is still the last.
 local ms = clock_ms(now)
 local lasts = {}
@@ -14,13 +14,7 @@ for i = topics_from, #ARGV, 2 do
   if last ~= seen and last ~= '' then
     local order = order_of(last)
     if order > order_of(call('GET', K.clock()) or '0-0') then call('SET', K.clock(), last) end
-    for queue in string.gmatch(call('HGET', K.routes(), topic) or '', '%S+') do
-      local cursor = string.match(call('HGET', K.cursors(queue), topic) or '0-0', '^%S+')
-      if order > order_of(cursor) then
-        call('ZADD', K.behind(queue), 'NX', string.match(cursor, '^%d+'), topic)
-        dispatch_or_defer(queue, ms, V.batch)
-      end
-    end
+    push(call('HGET', K.routes(), topic) or '', topic, 0, ms, V.batch)
   end
 end
 return lasts

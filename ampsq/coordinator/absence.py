@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
+from ampsq.flow import command
 from ampsq.schema import channel, key
-from ampsq.store import command
 
 if TYPE_CHECKING:
     from ampsq.store import Store

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.errors import ServerFull
+from ampsq.flow import command
 from ampsq.models import Action
 from ampsq.schema import key
-from ampsq.store import command
 from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class DeadLetter:
         store.call(calls.publish(action.topic, bodies, headers, f"action:{action.name}", sequence + 1))
         return sequence + len(refs)
 
-    def _letter(
+    def _letter(  # noqa: PLR0917  (all that a letter says)
         self, store: Store, action: Action, ref: str, count: str, reason: str, origin: str
     ) -> tuple[bytes, bytes]:
         topic, stream_id = parse_ref(ref)

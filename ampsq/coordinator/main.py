@@ -13,7 +13,8 @@ from ampsq.coordinator.dead_letter import DeadLetter
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.sweep import Sweep
 from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
-from ampsq.store import Store, command
+from ampsq.flow import command
+from ampsq.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,6 +118,6 @@ class Coordinator:
             return duty.run_once(store)
         except (Unavailable, FormatMismatch) as error:
             _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
-        except Exception:
+        except Exception:  # noqa: BLE001  (one duty's bug must not stop the others)
             _log.exception("%s of %s failed; trying again", duty.name, store.instance)
         return _AFTER_FAILURE

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ampsq import calls
+from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.session import Session
-from ampsq.store import command
 from ampsq.values import is_name
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Notice:
         topics = list(self._seen)
         for first in range(0, len(topics), _TOPICS):
             some = {topic: self._seen[topic] for topic in topics[first : first + _TOPICS]}
-            self._seen.update(store.call(calls.notice(some)))
+            found = store.call(calls.notice(some))
+            self._seen.update(found)
         return _PAUSE
 
     def _find_topics(self, store: Store) -> None:

@@ -6,8 +6,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ampsq import calls
+from ampsq.flow import command
 from ampsq.schema import key
-from ampsq.store import command
 
 if TYPE_CHECKING:
     from ampsq.store import Store

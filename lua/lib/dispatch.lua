@@ -35,7 +35,7 @@ local function dispatch(name, now, limit, own)
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
   local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
   local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
-  if count == 0 then return given, false end
+  if count == 0 then return given, messages.cut end
   local token = call('HINCRBY', K.queue(name), F.token, count) - count
   local deadline = queue.lease > 0 and string.format('%.0f', now + queue.lease) or '0'
   while at <= count do

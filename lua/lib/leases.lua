@@ -59,7 +59,7 @@ local function return_leased(queue, cause, refs, leases, freed, due)
   local counts, ready, later, expired = {}, {}, {}, {}
   for i, ref in ipairs(refs) do
     local cancels = known[i] and tonumber(string.match(known[i], '^%d+ (%d+)')) or 0
-    local deliveries = leases[i].delivery - (cause == V.given_back and 1 or 0)
+    local deliveries = leases[i].delivery
     if cause == V.cancelled then cancels = cancels + 1 end
     local reason = cause == V.given_back and '' or limits_reached(queue, deliveries, cancels)
     if reason ~= '' then
@@ -68,7 +68,7 @@ local function return_leased(queue, cause, refs, leases, freed, due)
       batch.refs[#batch.refs + 1] = ref
       batch.attempts[#batch.attempts + 1] = deliveries .. ':' .. cancels
     else
-      if deliveries + cancels > 0 and cause ~= V.given_back then
+      if cause ~= V.given_back then
         counts[#counts + 1] = ref
         counts[#counts + 1] = deliveries .. ' ' .. cancels .. ' ' .. cause
       end

@@ -61,6 +61,7 @@ local function close_front(queue, front, alone)
   if front.read then
     call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
   end
+  if queue.topic ~= '' then return end
   local next_entry = front.entries[front.at]
   if front.done and not next_entry then
     call('ZREM', K.behind(queue.name), front.topic)
@@ -113,7 +114,7 @@ end
 
 -- One round over at most 32 topics; it ends where a further topic may be older. True when another round may find more.
 local function read_round(queue, out, wanted, budget)
-  local behind = call('ZRANGE', K.behind(queue.name), 0, 32, 'WITHSCORES')
+  local behind = queue.topic ~= '' and {queue.topic, 0} or call('ZRANGE', K.behind(queue.name), 0, 32, 'WITHSCORES')
   local topics, fronts = {}, {}
   for i = 1, #behind, 2 do topics[#topics + 1] = {topic = behind[i], ms = tonumber(behind[i + 1])} end
   local further = topics[33] and table.remove(topics).ms
@@ -129,7 +130,8 @@ local function read_round(queue, out, wanted, budget)
 end
 
 local function something_waits(queue)
-  return call('EXISTS', K.ready(queue.name), K.behind(queue.name)) > 0
+  if call('EXISTS', K.ready(queue.name), K.behind(queue.name)) > 0 then return true end
+  return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
 local function next_messages(queue, wanted)

@@ -1,0 +1,104 @@
+"""``ampsq bench``: ampsq beside raw Redis Streams, measured on your server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from typing import Any
+
+import click
+
+__all__ = ["bench"]
+
+
+def _flat(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures that goals are stated for, by their full names."""
+    return {
+        "publish.ratio": figures["publish"]["ratio"],
+        "consume.ratio": figures["consume"]["ratio"],
+        "latency.p50_ratio": figures["latency"]["p50_ratio"],
+        "latency.p99_ratio": figures["latency"]["p99_ratio"],
+        "memory.bytes_per_queued": figures["memory"]["bytes_per_queued"],
+        "memory.bytes_per_leased": figures["memory"]["bytes_per_leased"],
+    }
+
+
+def _print_tables(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    server = figures["server"]
+    console.print(
+        f"{server['kind']} {server['version']}, appendonly {server['appendonly']}, appendfsync {server['appendfsync']}"
+    )
+    speed = Table(title="Beside raw redis-py Streams, same server, same run", title_justify="left")
+    for column in ("what", "ampsq", "raw", "ratio"):
+        speed.add_column(column, justify="left" if column == "what" else "right")
+    rows = [
+        ("publish, 100 a call, messages/s", figures["publish"]),
+        ("subscribe + ack, backlog 100, messages/s", figures["consume"]["backlog_100"]),
+        ("subscribe + ack, backlog 500, messages/s", figures["consume"]["backlog_500"]),
+    ]
+    for what, row in rows:
+        speed.add_row(what, f"{row['per_second']:,}", f"{row['raw_per_second']:,}", f"{row['ratio']:.2f}")
+    latency = figures["latency"]
+    for percent in ("p50", "p99"):
+        speed.add_row(
+            f"push latency {percent} at 1,000/s, us",
+            f"{latency[f'{percent}_us']:,}",
+            f"{latency[f'{percent}_raw_us']:,}",
+            f"{latency[f'{percent}_ratio']:.2f}",
+        )
+    console.print(speed)
+    growth = Table(title="Server time a message, us", title_justify="left")
+    for column in ("beside", "publish", "take + ack"):
+        growth.add_column(column, justify="left" if column == "beside" else "right")
+    for name, costs in figures["growth"].items():
+        what, _, number = name.rpartition("_")
+        label = f"{int(number):,} {what.replace('_', ' ')}" if number.isdigit() else name
+        growth.add_row(label, f"{costs['publish_us']:.2f}", f"{costs['take_and_ack_us']:.2f}")
+    console.print(growth)
+    memory = figures["memory"]
+    console.print(
+        f"Memory beyond the log: {memory['bytes_per_queued']} bytes a queued message, "
+        f"{memory['bytes_per_leased']} a leased one. "
+        f"Server CPU: {figures['server_cpu_us_per_message']} us a message, subscribe + ack."
+    )
+
+
+@click.command(epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379")
+@click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh embedded one.")
+@click.option("--quick", is_flag=True, help="A tenth of the work: seconds instead of a minute.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
+    """Measure publish, delivery, latency, memory and growth beside raw Redis Streams.
+
+    Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
+    statistics are reset, its other keys are left alone.
+    """
+    from ampsq.bench.measure import Bench, Settings
+
+    from ampsq.embedded import acquire
+
+    settings = (
+        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
+    )
+
+    def progress(what: str) -> None:
+        click.echo(f"{what} ...", err=True)
+
+    if url:
+        figures = Bench(url, settings, progress).run()
+    else:
+        with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder, acquire(folder, coordinator=False) as server:
+            figures = Bench(server.url, settings, progress).run()
+    if as_json:
+        click.echo(json.dumps({**_flat(figures), **figures}))
+    else:
+        _print_tables(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(bench())
