@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.client import address
+from ampsq.client import Address
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.errors import Closed
 from ampsq.presence import Presence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.calls import Verb
-    from ampsq.embedded import EmbeddedServer
     from ampsq.models import Definition, Queue
     from ampsq.server import Server
     from ampsq.session import QueueStats
@@ -32,6 +31,8 @@ __all__ = ["AsyncClient", "AsyncSubscription"]
 
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
+#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
+_CLOSE_PATIENCE = 1.0
 
 
 class AsyncClient:
@@ -49,7 +50,7 @@ class AsyncClient:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir = url, data_dir
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
-        self._embedded: EmbeddedServer | None = None
+        self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._publishing = asyncio.Lock()
@@ -57,8 +58,9 @@ class AsyncClient:
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
         if self._opened is None:
-            url, self._embedded = await asyncio.to_thread(address, self._url, self._data_dir)
-            store = AsyncStore(url, self._session.instance)
+            self._address = await asyncio.to_thread(Address, self._url, self._data_dir)
+            url = self._address.url
+            store = AsyncStore(url, self._session.instance, revive=self._address.revive)
             self._opened = (
                 store,
                 Presence(url, self._session.instance, self._session.client, self._ack_timeout),
@@ -181,6 +183,7 @@ class AsyncClient:
         if self._opened is None:
             return
         store, presence = self._opened
+        store.patience = min(store.patience, _CLOSE_PATIENCE)
         try:
             for subscription in list(self._subscriptions):
                 await subscription.close()
@@ -188,8 +191,8 @@ class AsyncClient:
             self._opened = None
             await asyncio.to_thread(presence.stop)
             await store.close()
-            if self._embedded is not None:
-                await asyncio.to_thread(self._embedded.release)
+            if self._address is not None:
+                await asyncio.to_thread(self._address.release)
 
     async def __aenter__(self) -> Self:
         return await self.connect()

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ampsq.delivery import Bookmarks, Message
-from ampsq.errors import Closed
+from ampsq.errors import AmpsqError, Closed
 from ampsq.presence import Presence
 from ampsq.session import Session
 from ampsq.store import Store
@@ -27,24 +27,53 @@ if TYPE_CHECKING:
     from ampsq.session import QueueStats
     from ampsq.values import Bookmark
 
-__all__ = ["Client", "Subscription", "address"]
+__all__ = ["Address", "Client", "Subscription"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP = 1.0
+#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
+_CLOSE_PATIENCE = 1.0
 #: Messages that one `publish_many` call records by default.
 _BATCH = 100
 
 
-def address(url: str | None, data_dir: str | os.PathLike[str]) -> tuple[str, EmbeddedServer | None]:
-    """Find the server: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
-    found = url or os.environ.get("AMPSQ_URL")
-    if found:
-        return found, None
-    from ampsq.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
+class Address:
+    """Where the server is: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
 
-    server = acquire(data_dir)
-    return server.url, server
+    def __init__(self, url: str | None, data_dir: str | os.PathLike[str]) -> None:
+        self._data_dir = data_dir
+        self._embedded: EmbeddedServer | None = None
+        self._changing = threading.Lock()
+        found = url or os.environ.get("AMPSQ_URL")
+        if found:
+            self.url = found
+        else:
+            self._acquire()
+
+    def _acquire(self) -> None:
+        from ampsq.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
+
+        former, self._embedded = self._embedded, acquire(self._data_dir)
+        self.url = self._embedded.url
+        if former is not None:
+            former.release()
+
+    def revive(self) -> None:
+        """Bring the embedded server back, where it is one: it keeps its address and its data."""
+        with self._changing:
+            if self._embedded is not None:
+                try:
+                    self._acquire()
+                except AmpsqError as error:
+                    _log.warning("the embedded server does not come back: %s", error)
+
+    def release(self) -> None:
+        """Stop using the embedded server."""
+        with self._changing:
+            embedded, self._embedded = self._embedded, None
+            if embedded is not None:
+                embedded.release()
 
 
 class Client:
@@ -73,8 +102,9 @@ class Client:
         data_dir: str | os.PathLike[str] = ".ampsq",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
-        found, self._embedded = address(url, data_dir)
-        self._store = Store(found, self._session.instance)
+        self._address = Address(url, data_dir)
+        found = self._address.url
+        self._store = Store(found, self._session.instance, revive=self._address.revive)
         self._presence = Presence(
             found, self._session.instance, self._session.client, Interval.parse(ack_timeout) / 1000
         )
@@ -235,14 +265,14 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
         try:
             for subscription in list(self._subscriptions):
                 subscription.close()
         finally:
             self._presence.stop()
             self._store.close()
-            if self._embedded is not None:
-                self._embedded.release()
+            self._address.release()
 
     def __enter__(self) -> Self:
         return self

@@ -76,7 +76,8 @@ class MessageView:
         if self.parts[4] != b"f":
             return self._body
         fields = {name: value.decode(errors="surrogateescape") for name, value in self._others.items()}
-        return _JSON.encode(fields).encode(errors="surrogateescape")
+        # Bytes that are no text are written \udc80 to \udcff: JSON that can be turned back into them.
+        return _JSON.encode(fields).encode(errors="backslashreplace")
 
     @property
     def _others(self) -> dict[str, bytes]:

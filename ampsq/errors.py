@@ -14,8 +14,7 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
-    │   ├─ FormatMismatch       the keys were written by an incompatible version
-    │   └─ MessageTooLarge      a body is over the limit of the instance
+    │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
 
 A script refuses with a stable first word and JSON detail, ``AMPSQ_STALE_LEASE {...}``; each code is one
@@ -36,7 +35,6 @@ __all__ = [
     "DefinitionError",
     "EmbeddedServerError",
     "FormatMismatch",
-    "MessageTooLarge",
     "NotLeaseHolder",
     "Rejected",
     "ScriptBug",
@@ -160,12 +158,6 @@ class FormatMismatch(Rejected):
     """The keys of this instance were written by an incompatible version of ampsq."""
 
     code = "AMPSQ_FORMAT_MISMATCH"
-
-
-class MessageTooLarge(Rejected):
-    """A message is larger than the instance allows."""
-
-    code = "AMPSQ_MESSAGE_TOO_LARGE"
 
 
 class ScriptBug(AmpsqError):

@@ -23,6 +23,7 @@ __all__ = [
     "DUE_PERIOD",
     "FIELDS",
     "FORMAT",
+    "INSTANCES",
     "KEYS",
     "LEASES_ANCHOR",
     "TRANSITIONS",
@@ -37,6 +38,9 @@ __all__ = [
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
 FORMAT: Final = 1
+
+#: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
+INSTANCES: Final = "ampsq:instances"
 
 #: Most messages that one script call moves. 500 plain ones cost 1 to 4 ms of server time.
 BATCH: Final = 500
@@ -172,7 +176,7 @@ class Key:
 KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
-            ":instance", "hash", "format, origin, catalog version, subscription counter, the coordinators' sign of life",
+            ":instance", "hash", "format, origin, catalog version, subscription counter, coordinators' life sign",
             "open, and every script that changes the catalog", "never", "nothing: its loss is a new incarnation",
         ),
         "clock": Key(

@@ -22,7 +22,7 @@ from ampsq.errors import (
 )
 from ampsq.flow import command
 from ampsq.models import Action, Queue, Topic, refused_changes
-from ampsq.schema import BATCH, BYTES, COMPILED, key
+from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.values import Bookmark, is_name, parse_name, parse_ref, pattern_of, ref_of
 
@@ -138,6 +138,7 @@ class Session:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         opened = yield calls.open_instance(self.instance, _incarnation())
         self.origin = opened.origin
+        yield command(["SADD", INSTANCES, self.instance], int)
         if self.publisher:
             publishers = key(self.instance, "publishers")
             last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
@@ -187,6 +188,7 @@ class Session:
         if refused:
             raise DefinitionError("\n".join(refused))
         self._check_at_most_once(queue)
+        self._check_names(catalog, queue)
         target = queue.default_publish_target
         topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
         subscriptions = [
@@ -211,6 +213,17 @@ class Session:
                 "message: appendonly yes and appendfsync always. Configure it so, or say "
                 "allow_redelivery_after_crash: true"
             )
+
+    @staticmethod
+    def _check_names(catalog: Catalog, queue: Queue) -> None:
+        """A queue's name stands for its publish target, so it cannot be a topic of its own as well."""
+        for stored in catalog.queues.values():
+            other = Queue.from_json(stored)
+            if other.name == queue.underlying_topic and other.underlying_topic != other.name:
+                raise DefinitionError(
+                    f"Queue {queue.name!r}: underlying_topic: {queue.underlying_topic!r} is a queue over "
+                    f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
+                )
 
     def _define_action(self, catalog: Catalog, action: Action, text: str) -> Flow[None]:
         stored = catalog.queues.get(action.queue)

@@ -19,11 +19,11 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ampsq.errors import AmpsqError, DefinitionError, ScriptBug, ServerFull, Unavailable, rejection
+from ampsq.errors import AmpsqError, Closed, DefinitionError, ScriptBug, ServerFull, Unavailable, rejection
 from ampsq.flow import Call, Post
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from redis.typing import EncodableT
 
@@ -116,11 +116,15 @@ class Store:
         url: ``redis://``, ``rediss://`` or ``unix://``.
         instance: the instance whose keys the scripts work on.
         patience: seconds for which a harmless call is repeated while the server cannot be reached.
+        revive: called before a call is repeated: what can bring the server back.
     """
 
-    def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
+    def __init__(
+        self, url: str, instance: str, *, patience: float = 15.0, revive: Callable[[], None] | None = None
+    ) -> None:
         options = _options(url)
-        self.url, self.instance, self.patience = url, instance, patience
+        self.url, self.instance, self.patience, self._revive = url, instance, patience, revive
+        self._closed = False
         self.key = "{" + instance + "}"
         # redis-py repeats commands by default, which runs a script twice: the only retry is ours.
         self.redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
@@ -130,6 +134,8 @@ class Store:
 
     def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
+        if self._closed:
+            raise Closed("this client was closed")
         attempts = _Attempts(call, self.url, self.patience)
         while True:
             try:
@@ -138,6 +144,8 @@ class Store:
                 pause = attempts.after(error)
             if pause:
                 time.sleep(pause)
+                if self._revive is not None:
+                    self._revive()
 
     def _send(self, call: Call[Any], *, whole: bool) -> Any:
         pool = (self._blocking if call.blocks else self.redis).connection_pool
@@ -195,7 +203,8 @@ class Store:
             return end.value  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a call after this raises `Closed`."""
+        self._closed = True
         self.redis.close()
         self._blocking.close()
 
@@ -265,9 +274,12 @@ class Channel:
 class AsyncStore:
     """The same as `Store` for asyncio; one event loop a store."""
 
-    def __init__(self, url: str, instance: str, *, patience: float = 15.0) -> None:
+    def __init__(
+        self, url: str, instance: str, *, patience: float = 15.0, revive: Callable[[], None] | None = None
+    ) -> None:
         options = _options(url)
-        self.url, self.instance, self.patience = url, instance, patience
+        self.url, self.instance, self.patience, self._revive = url, instance, patience, revive
+        self._closed = False
         self.key = "{" + instance + "}"
         self.redis = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options)
         self._blocking = redis.asyncio.Redis.from_url(
@@ -276,6 +288,8 @@ class AsyncStore:
 
     async def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
+        if self._closed:
+            raise Closed("this client was closed")
         attempts = _Attempts(call, self.url, self.patience)
         while True:
             try:
@@ -284,6 +298,8 @@ class AsyncStore:
                 pause = attempts.after(error)
             if pause:
                 await asyncio.sleep(pause)
+                if self._revive is not None:
+                    await asyncio.to_thread(self._revive)
 
     async def _send(self, call: Call[Any], *, whole: bool) -> Any:
         request = _request(call, self.key, whole=whole)
@@ -338,7 +354,8 @@ class AsyncStore:
             return end.value  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a call after this raises `Closed`."""
+        self._closed = True
         await self.redis.aclose()
         await self._blocking.aclose()
 

@@ -139,7 +139,9 @@ class Worker:
             elif isinstance(error, Reject):
                 message.expire()
             else:
-                _log.error("handler failed, %r is cancelled", message, exc_info=error)
+                # Raising is an ordinary way to say "not now"; the traceback is for who looks for it.
+                trace = error if _log.isEnabledFor(logging.DEBUG) else None
+                _log.warning("%r is cancelled: %s: %s", message, type(error).__name__, error, exc_info=trace)
                 message.cancel(self._cancel_delay)
         except (StaleLease, AlreadyAcked) as late:
             _log.warning("%r ended after its lease: %s", message, late)

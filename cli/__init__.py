@@ -1,0 +1,1 @@
+"""The command line: one call and one print each."""

@@ -38,6 +38,7 @@ class Absence:
         self._run_id = b""
         self._trusted_from = 0.0
         self._missed: dict[str, int] = {}
+        self._clients: dict[str, str] = {}
 
     def run_once(self, store: Store) -> float:
         """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
@@ -49,6 +50,7 @@ class Absence:
                 lambda reply: {reply[i].decode(): float(reply[i + 1]) for i in range(0, len(reply), 2)},
             )
         )
+        self._clients = {name: client for name, client in self._clients.items() if name in subscriptions}
         silent = [name for name, deadline in subscriptions.items() if deadline < now]
         for name in silent:
             self._end(store, name, "its heartbeat stopped")
@@ -76,9 +78,7 @@ class Absence:
         absent: list[str] = []
         for first in range(0, len(subscriptions), _BATCH):
             some = subscriptions[first : first + _BATCH]
-            channels = [
-                channel(store.instance, client) for client in (self._client(store, name) for name in some)
-            ]
+            channels = [channel(store.instance, self._client(store, name)) for name in some]
             counts = store.call(
                 command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
             )
@@ -86,12 +86,16 @@ class Absence:
         return absent
 
     def _client(self, store: Store, subscription: str) -> str:
-        field = key(store.instance, "subscription", subscription)
-        found = store.call(command(["HGET", field, "client"], lambda reply: (reply or b"").decode()))
-        return str(found).rpartition("/")[0]
+        # A subscription never changes its client: it is read once.
+        if subscription not in self._clients:
+            field = key(store.instance, "subscription", subscription)
+            found = store.call(command(["HGET", field, "client"], lambda reply: (reply or b"").decode()))
+            self._clients[subscription] = found.rpartition("/")[0]
+        return self._clients[subscription]
 
     def _end(self, store: Store, subscription: str, why: str) -> None:
         _log.info("subscription %s ends: %s", subscription, why)
+        self._clients.pop(subscription, None)
         while store.call(calls.unsubscribe(subscription, {})):
             pass
 

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
+from ampsq.coordinator.definitions import Definitions
 from ampsq.errors import ServerFull
 from ampsq.flow import command
 from ampsq.models import Action
@@ -34,9 +35,12 @@ class DeadLetter:
 
     name = "dead letter"
 
+    def __init__(self) -> None:
+        self._definitions = Definitions()
+
     def run_once(self, store: Store) -> float:
         """Act on what every action has not seen yet, at most fifty journal entries each."""
-        catalog = store.call(calls.catalog())
+        catalog = self._definitions.read(store)
         if not catalog.actions:
             return _PAUSE
         origin = store.call(command(["HGET", key(store.instance, "instance"), "origin"], bytes.decode))

@@ -14,6 +14,7 @@ from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.sweep import Sweep
 from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
 from ampsq.flow import command
+from ampsq.schema import INSTANCES
 from ampsq.store import Store
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Coordinator:
         self._url = url
         self._named = tuple(instances)
         self._stopping = threading.Event()
-        self._threads: dict[str, threading.Thread] = {}
+        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
     def stop(self) -> None:
         """Ask the coordinator to stop; `run` returns when it has."""
@@ -59,55 +60,52 @@ class Coordinator:
         finder = Store(self._url, "", patience=1.0)
         try:
             while not self._stopping.is_set():
-                for instance in self._named or self._found(finder):
+                instances = self._named or self._found(finder)
+                for instance in instances:
                     self._care_for(instance)
+                for instance, (_, leaving) in self._threads.items():
+                    if instance not in instances:
+                        leaving.set()
                 self._stopping.wait(_LOOK_FOR_INSTANCES)
         finally:
             self._stopping.set()
-            for thread in self._threads.values():
+            for thread, leaving in self._threads.values():
+                leaving.set()
                 thread.join(timeout=10.0)
             finder.close()
         _log.info("coordinator stopped")
 
     def _found(self, store: Store) -> list[str]:
-        """The instances that the server carries: each has a hash of its own."""
-        found: list[str] = []
-        cursor = b"0"
+        """The instances that clients have opened on this server."""
         try:
-            while True:
-                cursor, keys = store.call(
-                    command(
-                        ["SCAN", cursor, "MATCH", "{*}:instance", "COUNT", 1000],
-                        lambda reply: (reply[0], reply[1]),
-                    )
-                )
-                found += [name.decode().removesuffix("}:instance")[1:] for name in keys]
-                if cursor == b"0":
-                    return found
+            return store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)))
         except AmpsqError as error:
             _log.warning("cannot look for instances: %s", error)
             return []
 
     def _care_for(self, instance: str) -> None:
-        thread = self._threads.get(instance)
-        if thread is None or not thread.is_alive():
-            thread = threading.Thread(target=self._serve, args=(instance,), name=f"coordinator-{instance}")
-            self._threads[instance] = thread
+        known = self._threads.get(instance)
+        if known is None or not known[0].is_alive():
+            leaving = threading.Event()
+            thread = threading.Thread(
+                target=self._serve, args=(instance, leaving), name=f"coordinator-{instance}", daemon=True
+            )
+            self._threads[instance] = (thread, leaving)
             thread.start()
 
-    def _serve(self, instance: str) -> None:
+    def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
         store = Store(self._url, instance, patience=0.5)
         duties: list[Duty] = [Sweep(), Absence(), Notice(), DeadLetter()]
         due = dict.fromkeys(range(len(duties)), 0.0)
         try:
-            while not self._stopping.is_set():
+            while not leaving.is_set():
                 for index, duty in enumerate(duties):
                     if time.monotonic() >= due[index]:
                         due[index] = time.monotonic() + self._round(duty, store)
                 pause = min(due.values()) - time.monotonic()
                 if pause > 0:
-                    self._stopping.wait(pause)
+                    leaving.wait(pause)
         finally:
             store.close()
 

@@ -1,0 +1,64 @@
+"""``ampsq coordinator``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import click
+from ampsq.cli.options import log_to_stderr
+from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["care_for", "coordinator"]
+
+_EPILOG = """\b
+Examples:
+  ampsq coordinator --url redis://localhost:6379
+  ampsq coordinator --instance nyc-1 --instance nyc-2     # AMPSQ_URL names the server
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--url", metavar="URL", help="redis://, rediss:// or unix://; default AMPSQ_URL.")
+@click.option(
+    "--instance",
+    "instances",
+    metavar="NAME",
+    multiple=True,
+    help="An instance to care for; may be repeated. Default AMPSQ_INSTANCE, else all of the server's.",
+)
+@click.option("--json", is_flag=True, help="Print one line of JSON when it starts.")
+@click.pass_context
+def coordinator(ctx: click.Context, url: str | None, instances: tuple[str, ...], *, json: bool) -> None:
+    """Do what must happen over time, for a server of your own.
+
+    Returns what lapsed leases and lost workers held, notices messages that others wrote, moves dead letters.
+    One is enough, and any number may run; without any, these things wait. Runs until Ctrl-C or SIGTERM. The
+    embedded server has its own.
+    """
+    group = ctx.parent.obj if ctx.parent is not None else None
+    address = url or (group.url if group else os.environ.get("AMPSQ_URL"))
+    if not address:
+        raise click.UsageError(
+            "a coordinator needs a server: --url URL or AMPSQ_URL. The embedded server has its own: ampsq up"
+        )
+    named = instances or ((group.instance,) if group and group.instance else ())
+    care_for(address, named, json=json or bool(group and group.json))
+
+
+def care_for(url: str, instances: Sequence[str], *, json: bool) -> None:
+    """Run a coordinator until it is stopped."""
+    from ampsq.coordinator import Coordinator  # noqa: PLC0415 - redis, which no help needs
+    from ampsq.store import redacted  # noqa: PLC0415
+    from ampsq.values import parse_name  # noqa: PLC0415
+
+    log_to_stderr(logging.INFO, times=True)
+    for instance in instances:
+        parse_name(instance)
+    if json:
+        json_line({"url": redacted(url), "instances": list(instances)})
+    Coordinator(url, instances).run(signals=True)

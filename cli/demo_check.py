@@ -1,0 +1,207 @@
+"""What became of every flight, counted from the journals, the processes' own records and the dead letters.
+
+Nothing is taken from counters, and nothing is assumed: a flight whose fate cannot be shown is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ampsq.flow import command
+from ampsq.schema import key
+from ampsq.values import Bookmark, parse_ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.cli.demo_crew import Record
+
+    from ampsq.store import Store
+
+__all__ = ["Delay", "Evidence", "Journal", "Outcome", "judge"]
+
+_ENTRIES = 500
+_SHOWN = 3
+
+
+class Journal:
+    """A queue's journal, followed as it grows.
+
+    Attributes:
+        ways: how a message was settled -> bookmark -> how often.
+    """
+
+    def __init__(self, queue: str, origin: str) -> None:
+        self.ways: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._queue, self._origin, self._cursor = queue, origin, "0"
+
+    def follow(self, store: Store) -> None:
+        """Read what is new."""
+        journal = key(store.instance, "journal", self._queue)
+        while True:
+            entries = store.call(command(["XRANGE", journal, f"({self._cursor}", "+", "COUNT", _ENTRIES], list[Any]))
+            for entry_id, flat in entries:
+                self._cursor = entry_id.decode()
+                self._note(dict(zip(flat[::2], flat[1::2], strict=True)))
+            if len(entries) < _ENTRIES:
+                return
+
+    def _note(self, fields: Mapping[bytes, bytes]) -> None:
+        how = fields[b"how"].decode()
+        for ref in fields[b"refs"].decode().split():
+            topic, stream_id = parse_ref(ref)
+            self.ways[how][Bookmark.of(topic, self._origin, stream_id)] += 1
+
+    def count(self, how: str) -> int:
+        """How many messages were settled so."""
+        return len(self.ways[how])
+
+    def times(self, bookmark: str) -> int:
+        """How often a message was settled, in whatever way."""
+        return sum(way[bookmark] for way in self.ways.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known at the end.
+
+    Attributes:
+        flights: bookmark -> the flight as it was published.
+        delays: the journal of the first queue.
+        records: of the workers on it.
+        letters: what arrived in the dead-letter topic.
+        board: the journal of the second queue.
+        board_records: of the process on it.
+        max_cancels: the first queue's limit.
+        killed: worker processes that were killed.
+    """
+
+    flights: Mapping[str, Mapping[str, Any]]
+    delays: Journal
+    records: Sequence[Record]
+    letters: Sequence[Mapping[str, Any]]
+    board: Journal
+    board_records: Sequence[Record]
+    max_cancels: int
+    killed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A carrier's departures, and the mean of their delays in minutes."""
+
+    carrier: str
+    flights: int
+    mean: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The figures, and what is wrong with them."""
+
+    published: int
+    acknowledged: int = 0
+    dead_lettered: int = 0
+    lost: int = 0
+    acknowledged_twice: int = 0
+    redelivered: int = 0
+    handled_twice: int = 0
+    board: int = 0
+    killed: int = 0
+    delays: list[Delay] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def judge(evidence: Evidence) -> Outcome:
+    """Count, and check every figure that does not depend on chance."""
+    flights, journal = evidence.flights, evidence.delays
+    handled = {record.bookmark: record for record in evidence.records if record.did == "handled"}
+    # An acknowledgement counts only for a flight that some worker recorded.
+    acknowledged = {bookmark for bookmark in journal.ways["acknowledged"] if bookmark in handled}
+    letters = Counter(str(letter["bookmark"]) for letter in evidence.letters)
+    kept = acknowledged | {bookmark for bookmark, times in letters.items() if times == 1}
+    outcome = Outcome(
+        published=len(flights),
+        acknowledged=len(acknowledged),
+        dead_lettered=len(letters),
+        lost=sum(bookmark not in kept for bookmark in flights),
+        acknowledged_twice=sum(journal.times(bookmark) > 1 for bookmark in flights),
+        redelivered=_redelivered(evidence),
+        handled_twice=sum(times > 1 for times in _times(evidence.records, "handled").values()),
+        board=sum(times == 1 for times in evidence.board.ways["acknowledged"].values()),
+        killed=evidence.killed,
+        delays=_delays(handled[bookmark] for bookmark in acknowledged),
+    )
+    outcome.failures += [text for text in _failures(evidence, outcome, acknowledged, letters) if text]
+    return outcome
+
+
+def _times(records: Iterable[Record], did: str) -> Counter[str]:
+    return Counter(record.bookmark for record in records if record.did == did)
+
+
+def _redelivered(evidence: Evidence) -> int:
+    """Deliveries beyond the first that no cancel explains."""
+    last: dict[str, int] = {}
+    for record in evidence.records:
+        last[record.bookmark] = max(last.get(record.bookmark, 0), record.delivery)
+    cancels = {str(letter["bookmark"]): int(letter["cancels"]) for letter in evidence.letters}
+    return sum(
+        delivery - 1 - max(cancels.get(bookmark, 0) - 1, 0) for bookmark, delivery in last.items() if delivery > 1
+    )
+
+
+def _delays(records: Iterable[Record]) -> list[Delay]:
+    """By carrier, the latest first."""
+    minutes: defaultdict[str, list[int]] = defaultdict(list)
+    for record in records:
+        minutes[record.carrier].append(record.delay)
+    delays = [Delay(carrier, len(some), sum(some) / len(some)) for carrier, some in minutes.items()]
+    return sorted(delays, key=lambda delay: -delay.mean)
+
+
+def _failures(evidence: Evidence, outcome: Outcome, acknowledged: set[str], letters: Counter[str]) -> list[str]:
+    never_left = {bookmark for bookmark, flight in evidence.flights.items() if flight["dep_time"] is None}
+    board_times = _times(evidence.board_records, "handled")
+    board_journal = evidence.board.ways["acknowledged"]
+    return [
+        _wrong(
+            (bookmark for bookmark in evidence.flights if bookmark not in acknowledged and letters[bookmark] != 1),
+            "lost: neither acknowledged nor once in the dead-letter topic",
+        ),
+        _wrong(
+            (bookmark for bookmark in evidence.flights if evidence.delays.times(bookmark) > 1),
+            "settled more than once by the journal of the first queue",
+        ),
+        _wrong(never_left & acknowledged, "acknowledged, though they never left"),
+        _wrong(never_left ^ letters.keys(), "dead letters that should not be, or are missing"),
+        _wrong(
+            (str(letter["bookmark"]) for letter in evidence.letters if not _is_right(evidence, letter)),
+            "dead letters without the original message and the right reason",
+        ),
+        _wrong(
+            (
+                bookmark
+                for bookmark in evidence.flights
+                if board_times[bookmark] != 1 or board_journal[bookmark] != 1 or evidence.board.times(bookmark) != 1
+            ),
+            "not delivered and acknowledged exactly once by the second queue",
+        ),
+        "" if evidence.killed == 1 else f"{evidence.killed} workers were killed in the middle instead of 1",
+        "" if outcome.redelivered > 0 else "nothing came back from the killed worker",
+    ]
+
+
+def _is_right(evidence: Evidence, letter: Mapping[str, Any]) -> bool:
+    said = (letter["reason"], letter["cancels"], letter["message"])
+    return said == ("max_cancels", evidence.max_cancels, evidence.flights.get(str(letter["bookmark"])))
+
+
+def _wrong(bookmarks: Iterable[str], what: str) -> str:
+    found = sorted(bookmarks)
+    if not found:
+        return ""
+    more = ", ..." if len(found) > _SHOWN else ""
+    return f"{len(found):,} flights {what}: {', '.join(found[:_SHOWN])}{more}"

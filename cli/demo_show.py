@@ -1,0 +1,279 @@
+"""What people see of the demo: a live table at a terminal, else plain lines, and the story at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+import click
+from ampsq.cli import demo_world as world
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from ampsq.cli.demo_check import Delay, Outcome
+    from ampsq.cli.demo_run import Kill, Scene, View
+    from rich.console import RenderableType
+
+__all__ = ["LinesWatcher", "LiveWatcher", "story", "watcher"]
+
+_LINE_EVERY: Final = 1.0
+_FRAMES: Final = 10
+_WIDTH: Final = 92
+#: Carriers in the last table, and the part of all flights that one must have had to be in it.
+_CARRIERS: Final = 5
+_LEAST_PART: Final = 0.01
+_STYLES: Final = {"working": "green", "killed": "bold red", "done": "dim", "ready": "dim", "starting": "dim"}
+_NAMES: Final = {
+    "9E": "Endeavor Air", "AA": "American Airlines", "AS": "Alaska Airlines", "B6": "JetBlue", "DL": "Delta",
+    "EV": "ExpressJet", "F9": "Frontier", "FL": "AirTran", "HA": "Hawaiian", "MQ": "Envoy Air",
+    "OO": "SkyWest", "UA": "United", "US": "US Airways", "VX": "Virgin America", "WN": "Southwest",
+    "YV": "Mesa",
+}  # fmt: skip
+
+
+class LinesWatcher:
+    """Prints a line about every second to standard error."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._kill_told = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Print a line now."""
+        click.echo(text, err=True)
+
+    def __call__(self, view: View) -> None:
+        """Print the moment, if it is time for a line."""
+        if view.kill and not self._kill_told:
+            self._kill_told = True
+            self.say(_killed(view.kill))
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_EVERY
+            self.say(line(view))
+
+
+class LiveWatcher:
+    """Keeps a table up to date on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._console = console
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, traceback)
+
+    def say(self, text: str) -> None:
+        """Show a line until there is more to see."""
+        self._live.update(Text(text, style="dim"), refresh=True)
+
+    def __call__(self, view: View) -> None:
+        """Show the moment, if it is time for a frame."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1 / _FRAMES
+            self._live.update(frame(view), refresh=True)
+
+
+def watcher() -> LinesWatcher | LiveWatcher:
+    """What fits standard error."""
+    console = Console(stderr=True)
+    return LiveWatcher(console) if console.is_terminal and not console.is_dumb_terminal else LinesWatcher()
+
+
+def line(view: View) -> str:
+    """One moment in a line."""
+    workers = ", ".join(
+        f"{child.name} {child.done:,}" + (" (killed)" if child.state == "killed" else "")
+        for child in view.crew.children
+        if child.backlogs
+    )
+    return (
+        f"{view.seconds:5.1f} s  published {view.published:,}  acknowledged {view.delays.acknowledged:,}  "
+        f"waiting {view.delays.depth - view.delays.leased:,}  leased {view.delays.leased:,}  "
+        f"dead letters {view.letters:,}  |  {workers}"
+    )
+
+
+def frame(view: View) -> RenderableType:
+    """One moment as a table."""
+    settled = view.delays.acknowledged + view.delays.expired
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        Text("queue delays", style="bold"),
+        ProgressBar(total=view.total, completed=settled, width=40),
+        f"{settled:,} of {view.total:,} flights, {view.seconds:.1f} s",
+    )
+    head.add_row(
+        Text("queue board", style="bold"),
+        ProgressBar(total=view.total, completed=view.board.acknowledged, width=40),
+        f"{view.board.acknowledged:,} of {view.total:,} flights",
+    )
+    facts = Text.assemble(
+        ("depth ", "dim"), f"{view.delays.depth:,}", ("   leased ", "dim"), f"{view.delays.leased:,}",
+        ("   came back ", "dim"), f"{view.delays.returned:,}",
+        ("   dead letters ", "dim"), f"{view.letters:,}",
+    )  # fmt: skip
+    news = Text(_killed(view.kill), style="red") if view.kill else Text("")
+    return Padding(Group(head, "", facts, "", _workers(view), "", news), (1, 2))
+
+
+def _workers(view: View) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    table.add_column("process", min_width=9)
+    table.add_column("queue")
+    for name in ("backlog", "processed", "per second"):
+        table.add_column(name, justify="right", min_width=9)
+    table.add_column("state")
+    for child in view.crew.children:
+        if not child.backlogs:
+            continue
+        queue = world.BOARD if child.name == world.BOARD else world.DELAYS
+        rate = "" if child.state == "killed" else f"{child.rate:,.0f}"
+        backlog = " + ".join(map(str, child.backlogs))
+        style = _STYLES[child.state]
+        table.add_row(child.name, queue, backlog, f"{child.done:,}", rate, Text(child.state, style=style))
+    return table
+
+
+def _killed(kill: Kill) -> str:
+    held = _count(kill.held, "flight")
+    text = f"{kill.name} was killed with SIGKILL while it held {held}"
+    if kill.noticed_after is None:
+        return f"{text}; they will come back"
+    return f"{text}; noticed {kill.noticed_after:.1f} s later, they came back"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+# -- the end
+
+
+def story(scene: Scene, place: world.Place, *, kept: bool) -> None:
+    """Tell on standard output what happened, in words and figures."""
+    console = Console(highlight=False)
+    console = Console(highlight=False, width=min(console.width, _WIDTH))
+    console.print()
+    for paragraph in _paragraphs(scene):
+        console.print(Padding(Text.from_markup(paragraph), (0, 2, 1, 2), expand=False))
+    console.print(Padding(_figures(scene), (0, 2, 1, 2), expand=False))
+    if scene.outcome.delays:
+        console.print(Padding(_delays(scene.outcome.delays), (0, 2, 1, 2), expand=False))
+    console.print(Padding(_next_steps(place, kept=kept), (0, 2, 1, 2), expand=False))
+
+
+def _paragraphs(scene: Scene) -> Iterator[str]:
+    outcome = scene.outcome
+    verdict = "[red]but not all is well.[/]" if outcome.failures else "and every one accounted for."
+    yield f"[bold]{outcome.published:,} flights in {scene.seconds:.1f} s, {verdict}[/]"
+    yield (
+        f"Each flight was published once, to the topic [bold]{world.FLIGHTS}[/]. {len(world.WORKERS)} worker "
+        f"processes shared the queue [bold]{world.DELAYS}[/] over it; the queue pushed flights to them, "
+        "never more at a time than the backlog of each."
+    )
+    if scene.kill:
+        yield _death(scene.kill, outcome)
+    yield (
+        f"{_count(outcome.dead_lettered, 'flight')} never left. The handler refused each of them "
+        f"{world.DELAYS_QUEUE.max_cancels} times; then the queue gave up (max_cancels), and an action "
+        f"published them, with the reason, to the topic [bold]{world.NEVER_LEFT}[/]."
+    )
+    yield (
+        f"A second queue, [bold]{world.BOARD}[/], watched the same topic under rules of its own "
+        f"(round-robin, other backlogs) and delivered {_count(outcome.board, 'flight')} once each. Nothing "
+        "was copied for it: a queue is a view."
+    )
+
+
+def _death(kill: Kill, outcome: Outcome) -> str:
+    when = f"{kill.noticed_after:.1f} s later" if kill.noticed_after is not None else "Soon"
+    text = (
+        f"After {kill.acknowledged:,} flights [bold]{kill.name}[/] was killed (SIGKILL), with "
+        f"{_count(kill.held, 'flight')} in its hands. {when} the coordinator noticed and gave them back to "
+        f"the queue, and the other workers got them: {outcome.redelivered:,} delivered again."
+    )
+    if not outcome.handled_twice:
+        return text
+    return (
+        f"{text} Handled but not yet acknowledged were {outcome.handled_twice:,} of them; handling those "
+        'twice is what "at least once" means.'
+    )
+
+
+def _figures(scene: Scene) -> Table:
+    outcome = scene.outcome
+    table = Table(title="What became of the flights", title_justify="left", title_style="bold", box=None)
+    table.pad_edge = False
+    table.add_column("", min_width=18)
+    table.add_column("flights", justify="right")
+    table.add_column("as counted from", style="dim")
+    bad = "bold red"
+    for name, number, source, style in (
+        ("published", outcome.published, "the bookmarks that publishing returned", ""),
+        ("acknowledged", outcome.acknowledged, "the journal, and the workers' own records", ""),
+        ("dead-lettered", outcome.dead_lettered, f"the messages in {world.NEVER_LEFT}", ""),
+        ("lost", outcome.lost, "published, and neither of the above", bad if outcome.lost else "bold green"),
+        (
+            "acknowledged twice",
+            outcome.acknowledged_twice,
+            "the queue's journal",
+            bad if outcome.acknowledged_twice else "bold green",
+        ),
+        ("delivered again", outcome.redelivered, "the workers' own records, cancels apart", ""),
+        ("on the board", outcome.board, "the second queue's journal and records", ""),
+    ):
+        table.add_row(name, Text(f"{number:,}", style=style), source)
+    return table
+
+
+def _delays(delays: list[Delay]) -> Table:
+    total = sum(delay.flights for delay in delays)
+    table = Table(
+        title="What the workers found: the latest carriers, New York, January 2013",
+        title_justify="left", title_style="bold", box=None,
+    )  # fmt: skip
+    table.pad_edge = False
+    table.add_column("carrier", min_width=18)
+    table.add_column("departures", justify="right")
+    table.add_column("mean delay", justify="right")
+    usual = [delay for delay in delays if delay.flights >= _LEAST_PART * total]
+    longest = max((delay.mean for delay in usual), default=1.0)
+    for delay in usual[:_CARRIERS]:
+        bar = Text("█" * max(round(24 * delay.mean / longest), 0), style="cyan")
+        name = _NAMES.get(delay.carrier, delay.carrier)
+        table.add_row(name, f"{delay.flights:,}", f"{delay.mean:.1f} min", bar)
+    return table
+
+
+def _next_steps(place: world.Place, *, kept: bool) -> Text:
+    text = Text()
+    text.append("Where to go next\n", style="bold")
+    if kept:
+        where = f"--url {place.url}" if place.data_dir is None else f"--data-dir {place.data_dir}"
+        text.append(f"  What is left:  ampsq queues {where} --instance {place.instance}\n")
+        text.append(f"  Records and logs of every process:  {place.folder}\n")
+    text.append("  Your own queue:  python -c 'import ampsq; help(ampsq.Client)'\n")
+    text.append("  Everything that the command line can do:  ampsq --help\n")
+    text.append("  On a server of yours:  ampsq demo --url redis://localhost:6379")
+    return text

@@ -1,0 +1,193 @@
+"""Where the demo happens: a server, an instance of its own, a folder for records, and the definitions."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import redis
+from ampsq.cli.demo_worker import Spec
+
+from ampsq import Action, Queue, Topic, supervisor
+from ampsq.embedded import acquire
+from ampsq.flow import command
+from ampsq.schema import INSTANCES
+from ampsq.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.models import Definition
+
+__all__ = [
+    "ALL",
+    "BOARD",
+    "DELAYS",
+    "DELAYS_QUEUE",
+    "FLIGHTS",
+    "NEVER_LEFT",
+    "WORKERS",
+    "Place",
+    "children",
+    "definitions",
+    "find_place",
+    "flights",
+    "pause_for",
+]
+
+#: Flights of January 2013 in the file.
+ALL: Final = 27_004
+FLIGHTS, NEVER_LEFT = "flights", "flights.never-left"
+DELAYS, BOARD = "delays", "board"
+#: The backlog of each worker process; the third one is killed.
+WORKERS: Final = (10, 25, 100, 50)
+_BOARD_BACKLOGS: Final = (200, 200)
+#: Handling is slowed down to about so many seconds, or it is over before anybody has seen it.
+_SECONDS: Final = 2.5
+#: Seconds that a flight takes anyway.
+_OWN_TIME: Final = 0.0002
+_LETTERS: Final = 500
+_GONE_WITHIN: Final = 10.0
+_POLL: Final = 0.02
+
+DELAYS_QUEUE: Final = Queue(
+    name=DELAYS,
+    underlying_topic=FLIGHTS,
+    lease_period="30s",
+    max_per_subscription_backlog=max(WORKERS),
+    max_cancels=3,
+)
+
+
+def definitions() -> list[Definition]:
+    """Everything that the demo defines: two queues over one topic, and where dead letters go."""
+    return [
+        Topic(name=FLIGHTS),
+        Topic(name=NEVER_LEFT),
+        DELAYS_QUEUE,
+        Action.dead_letter(DELAYS, NEVER_LEFT),
+        Queue(
+            name=BOARD,
+            underlying_topic=FLIGHTS,
+            lease_period="60s",
+            fairness_model="round-robin",
+            max_per_subscription_backlog=max(_BOARD_BACKLOGS),
+        ),
+        Queue(
+            name=NEVER_LEFT,
+            underlying_topic=NEVER_LEFT,
+            lease_period="60s",
+            max_per_subscription_backlog=_LETTERS,
+        ),
+    ]
+
+
+def flights(number: int) -> list[bytes]:
+    """The first flights of January 2013, each a JSON object, as they were scheduled."""
+    packed = (files("ampsq.cli") / "data" / "flights-2013-01.jsonl.gz").read_bytes()
+    return gzip.decompress(packed).splitlines()[:number]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one demo runs.
+
+    Attributes:
+        url: the server.
+        instance: a name that no other demo uses.
+        folder: for the processes' records and logs.
+        data_dir: the embedded server's, None on another server.
+    """
+
+    url: str
+    instance: str
+    folder: Path
+    data_dir: Path | None
+
+
+@contextlib.contextmanager
+def find_place(url: str | None, data_dir: Path | None, *, keep: bool) -> Iterator[Place]:
+    """Start the embedded server, or use the one given; what is temporary is removed at the end.
+
+    Args:
+        url: a server; default the embedded one.
+        data_dir: the embedded server's folder, which stays; default a temporary one.
+        keep: remove nothing.
+    """
+    instance = f"demo-{secrets.token_hex(4)}"
+    with contextlib.ExitStack() as stack:
+        home = data_dir
+        if home is None:
+            home = Path(tempfile.mkdtemp(prefix="ampsq-demo-"))
+            if not keep:
+                stack.callback(shutil.rmtree, home, ignore_errors=True)
+            if url is None:
+                stack.callback(_await_end, home)
+        if url is None:
+            server = stack.enter_context(acquire(home))
+            place = Place(server.url, instance, home / instance, server.data_dir)
+        else:
+            _reach(url)
+            if not keep:
+                stack.callback(_tidy_up, url, instance)
+            place = Place(url, instance, home / instance, None)
+        place.folder.mkdir(mode=0o700)
+        yield place
+
+
+def _await_end(folder: Path) -> None:
+    """Wait until the supervisor has gone: until then the server may write into its folder."""
+    until = time.monotonic() + _GONE_WITHIN
+    while time.monotonic() < until:
+        try:
+            lock = os.open(folder / supervisor.SUPERVISOR, os.O_RDWR)
+        except FileNotFoundError:
+            return
+        try:
+            if supervisor.try_lock(lock, fcntl.LOCK_SH):
+                return
+        finally:
+            os.close(lock)
+        time.sleep(_POLL)
+
+
+def _reach(url: str) -> None:
+    """Ask once: a client waits for a server that is away, who watches a demo wants to know it."""
+    with contextlib.closing(Store(url, "", patience=0.0)) as store:
+        store.call(command(["PING"], bool))
+
+
+def _tidy_up(url: str, instance: str) -> None:
+    """Remove the instance from a server that is not ours."""
+    with contextlib.closing(Store(url, instance)) as store, contextlib.suppress(redis.RedisError):
+        store.redis.srem(INSTANCES, instance)
+        for name in store.redis.scan_iter(match="{" + instance + "}:*", count=1000):
+            store.redis.unlink(name)
+
+
+def pause_for(number: int) -> float:
+    """How long a worker waits at each flight, so that the demo of any size can be watched."""
+    return max(_SECONDS * len(WORKERS) / number - _OWN_TIME, 0.0)
+
+
+def children(place: Place, number: int) -> list[tuple[str, Spec]]:
+    """The demo's processes by name: four workers, one for the second queue, and perhaps a coordinator."""
+    pause = pause_for(number)
+    wanted = [
+        (f"worker-{at}", Spec("worker", place.url, place.instance, "", DELAYS, (backlog,), pause))
+        for at, backlog in enumerate(WORKERS, 1)
+    ]
+    wanted.append((BOARD, Spec("board", place.url, place.instance, "", BOARD, _BOARD_BACKLOGS)))
+    if place.data_dir is None:
+        wanted.append(("coordinator", Spec("coordinator", place.url, place.instance, "")))
+    return wanted

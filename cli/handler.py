@@ -1,0 +1,94 @@
+"""Finds the function that ``ampsq worker`` is to call, and explains why there is none."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
+
+__all__ = ["find_handler"]
+
+
+def find_handler(text: str) -> Callable[..., Any]:
+    """Import what ``module:function`` names; the current folder comes first.
+
+    Raises:
+        click.ClickException: there is no such thing, or it cannot be called with one message.
+    """
+    module_name, _, path = text.partition(":")
+    if not module_name or not path:
+        meant = re.sub(r"\.(?=[^.]*$)", ":", text) if "." in text and ":" not in text else "tasks:handle"
+        raise click.UsageError(f"{text!r}: allowed is MODULE:FUNCTION, as in {meant}")
+    if module_name.endswith(".py") or "/" in module_name:
+        meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise click.UsageError(f"{text!r}: allowed is a module's name, not a file's; did you mean {meant}:{path}?")
+    found: Any = _import(module_name)
+    for name in path.split("."):
+        found = _member(found, name, text)
+    _check(found, text)
+    return found  # type: ignore[no-any-return]
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            files = (file.stem for file in Path().glob("*.py"))
+            hint = _meant(name, files) or f"looked in {here} and in what is installed"
+            raise click.ClickException(f"there is no module {error.name!r}; {hint}") from error
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> click.ClickException:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return click.ClickException(f"importing {name} failed: {type(error).__name__}: {error}{place}")
+
+
+def _member(owner: Any, name: str, text: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        names = [
+            name
+            for name, value in vars(owner).items()
+            if inspect.isroutine(value) and not name.startswith("_") and value.__module__ == owner.__name__
+        ]
+        hint = _meant(name, names) or (f"it has {', '.join(names)}" if names else "it has no functions")
+        raise click.ClickException(f"{text}: {owner.__name__} has no {name!r}; {hint}") from None
+
+
+def _meant(wrong: str, names: Iterable[str]) -> str | None:
+    close = difflib.get_close_matches(wrong, list(names), n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def _check(found: Any, text: str) -> None:
+    """Refuse what would fail at every message."""
+    if not callable(found):
+        raise click.ClickException(f"{text} is of type {type(found).__name__}; allowed is a function of one message")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise click.ClickException(f"{text}{signature} cannot be called with one message: {error}") from None

@@ -1,0 +1,130 @@
+"""The program ``ampsq``: a group whose commands are imported when they are invoked.
+
+So the list of commands costs neither Redis nor pydantic nor rich: their names and short helps stand here, and
+a test holds them against the commands.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+from ampsq.cli.options import Settings, connected
+
+from ampsq import __version__
+from ampsq.errors import AmpsqError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import FrameType
+
+__all__ = ["COMMANDS", "main", "program"]
+
+#: Command -> short help. A command is the click command of its name in the module of its name.
+COMMANDS: Final[Mapping[str, str]] = {
+    "up": "Start the embedded server and keep it until Ctrl-C.",
+    "demo": "See queues at work.",
+    "apply": "Define topics, queues and actions from a YAML file.",
+    "topics": "List the topics.",
+    "queues": "List the queues with their figures, or show one.",
+    "publish": "Publish one message, or one a line of a file.",
+    "subscribe": "Print the messages of a queue as they come.",
+    "ack": "Acknowledge, cancel or expire messages by bookmark.",
+    "worker": "Handle the messages of a queue with a Python function.",
+    "coordinator": "Do what must happen over time, for a server of your own.",
+    "bench": "Measure how fast this is here.",
+    "version": "Show the version.",
+}
+
+_EPILOG = """\b
+Examples:
+  ampsq up                                         # in a terminal of its own
+  ampsq apply queues.yaml
+  ampsq publish orders '{"id": 1, "price": 12.5}'
+  ampsq subscribe work --count 1
+  ampsq queues --json | jq .depth
+
+\b
+Exit codes:
+  0    done; also up, worker and coordinator when they are stopped
+  1    refused or failed: "Error: ..." on standard error
+  2    the command line is wrong
+  130  interrupted by Ctrl-C (143: by SIGTERM)
+
+\b
+Completion in bash (zsh, fish alike):
+  eval "$(_AMPSQ_COMPLETE=bash_source ampsq)"
+"""
+
+
+class _Commands(click.Group):
+    """Imports the module of a command when the command is wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"ampsq.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(COMMANDS)}"
+            ctx.fail(f"no such command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AmpsqError as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Nothing may be flushed into the broken pipe at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="ampsq %(version)s")
+@connected
+@click.pass_context
+def program(ctx: click.Context, settings: Settings) -> None:
+    """Message queues on plain Redis or Valkey: pushed, leased, acknowledged.
+
+    Without --url and AMPSQ_URL, commands use the embedded server in ./.ampsq, which runs as long as one of
+    them does and keeps its data. The options below may also follow the command.
+    """
+    ctx.obj = settings
+
+
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does, so that subscriptions give back what they hold."""
+    sys.exit(128 + number)
+
+
+def main() -> NoReturn:
+    """Run the program."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = program.main(prog_name="ampsq", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

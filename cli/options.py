@@ -1,0 +1,150 @@
+"""What commands share: the options that say where the server is, and how they reach it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from ampsq.cli.output import note
+
+import ampsq
+from ampsq.errors import DefinitionError
+from ampsq.values import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ampsq.client import Client
+
+__all__ = ["INTERVAL", "Settings", "connected", "log_to_stderr"]
+
+_DATA_DIR: Final = ".ampsq"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the server is and how to print.
+
+    Attributes:
+        url: the server's address; None for the embedded server.
+        instance: the instance's name, when one was named.
+        data_dir: the embedded server's folder.
+        json: print JSON lines.
+    """
+
+    url: str | None
+    instance: str | None
+    data_dir: str
+    json: bool
+
+    @contextlib.contextmanager
+    def client(self, *, advise: bool = False, patient: bool = False) -> Iterator[Client]:
+        """Connect; to the embedded server, which is started, when no other one is named.
+
+        Args:
+            advise: say on standard error what is badly configured at the server.
+            patient: wait for a server that is away, as services do.
+        """
+        is_new = self.url is None and not Path(self.data_dir).exists()
+        if self.url is not None and not patient:
+            _reach(self.url)
+        logger = logging.getLogger("ampsq")
+        level = logger.level
+        logger.setLevel(level if advise else logging.ERROR)
+        try:
+            client = ampsq.Client(self.url, instance=self.instance, data_dir=self.data_dir)
+        finally:
+            logger.setLevel(level)
+        with client:
+            if is_new:
+                where = Path(self.data_dir).resolve()
+                note(f"a new, empty server in {where}; --url or AMPSQ_URL name another one")
+            yield client
+
+
+def _reach(url: str) -> None:
+    """Ask once: a client waits for a server that is away, a person at a terminal wants to know it."""
+    from ampsq.flow import command  # noqa: PLC0415 - redis, which no help needs
+    from ampsq.store import Store  # noqa: PLC0415 - the same
+
+    store = Store(url, "", patience=0.0)
+    try:
+        store.call(command(["PING"], bool))
+    finally:
+        store.close()
+
+
+class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """An interval such as ``30s``; a plain number is seconds."""
+
+    name = "interval"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:
+        try:
+            return Interval.parse(value)
+        except DefinitionError as error:
+            self.fail(str(error), param, ctx)
+
+
+INTERVAL: Final = _IntervalType()
+
+
+def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json: bool) -> Settings:
+    """Settle the options of a command: its own, else the group's, else the environment's."""
+    context = click.get_current_context()
+    group = context.parent.obj if context.parent is not None else None
+    if url is not None and data_dir is not None:
+        raise click.UsageError("--url names a server, --data-dir the embedded one; give one of them")
+    if url is None and data_dir is None and group is not None:
+        url, data_dir = group.url, group.data_dir
+    elif data_dir is not None:
+        # What is asked for in words counts more than the environment, which the client would look at.
+        os.environ.pop("AMPSQ_URL", None)
+    elif url is None:
+        url = os.environ.get("AMPSQ_URL") or None
+    return Settings(
+        url,
+        instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None),
+        data_dir or _DATA_DIR,
+        json or bool(group and group.json),
+    )
+
+
+def connected(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --url, --instance, --data-dir and --json, as its first argument, `Settings`."""
+
+    @click.option("--url", metavar="URL", help="redis://, rediss:// or unix://; default AMPSQ_URL, else embedded.")
+    @click.option("--instance", metavar="NAME", help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.")
+    @click.option("--data-dir", metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
+    @click.option("--json", is_flag=True, help="Print JSON, one object a line.")
+    @functools.wraps(function)
+    def wrapped(
+        *arguments: Any,
+        url: str | None,
+        instance: str | None,
+        data_dir: str | None,
+        json: bool,
+        **others: Any,
+    ) -> None:
+        function(*arguments, settings=_merged(url, instance, data_dir, json=json), **others)
+
+    return wrapped
+
+
+def log_to_stderr(level: int, *, times: bool) -> None:
+    """Show what the library logs.
+
+    Args:
+        level: the least level shown.
+        times: for services: with time and logger; else for a person at a terminal.
+    """
+    text = "%(asctime)s %(levelname)s %(name)s: %(message)s" if times else "%(levelname)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, format=text)
+    logging.getLogger("ampsq").setLevel(level)

@@ -1,0 +1,87 @@
+"""What commands print: tables for people, JSON lines for programs, notes beside them on standard error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["json_line", "json_text", "note", "table"]
+
+_GAP: Final = 2
+_NEEDS_RICH: Final = "for tables with colours: pip install 'ampsq[cli]'"
+
+
+def json_text(value: Any) -> str:
+    """Write a value as one line of JSON.
+
+    Raises:
+        ValueError: it holds NaN or infinity.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False)
+    return text
+
+
+def json_line(value: Mapping[str, Any]) -> None:
+    """Print one object, at once."""
+    print(json_text(value), flush=True)
+
+
+def note(text: str) -> None:
+    """Tell a person something that is no result."""
+    print(f"Note: {text}", file=sys.stderr, flush=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], short: Mapping[str, str] | None = None) -> None:
+    """Print rows in aligned columns: with rich at a terminal, else as plain text that is never cut.
+
+    Args:
+        columns: the heads.
+        rows: of as many cells; numbers go to the right, None is a dash.
+        short: shorter heads for a terminal that is too narrow for the usual ones.
+    """
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
+    heads = list(columns)
+    at_terminal = sys.stdout.isatty()
+    if at_terminal and short and sum(_widths(heads, cells)) + _GAP * len(heads) > shutil.get_terminal_size().columns:
+        heads = [short.get(head, head) for head in heads]
+    if at_terminal and _rich_table(heads, cells, right):
+        return
+    widths = _widths(heads, cells)
+    for row in (heads, *cells):
+        padded = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, right, strict=True)
+        ]
+        print((" " * _GAP).join(padded).rstrip())
+
+
+def _widths(heads: list[str], cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+
+
+def _rich_table(heads: list[str], cells: list[list[str]], right: list[bool]) -> bool:
+    """Print with rich; False when it is not installed."""
+    try:
+        from rich.console import Console  # noqa: PLC0415 - an extra, and only at a terminal
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+    except ImportError:
+        note(_NEEDS_RICH)
+        return False
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for head, number in zip(heads, right, strict=True):
+        drawn.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    Console().print(drawn)
+    return True

@@ -1,0 +1,196 @@
+"""``ampsq publish``."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import click
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line
+
+from ampsq.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["publish"]
+
+_EPILOG = """\b
+JSON is recorded as it is written, and is one of
+  an object, a list, a "text" in quotes, a number, true, false, null
+
+\b
+Examples:
+  ampsq publish orders '{"id": 1, "price": 12.5}'
+  ampsq publish orders --text 'any text at all' --header source=till-4
+  ampsq publish orders --file orders.jsonl.gz
+  tail -f orders.jsonl | ampsq publish orders -
+"""
+
+_BLOCK: Final = 4 << 20
+#: Bytes of a file from which on a bar shows how far it is.
+_LONG: Final = 8 << 20
+_GZIP: Final = b"\x1f\x8b"
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("topic")
+@click.argument("message", metavar="[JSON | -]", required=False)
+@click.option("--file", "-f", metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
+@click.option("--text", is_flag=True, help="Publish what is given as it is, not as JSON.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Add a header; may be repeated.")
+@connected
+def publish(
+    settings: Settings,
+    topic: str,
+    message: str | None,
+    file: str | None,
+    headers: tuple[str, ...],
+    *,
+    text: bool,
+) -> None:
+    """Publish one message, or one a line of a file.
+
+    TOPIC is a topic, which is made when it is new, or a queue, whose publish target then gets the message.
+    With - messages are read from standard input, one a line, and published as they come. Prints the bookmark
+    of one message; of many, how many there were.
+    """
+    if (message is None) == (file is None):
+        raise click.UsageError("give one of: a JSON message, --file FILE, or - for standard input")
+    named = _parse_headers(headers)
+    if file is not None or message == "-":
+        _publish_lines(settings, topic, file or "-", named, text=text)
+        return
+    body = os.fsencode(cast("str", message))
+    if not text and (wrong := _fault(body)):
+        _refuse(f"not JSON: {wrong}", body)
+    with settings.client() as client:
+        bookmark = client.publish(topic, body, headers=named)
+    if settings.json:
+        json_line({"bookmark": bookmark})
+    else:
+        print(bookmark)
+
+
+def _parse_headers(headers: tuple[str, ...]) -> dict[str, str]:
+    for header in headers:
+        if not header.partition("=")[0] or "=" not in header:
+            raise click.UsageError(f"--header {header!r}: allowed is NAME=VALUE, as in --header source=till-4")
+    return {name: value for name, _, value in (header.partition("=") for header in headers)}
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _fault(body: bytes) -> str | None:
+    """What is wrong with a text that should be JSON."""
+    try:
+        _DECODER.decode(body.decode())
+    except json.JSONDecodeError as error:
+        return f"{error.msg} at column {error.colno}"
+    except RecursionError:
+        return "nested too deeply"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _refuse(what: str, body: bytes) -> NoReturn:
+    text = shown(body.decode(errors="replace"))
+    raise click.ClickException(
+        f"{what}: {text}\n  allowed: JSON, as in '{{\"id\": 1}}' or '\"a text\"'; --text publishes any text as it is"
+    )
+
+
+def _publish_lines(settings: Settings, topic: str, file: str, headers: dict[str, str], *, text: bool) -> None:
+    done, began = 0, time.monotonic()
+    with contextlib.ExitStack() as stack:
+        raw = _open(stack, file)
+        client = stack.enter_context(settings.client())
+        progress = stack.enter_context(_progress(raw))
+        began, number = time.monotonic(), 0
+        for lines in _blocks(raw):
+            good, wrong = (lines, None) if text else _checked(lines)
+            bodies = [line for line in good if line]
+            if bodies:
+                client.publish_many(topic, bodies, headers=headers)
+            done, number = done + len(bodies), number + len(good)
+            if wrong is not None:
+                before = f"the {done} before it were published" if done else "nothing was published"
+                name = "standard input" if file == "-" else file
+                _refuse(f"{name}: line {number + 1} is not JSON ({before}): {wrong}", lines[len(good)])
+            progress()
+    seconds = time.monotonic() - began
+    if settings.json:
+        json_line({"published": done, "seconds": round(seconds, 3)})
+    else:
+        print(f"published {done} to {topic} in {seconds:.2f} s ({done / max(seconds, 1e-6):,.0f} a second)")
+
+
+def _checked(lines: list[bytes]) -> tuple[list[bytes], str | None]:
+    """The lines before the first that is not JSON, and what is wrong with it. Blank ones are skipped."""
+    for index, line in enumerate(lines):
+        if line and (wrong := _fault(line)):
+            return lines[:index], wrong
+    return lines, None
+
+
+def _open(stack: contextlib.ExitStack, file: str) -> IO[bytes]:
+    if file == "-":
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(file).open("rb"))
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from error
+
+
+def _blocks(raw: IO[bytes]) -> Iterator[list[bytes]]:
+    """Cut what is there into lines: much of a file at once, of a pipe what has come."""
+    source: Any = raw
+    if source.peek(2)[:2] == _GZIP:
+        source = gzip.GzipFile(fileobj=raw)
+    rest = b""
+    while block := _read(source):
+        *lines, rest = (rest + block).split(b"\n")
+        yield [line.strip() for line in lines]
+    if rest:
+        yield [rest.strip()]
+
+
+def _read(source: Any) -> bytes:
+    try:
+        return cast("bytes", source.read1(_BLOCK))
+    except (OSError, EOFError) as error:
+        raise click.ClickException(f"cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _progress(raw: IO[bytes]) -> Iterator[Callable[[], None]]:
+    """Show how much of a long file is done, where somebody watches; what it gives is called now and then."""
+    try:
+        size = os.fstat(raw.fileno()).st_size
+    except OSError:
+        size = 0
+    if size < _LONG or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    try:
+        from rich.console import Console  # noqa: PLC0415 - an extra, and only for long files
+        from rich.progress import Progress  # noqa: PLC0415
+    except ImportError:
+        yield lambda: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("publishing", total=size)
+        yield lambda: bar.update(task, completed=raw.tell())

@@ -1,0 +1,91 @@
+"""``ampsq queues``."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.models import Queue
+    from ampsq.session import QueueStats
+
+__all__ = ["queues"]
+
+_EPILOG = """\b
+depth = waiting + ready + leased + delayed, that is, what is not settled:
+  waiting  recorded, and not yet read by the queue
+  ready    came back, and waits
+  leased   delivered, and not acknowledged
+  delayed  comes back later
+The other figures count since the queue was defined.
+
+\b
+Examples:
+  ampsq queues
+  ampsq queues work
+  ampsq queues --json | jq -c '{name, depth}'
+  watch -n 1 ampsq queues
+"""
+
+_COLUMNS: Final = (
+    "name", "depth", "waiting", "ready", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
+    "expired",
+)  # fmt: skip
+_SHORT: Final = {"subscriptions": "subs", "acknowledged": "acked"}
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("name", required=False)
+@connected
+def queues(settings: Settings, name: str | None) -> None:
+    """List the queues with their figures, or show one.
+
+    With NAME: that queue's definition and all its figures.
+    """
+    with settings.client() as client:
+        defined = client.queues()
+        if name is not None and name not in defined:
+            raise click.ClickException(_unknown(name, defined))
+        stats = [client.queue_stats(queue) for queue in ([name] if name else defined)]
+    if name is not None:
+        _show(settings, defined[name], stats[0])
+    elif settings.json:
+        for figures in stats:
+            json_line(_ordered(figures))
+    elif stats:
+        table(_COLUMNS, [[getattr(figures, column) for column in _COLUMNS] for figures in stats], _SHORT)
+    else:
+        note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
+
+
+def _unknown(name: str, defined: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(defined), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "ampsq queues lists those there are"
+    return f"no queue has the name {name!r}; {hint}"
+
+
+def _ordered(stats: QueueStats) -> dict[str, Any]:
+    """The figures, the important ones first."""
+    figures = stats.as_dict()
+    return {**{column: figures[column] for column in _COLUMNS}, **figures}
+
+
+def _show(settings: Settings, queue: Queue, stats: QueueStats) -> None:
+    definition = queue.model_dump(mode="json")
+    figures = _ordered(stats)
+    if settings.json:
+        json_line({"name": stats.name, "definition": definition, **figures})
+        return
+    topics = figures["topics"]
+    facts = [(element, value) for element, value in definition.items() if value is not None]
+    facts += [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "missing")]
+    facts += [(f"unread of {topic}", unread) for topic, unread in topics.items()]
+    width = max(len(label) for label, _ in facts)
+    for label, value in facts:
+        print(f"{label:{width}}  {value}")

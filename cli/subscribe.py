@@ -1,0 +1,133 @@
+"""``ampsq subscribe``."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
+from ampsq.cli.output import json_text, note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.client import Subscription
+    from ampsq.delivery import Message
+    from ampsq.values import Interval
+
+__all__ = ["subscribe"]
+
+_EPILOG = """\b
+Examples:
+  ampsq subscribe work
+  ampsq subscribe work --count 10 --timeout 5s --json | jq .data
+  ampsq subscribe work --max-backlog 100 --no-ack      # look, and leave them in the queue
+  ampsq subscribe '^work-'                             # all queues whose names match
+"""
+
+_Verb = Literal["ack", "cancel", "expire", "none"]
+_VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("name")
+@click.option("--max-backlog", type=click.IntRange(1), default=1, show_default=True, help="Unacknowledged at most.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--timeout", type=INTERVAL, metavar="S", help="End when no message came for S (seconds, or as in 5m).")
+@click.option("--ack", is_flag=True, help="Acknowledge each message once it is printed: the default.")
+@click.option("--no-ack", is_flag=True, help="Hold them until the command ends: then they are queued again.")
+@click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
+@click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
+@connected
+def subscribe(
+    settings: Settings,
+    name: str,
+    max_backlog: int,
+    count: int | None,
+    timeout: Interval | None,
+    **verbs: bool,
+) -> None:
+    """Print the messages of a queue as they come.
+
+    NAME is a queue, or a regular expression of queues. Runs until Ctrl-C unless --count or --timeout ends it.
+    With --json a line has bookmark, topic, queue, data, headers, delivery and lease_until; data that is not
+    JSON is {"base64": ...}.
+    """
+    verb = _verb(verbs)
+    log_to_stderr(logging.WARNING, times=False)
+    show = _json if settings.json else _line
+    held = 0
+    with (
+        settings.client() as client,
+        client.subscribe(name, max_backlog=max_backlog, renew=verb == "none") as subscription,
+    ):
+        if subscription.max_backlog < max_backlog:
+            note(f"max_backlog is {subscription.max_backlog}: the queue allows no more than that")
+        for message in itertools.islice(_messages(subscription, timeout), count):
+            print(show(message), flush=True)
+            _settle(message, verb)
+            held += verb == "none"
+            if held == subscription.max_backlog and held != count:
+                note(f"{held} held, as many as max_backlog allows: no more come")
+
+
+def _verb(chosen: dict[str, bool]) -> _Verb:
+    found: list[_Verb] = [verb for verb in _VERBS if chosen["no_ack" if verb == "none" else verb]]
+    if len(found) > 1:
+        raise click.UsageError("give one of --ack, --no-ack, --cancel and --expire")
+    return found[0] if found else "ack"
+
+
+def _messages(subscription: Subscription, timeout: Interval | None) -> Iterator[Message]:
+    """The messages, until none came for so long."""
+    if timeout is None:
+        yield from subscription
+    else:
+        while (message := subscription.get(timeout)) is not None:
+            yield message
+
+
+def _settle(message: Message, verb: _Verb) -> None:
+    match verb:
+        case "ack":
+            message.ack()
+        case "cancel":
+            message.cancel()
+        case "expire":
+            message.expire()
+
+
+def _json(message: Message) -> str:
+    facts: dict[str, Any] = {
+        "bookmark": message.bookmark,
+        "topic": message.topic,
+        "queue": message.queue,
+        "data": message.data,
+        "headers": message.headers,
+        "delivery": message.delivery,
+        "lease_until": message.lease_until.isoformat(timespec="milliseconds") if message.lease_until else None,
+    }
+    if not isinstance(facts["data"], bytes):
+        try:
+            return json_text(facts)
+        except ValueError:
+            # NaN and infinity, which Python reads and JSON does not have.
+            pass
+    return json_text({**facts, "data": {"base64": base64.b64encode(message.raw).decode()}})
+
+
+def _line(message: Message) -> str:
+    """For people: the bookmark, the body as it is, and what is unusual about it."""
+    try:
+        body = message.raw.decode()
+    except UnicodeDecodeError:
+        body = f"base64 {base64.b64encode(message.raw).decode()}"
+    if not body.isprintable():
+        body = ascii(body)[1:-1] if isinstance(message.data, bytes) else json_text(message.data)
+    parts = [message.bookmark, body, *(f"{name}={value}" for name, value in message.headers.items())]
+    if message.delivery > 1:
+        parts.append(f"(delivery {message.delivery})")
+    return "  ".join(parts)

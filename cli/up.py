@@ -1,0 +1,73 @@
+"""``ampsq up``."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note
+
+if TYPE_CHECKING:
+    from ampsq.embedded import EmbeddedServer
+
+__all__ = ["up"]
+
+_EPILOG = """\b
+Examples:
+  ampsq up
+  ampsq up --data-dir /var/tmp/queues
+  ampsq up --url redis://localhost:6379     # only a coordinator, for a server of your own
+"""
+
+
+@click.command(epilog=_EPILOG)
+@connected
+def up(settings: Settings) -> None:
+    """Start the embedded server and keep it until Ctrl-C.
+
+    A Valkey on a Unix socket, with a coordinator beside it. The data stays in its folder, ./.ampsq, for the
+    next time. With --url or AMPSQ_URL no server is started, only a coordinator for that one.
+    """
+    if settings.url is not None:
+        from ampsq.cli.coordinator import care_for  # noqa: PLC0415
+
+        from ampsq.store import redacted  # noqa: PLC0415 - redis, which no help needs
+
+        with settings.client(advise=True) as client:
+            note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
+        care_for(settings.url, [settings.instance] if settings.instance else [], json=settings.json)
+        return
+    from ampsq.embedded import acquire  # noqa: PLC0415 - only this needs it
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with acquire(settings.data_dir) as server:
+        _tell(settings, server)
+        stopped.wait()
+
+
+def _tell(settings: Settings, server: EmbeddedServer) -> None:
+    instance = settings.instance or "ampsq"
+    if settings.json:
+        facts = {"url": server.url, "data_dir": str(server.data_dir), "process_id": server.process_id}
+        json_line({**facts, "instance": instance})
+        return
+    print(
+        f"""ampsq is up, with a coordinator.
+  address   {server.url}
+  data      {server.data_dir}
+  instance  {instance}
+
+In another terminal, in this folder:
+  ampsq queues
+In any other folder, first:
+  export AMPSQ_URL={shlex.quote(server.url)}
+
+Ctrl-C ends it; the data stays.""",
+        flush=True,
+    )

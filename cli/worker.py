@@ -1,0 +1,115 @@
+"""``ampsq worker``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+from ampsq.cli.handler import find_handler
+from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
+from ampsq.cli.output import json_line
+
+import ampsq
+from ampsq.errors import UnknownQueue
+from ampsq.values import Interval, is_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["worker"]
+
+_EPILOG = """\b
+The function is called with each message (a coroutine function is awaited):
+  # tasks.py
+  def handle(message):
+      print(message.data)
+It returns: acknowledged. It raises: cancelled, so it comes again. It raises ampsq.Reject: expired.
+
+\b
+Examples:
+  ampsq worker tasks:handle --queue work
+  ampsq worker tasks:handle --queue work --concurrency 20 --processes 4
+"""
+_log = logging.getLogger("ampsq.worker")
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.option("--queue", required=True, help="The queue, or a regular expression of queues.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Messages at the same time, a process.",
+)
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes, for more cores.")
+@click.option(
+    "--max-backlog",
+    type=click.IntRange(1),
+    help="Unacknowledged at most, a process; default twice the concurrency.",
+)
+@click.option(
+    "--stop-timeout",
+    type=INTERVAL,
+    default="25s",
+    show_default=True,
+    help="How long handlers may take to end.",
+)
+@connected
+def worker(settings: Settings, function: str, processes: int, **options: Any) -> None:
+    """Handle the messages of a queue with a Python function.
+
+    MODULE is imported from the current folder or from what is installed. SIGTERM and Ctrl-C stop gracefully:
+    handlers may end, what is unstarted goes back to the queue at once. Leases are renewed while a handler
+    runs.
+    """
+    log_to_stderr(logging.INFO, times=True)
+    handler = find_handler(function)
+    if processes > 1:
+        _run_processes(settings, function, processes, options)
+    else:
+        _run(settings, function, handler, options)
+
+
+def _run(settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any]) -> None:
+    with settings.client(advise=True, patient=True) as client:
+        made = ampsq.Worker(handler, client=client, **options)
+        _log.info(
+            "%s handles %r: concurrency %d, max_backlog %d",
+            function,
+            made.queue,
+            made.concurrency,
+            made.max_backlog,
+        )
+        made.run(signals=True)
+    _log.info("stopped: %d processed, %d failed, %d rejected", made.processed, made.failed, made.rejected)
+    if settings.json:
+        json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
+
+
+def _run_processes(settings: Settings, function: str, processes: int, options: dict[str, Any]) -> None:
+    """Run this command that many times, once it is sure to work once."""
+    from ampsq.worker import run_processes  # noqa: PLC0415 - redis, which no help needs
+
+    with settings.client() as client:
+        if is_name(options["queue"]) and options["queue"] not in client.queues():
+            raise UnknownQueue(queue=options["queue"])
+    arguments = ["-m", "ampsq.cli", "worker", function]
+    for name, value in options.items():
+        if value is not None:
+            text = value.text if isinstance(value, Interval) else str(value)
+            arguments.append(f"--{name.replace('_', '-')}={text}")
+    if settings.json:
+        arguments.append("--json")
+    if settings.instance:
+        arguments.append(f"--instance={settings.instance}")
+    if settings.url is None:
+        arguments.append(f"--data-dir={settings.data_dir}")
+    else:
+        # Not an argument, which everybody on the machine can read: it may have a password.
+        os.environ["AMPSQ_URL"] = settings.url
+    code = run_processes(arguments, processes, restart="on-failure")
+    click.get_current_context().exit(code)

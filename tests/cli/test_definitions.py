@@ -1,0 +1,117 @@
+"""apply, topics and queues."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+
+from ampsq.cli.output import table
+
+
+def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):
+    (run.folder / "q.yaml").write_text(definitions)
+    assert run("apply", "q.yaml").out.splitlines() == [
+        "topic orders: new",
+        "queue work: new",
+        "queue other: new",
+        "action dead-letter-work: new",
+    ]
+    changed = run("apply", "-", "--json", stdin=definitions.replace("30s", "40s"))
+    assert changed.json == [
+        {"kind": "topic", "name": "orders", "result": "unchanged"},
+        {"kind": "queue", "name": "work", "result": "changed"},
+        {"kind": "queue", "name": "other", "result": "unchanged"},
+        {"kind": "action", "name": "dead-letter-work", "result": "unchanged"},
+    ]
+
+
+def test_apply_refuses_a_file_whole(run, definitions):
+    done = run("apply", "-", stdin=definitions.replace("lease_period", "leaseperiod"), code=1)
+    assert "did you mean 'lease_period'?" in done.err
+    assert done.out == ""
+    assert run("topics", "--json").out == ""
+
+
+def test_apply_explains_what_cannot_change(defined):
+    done = defined("apply", "-", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1)
+    assert "underlying_topic" in done.err
+    assert "Refused" in done.err
+
+
+def test_apply_of_no_file_and_of_no_yaml(run):
+    assert "cannot be read" in run("apply", "none.yaml", code=1).err
+    assert "not YAML" in run("apply", "-", stdin="queues: [", code=1).err
+    assert "Missing argument 'FILE'" in run("apply", code=2).err
+
+
+def test_topics(defined):
+    bookmark = defined.publish({"id": 1}, {"id": 2})[1]
+    lines = defined("topics").out.splitlines()
+    assert lines[0].split() == ["topic", "messages", "queues", "last"]
+    assert ["orders", "2", "work", bookmark] in [line.split() for line in lines]
+    assert {"topic": "orders", "messages": 2, "last": bookmark, "queues": ["work"]} in defined("topics", "--json").json
+
+
+def test_queues(defined):
+    defined.publish(1, 2, 3)
+    heads, other, work = (line.split() for line in defined("queues").out.splitlines())
+    assert " ".join(heads) == ("name depth waiting ready leased delayed subscriptions delivered acknowledged expired")
+    assert work == ["work", "3", "3", "0", "0", "0", "0", "0", "0", "0"]
+    assert other[0] == "other"
+    figures = defined("queues", "--json").json[1]
+    assert list(figures)[:2] == ["name", "depth"]
+    assert figures["name"] == "work"
+    assert figures["depth"] == figures["waiting"] == 3
+
+
+def test_one_queue(defined):
+    defined.publish(1)
+    shown = dict(line.split(maxsplit=1) for line in defined("queues", "work").out.splitlines())
+    assert shown["lease_period"] == "30s"
+    assert shown["fairness_model"] == "proportional"
+    assert shown["depth"] == "1"
+    assert shown["unread"].split() == ["of", "orders", "1"]
+    (figures,) = defined("queues", "work", "--json").json
+    assert figures["definition"]["lease_period"] == "30s"
+    assert figures["topics"] == {"orders": 1}
+
+
+def test_an_unknown_queue(defined):
+    assert "did you mean 'work'?" in defined("queues", "wrok", code=1).err
+    assert "Error:" in defined("queues", "zzz", "--json", code=1).err
+
+
+def test_nothing_yet_is_said_on_standard_error(run):
+    assert run("queues").out == run("topics").out == run("queues", "--json").out == ""
+    assert "apply" in run("queues").err
+
+
+def test_without_rich_tables_are_plain(capsys):
+    table(["name", "depth"], [["work", 12], ["other", None]])
+    assert capsys.readouterr().out == "name   depth\nwork   12\nother  -\n"
+
+
+def at_terminal(run, width, *arguments):
+    """What a person sees in a terminal of that width."""
+    leader, follower = pty.openpty()
+    process = run.start_at(follower, width, *arguments)
+    os.close(follower)
+    seen = b""
+    while select.select([leader], [], [], 20)[0]:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:
+            break
+    os.close(leader)
+    assert process.wait(20) == 0
+    return seen.decode()
+
+
+def test_at_a_terminal_a_table_fits(defined):
+    wide = at_terminal(defined, 120, "queues")
+    narrow = at_terminal(defined, 80, "queues")
+    assert "acknowledged" in wide
+    assert "\x1b[1m" in wide
+    assert "acked" in narrow
+    assert max(map(len, narrow.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())) <= 80

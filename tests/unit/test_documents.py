@@ -1,0 +1,126 @@
+"""Documents are run: the README's ten lines and commands, the examples, the generated tables, the compose file."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ampsq.embedded import acquire
+from ampsq.models import CHANGES, Queue
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def run(arguments, folder, *, timeout=60, **environment):
+    return subprocess.run(
+        arguments,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def fenced(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_ten_lines_of_the_readme_do_what_they_say(tmp_path):
+    done = run([sys.executable, "-c", fenced("python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
+
+
+def test_the_commands_of_the_readme_work_in_their_order(tmp_path):
+    commands = [line.split("#")[0].strip() for line in fenced("console")[1].splitlines() if line.strip()]
+    assert commands[0] == "ampsq up"
+
+    with acquire(tmp_path / "d") as server:
+        for command in commands[1:]:
+            words = [sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]]
+            if "worker" in words:
+                worker = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "AMPSQ_URL": server.url})
+                worker.terminate()
+                assert worker.wait(timeout=30) in (0, -15)
+                continue
+            done = run(words, ROOT, AMPSQ_URL=server.url)
+            assert done.returncode == 0, (command, done.stderr)
+            assert done.stdout, command
+
+
+def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
+    with acquire(tmp_path / "d") as server:
+        cli = [sys.executable, "-m", "ampsq.cli"]
+        environment = {"AMPSQ_URL": server.url}
+        assert run([*cli, "apply", "queues.yaml"], ROOT / "examples", **environment).returncode == 0
+        assert run([*cli, "publish", "orders", '{"id": 7, "price": 2, "qty": 4}'], ROOT, **environment).returncode == 0
+        worker = subprocess.Popen(
+            [*cli, "worker", "order_worker:handle", "--queue", "work"],
+            cwd=ROOT / "examples",
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert worker.stdout.readline() == "order 7: 8.00\n"
+        finally:
+            worker.terminate()
+            worker.wait(timeout=30)
+            worker.stdout.close()
+
+
+def test_the_table_of_queue_elements_is_the_models_own():
+    elements = re.findall(r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.M | re.S)
+    rows = [f"| `{name}` | {' '.join(text.split()).replace('``', '`')} |" for name, text in elements]
+    changes = [f"| `{name}` | {change.effect} | {change.text} |" for name, change in CHANGES.items()]
+
+    page = (ROOT / "docs" / "queues.md").read_text()
+
+    assert [line for line in page.splitlines() if line.startswith("| `")] == rows + changes
+
+
+def test_every_link_of_the_documents_leads_somewhere():
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_compose_file_is_one():
+    checker = Path(sys.executable).with_name("check-jsonschema")
+    if not checker.exists():
+        assert "AMPSQ_FORBID_SKIPS" not in os.environ, "check-jsonschema is part of the extra `dev`"
+        pytest.skip("check-jsonschema is not installed: pip install 'ampsq[dev]'")
+
+    done = run([checker, "--builtin-schema", "vendor.compose-spec", "compose.yaml"], ROOT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_commands_of_the_compose_file_work_without_containers(tmp_path):
+    yaml = pytest.importorskip("yaml")
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    cli = [sys.executable, "-m", "ampsq.cli"]
+
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        environment = {**os.environ, "AMPSQ_URL": server.url}
+        setup = run([*cli, *services["setup"]["command"][1:]], ROOT / "examples", AMPSQ_URL=server.url)
+        assert setup.returncode == 0, setup.stderr
+        for name in ("coordinator", "worker"):
+            process = subprocess.Popen(
+                [*cli, *services[name]["command"][1:]], cwd=ROOT / "examples", env=environment, stderr=subprocess.PIPE
+            )
+            try:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(timeout=1.5)
+            finally:
+                process.terminate()
+                process.communicate(timeout=30)
+            assert process.returncode == 0, name
