@@ -19,7 +19,7 @@ while at < #ARGV do
   end
 end
 local elements = take_inbox(subscription_id, tonumber(wanted), freed)
-free_room(freed, ms, subscription.queues, subscription)
+free_room(freed, ms, '', subscription)
 for name in string.gmatch(subscription.queues, '%S+') do
   local left = wanted - #elements / 2
   if left > 0 then
@@ -31,6 +31,7 @@ for name in string.gmatch(subscription.queues, '%S+') do
     end
   elseif next(freed) and load_queue(name).backlog > 0 then
     -- Places under the queue's own limit are everybody's.
+    if subscription.unsaved then save(subscription) end
     dispatch_or_defer(name, ms, V.batch)
   end
 end

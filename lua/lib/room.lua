@@ -11,9 +11,14 @@ local function insert_from(list, i, subscription)
   list[i] = subscription
 end
 
+-- From the end, where one that comes from a page mostly stays.
 local function insert(list, subscription)
-  table.insert(list, 1, subscription)
-  insert_from(list, 1, subscription)
+  local i, score, id = #list, subscription.score, subscription.id
+  while i > 0 and (list[i].score > score or list[i].score == score and list[i].id > id) do
+    list[i + 1] = list[i]
+    i = i - 1
+  end
+  list[i + 1] = subscription
 end
 
 -- What was given a message meanwhile may be worse than what a later page brings.

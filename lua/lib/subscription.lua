@@ -59,15 +59,17 @@ local function defer_others(subscription, now, dispatched)
 end
 
 -- freed: {subscription = number of leases that ended}. One that is gone has no room to free. dispatched: the queues that
--- the caller dispatches. own: saved by the caller after its own dispatch, which mostly fills it again.
+-- the caller dispatches. own: saved and served by the caller, whose dispatch mostly fills it again.
 local function free_room(freed, now, dispatched, own)
   for id, count in pairs(freed) do
     local subscription = load_subscription(id)
     if subscription then
       subscription.leased = subscription.leased - count
       subscription.unsaved = true
-      if subscription ~= own then save(subscription) end
-      defer_others(subscription, now, dispatched)
+      if subscription ~= own then
+        save(subscription)
+        defer_others(subscription, now, dispatched)
+      end
     end
   end
 end

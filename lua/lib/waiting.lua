@@ -50,9 +50,10 @@ local function refill(front, wanted)
   front.batch = math.max(2, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
 end
 
+-- The first look is small, since the bodies may be large: one more XRANGE a call costs nothing that can be measured.
 local function open_front(queue, topic, wanted)
   local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
-  local front = {topic = topic, id = id, count = tonumber(count), batch = 64, make_ref = ref_maker(topic)}
+  local front = {topic = topic, id = id, count = tonumber(count), batch = 4, make_ref = ref_maker(topic)}
   refill(front, wanted)
   return front
 end
@@ -83,7 +84,8 @@ local function oldest_front(queue, fronts, topics, wanted)
     if not front.entries[front.at] and not front.done then refill(front, wanted) end
     local entry = front.entries[front.at]
     if entry and #fronts + #topics == 1 then return front end
-    if entry and (not order or order_of(entry[1]) < order) then oldest, order = front, order_of(entry[1]) end
+    if entry and front.head ~= entry then front.head, front.order = entry, order_of(entry[1]) end
+    if entry and (not order or front.order < order) then oldest, order = front, front.order end
   end
   return oldest
 end
@@ -112,18 +114,29 @@ local function emit(queue, front, count, out, budget, ahead)
   return ahead
 end
 
--- One round over at most 32 topics; it ends where a further topic may be older. True when another round may find more.
+-- One round over 32 topics, and more only while they may have older entries of the same millisecond; it ends where a
+-- further topic may be older. True when another round may find more.
 local function read_round(queue, out, wanted, budget)
-  local behind = queue.topic ~= '' and {queue.topic, 0} or call('ZRANGE', K.behind(queue.name), 0, 32, 'WITHSCORES')
-  local topics, fronts = {}, {}
-  for i = 1, #behind, 2 do topics[#topics + 1] = {topic = behind[i], ms = tonumber(behind[i + 1])} end
-  local further = topics[33] and table.remove(topics).ms
+  local topics, fronts, loaded, further = {}, {}, 0, nil
+  local function load_topics()
+    local page = queue.topic ~= '' and {queue.topic, 0}
+      or call('ZRANGE', K.behind(queue.name), loaded, loaded + 32, 'WITHSCORES')
+    for i = 1, math.min(#page, 64), 2 do topics[#topics + 1] = {topic = page[i], ms = tonumber(page[i + 1])} end
+    further = tonumber(page[66])
+    loaded = loaded + 32
+  end
+  load_topics()
   local ahead = #topics > 0 and call('HLEN', K.ahead(queue.name))
   while #out.refs < wanted and budget.bytes < V.bytes do
     local front = oldest_front(queue, fronts, topics, wanted - #out.refs)
-    if not front or further and ms_of(front) > further then break end
-    local alone = #fronts == 1 and #topics == 0 and not further
-    ahead = emit(queue, front, alone and math.min(wanted - #out.refs, #front.entries) or 1, out, budget, ahead)
+    if front and further and ms_of(front) == further then
+      load_topics()
+    elseif not front or further and ms_of(front) > further then
+      break
+    else
+      local alone = #fronts == 1 and #topics == 0 and not further
+      ahead = emit(queue, front, alone and math.min(wanted - #out.refs, #front.entries) or 1, out, budget, ahead)
+    end
   end
   for _, front in ipairs(fronts) do close_front(queue, front, #fronts == 1 and #topics == 0) end
   return further

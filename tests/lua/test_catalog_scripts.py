@@ -1,0 +1,357 @@
+"""open, define_*, catalog, stats, notice and advance."""
+
+from __future__ import annotations
+
+import pytest
+from world import ref
+
+from ampsq import scripts
+from ampsq.errors import CatalogChanged, FormatMismatch, UnknownQueue
+
+FIRST, SECOND = ref("1000-0"), ref("1000-1")
+
+
+def test_open_makes_an_instance_and_finds_it_again(world):
+    world.store.redis.delete(world.key(":instance"))
+    world.mark()
+
+    assert world.run("open", 5_000, "nyc-1", "t6w1xk") == ["nyc-1.t6w1xk", "0", 5_000]
+    assert world.changes() == {":instance": {"format": "1", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
+    world.mark()
+    assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
+    assert world.changes() == {}
+
+
+ARGUMENTS = {
+    "advance": ["a", "0-0", "1-0", 1],
+    "beat": [1_000, 10, "s00000001"],
+    "catalog": [],
+    "define_action": [0, "a", "work", "{}"],
+    "define_queue": [1_000, 0, "work", "{}", "0 0 0 0 1 0 0 0 1", "orders", 1, "orders"],
+    "define_topic": [1_000, 0, "orders", "{}"],
+    "notice": [1_000, "orders", ""],
+    "open": [1_000, "i", "two"],
+    "publish": [1_000, "orders", "", "", "b", "body"],
+    "resize": [1_000, "s00000001", 5],
+    "resume": [1_000, "s00000001", "work", 0],
+    "settle": [1_000, "acknowledged", 0, "", "work", 1, FIRST, "1"],
+    "stats": ["work"],
+    "subscribe": [1_000, "", "c/9", 1, "", 10_000, "work"],
+    "sweep": [9_000],
+    "take": [1_000, "s00000001", 1],
+    "unsubscribe": [1_000, "s00000001"],
+}
+
+
+def test_every_script_is_tried_on_another_format():
+    assert sorted(ARGUMENTS) == scripts.names()
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+@pytest.mark.parametrize("found", ["2", "", None])
+def test_every_script_refuses_another_format_and_changes_nothing(world, name, found):
+    if found is None and name == "open":
+        return  # it makes the format
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", "one", "two")
+    world.take(world.subscribe("work"))
+    if found is None:
+        world.store.redis.delete(world.key(":instance"))
+    else:
+        world.store.redis.hset(world.key(":instance"), "format", found)
+    world.mark()
+
+    with pytest.raises(FormatMismatch) as refusal:
+        world.run(name, *ARGUMENTS[name])
+
+    assert refusal.value.detail == {"expected": "1", "found": False if found is None else found}
+    assert world.changes() == {}
+
+
+@pytest.mark.parametrize("name", ["define_action", "define_queue", "define_topic"])
+def test_a_definition_on_an_old_catalog_is_refused_and_changes_nothing(world, name):
+    world.queue("work", "orders")
+    world.mark()
+
+    with pytest.raises(CatalogChanged) as refusal:
+        world.run(name, *ARGUMENTS[name])
+
+    assert refusal.value.detail == {"expected": "0", "found": "1"}
+    assert world.changes() == {}
+
+
+def test_a_topic_is_defined_and_feeds_the_queues_that_it_is_told(world):
+    world.queue("work", "orders", pattern=True)
+    world.mark()
+
+    world.topic("returns", "work")
+
+    assert world.changes() == {
+        ":topics": {"returns": "{}"},
+        ":routes": {"returns": "*work"},
+        ":q:work:cursors": {"returns": "0-0 0"},
+        ":instance": {"catalog": "2"},
+    }
+
+
+def test_a_topic_defined_twice_only_raises_the_version(world):
+    world.queue("work", "orders", pattern=True)
+    world.topic("returns", "work")
+    world.mark()
+
+    world.topic("returns", "work")
+
+    assert world.changes() == {":instance": {"catalog": "3"}}
+
+
+def test_a_topic_that_others_filled_before_is_read_from_its_first_entry(world):
+    world.queue("work", "orders", pattern=True)
+    subscription = world.subscribe("work", asked=5)
+    world.xadd("returns", "7-0", "b", "old")
+
+    world.topic("returns", "work")
+
+    assert [m.body for m in world.inbox(subscription)] == ["old"]
+
+
+def test_a_queue_is_defined_with_its_topics_route_and_anchor(world):
+    world.mark()
+
+    world.queue("work", "orders", "returns", lease=5_000, room=7)
+
+    assert world.changes() == {
+        ":queues": {"work": "{}"},
+        ":topics": {"orders": "{}", "returns": "{}"},
+        ":routes": {"orders": "*work", "returns": "*work", "work": ">orders"},
+        ":q:work": {"compiled": "5000 0 0 0 1 0 0 0 7", "target": "orders"},
+        ":q:work:cursors": {"orders": "0-0 0", "returns": "0-0 0"},
+        ":instance": {"catalog": "1"},
+    }
+    assert world.store.redis.hlen(world.key(":q:work:leases")) == 1
+    assert world.store.redis.object("encoding", world.key(":q:work:leases")) == b"hashtable"
+
+
+def test_a_queue_over_one_topic_alone_is_routed_without_a_star(world):
+    world.mark()
+
+    world.queue("work", "orders")
+
+    assert world.changes() == {
+        ":queues": {"work": "{}"},
+        ":topics": {"orders": "{}"},
+        ":routes": {"orders": "work", "work": ">orders"},
+        ":q:work": {"compiled": "0 0 0 0 1 0 0 0 1000 orders", "target": "orders"},
+        ":q:work:cursors": {"orders": "0-0 0"},
+        ":instance": {"catalog": "1"},
+    }
+
+
+def test_a_queue_of_the_same_name_as_its_topic_is_no_alias(world):
+    world.queue("orders", "orders")
+
+    assert world.state()[":routes"] == {"orders": "orders"}
+    assert world.publish("orders", "one")[0] == "orders"
+
+
+def test_a_queue_defined_again_keeps_its_place_and_only_raises_the_version(world):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two")
+    world.take(world.subscribe("work"))
+    world.mark()
+
+    world.queue("work", "orders")
+
+    assert world.changes() == {":instance": {"catalog": "2"}}
+
+
+def test_a_second_queue_reads_the_topic_from_its_first_entry_too(world):
+    world.queue("work", "orders")
+    world.publish("orders", "one")
+
+    world.queue("audit", "orders")
+
+    assert world.state()[":routes"]["orders"] == "work audit"
+    assert [m.body for m in world.take(world.subscribe("audit"))] == ["one"]
+
+
+def test_a_larger_backlog_takes_effect_at_once(world):
+    world.queue("work", "orders", room=1)
+    subscription = world.subscribe("work", asked=5)
+    world.publish("orders", "one", "two", "three")
+
+    world.queue("work", "orders", room=2)
+
+    assert [m.body for m in world.inbox(subscription)] == ["one", "two"]
+    assert world.state()[f":s:{subscription}"]["max"] == "2"
+
+
+def test_a_smaller_backlog_leaves_what_is_held_and_gives_no_more(world):
+    world.queue("work", "orders", room=3)
+    subscription = world.subscribe("work", asked=5)
+    world.publish("orders", "one", "two", "three", "four")
+    messages = world.take(subscription, 3)
+
+    world.queue("work", "orders", room=1)
+    assert len(world.holders("work")) == 3
+    world.settle("acknowledged", messages[:2])
+    assert list(world.holders("work")) == [messages[2].ref]
+
+    world.settle("acknowledged", messages[2:])
+    assert len(world.holders("work")) == 1
+
+
+def test_another_fairness_model_takes_effect_at_once(world):
+    world.queue("work", "orders")
+    first, second = world.subscribe("work", asked=9), world.subscribe("work", asked=9)
+    world.publish("orders", "one")
+
+    world.queue("work", "orders", fairness="fast")
+    world.publish("orders", "two", "three")
+
+    assert world.state()[f":s:{second}"]["leased"] == "0"
+    assert set(world.holders("work").values()) == {first}
+
+
+def test_a_queue_takes_in_the_subscriptions_whose_pattern_matches(world):
+    world.queue("work", "orders")
+    subscription = world.subscribe("work", asked=4, pattern=".*", version=world.version())
+
+    world.queue("mail", "letters", subscriptions=[subscription, "s00000099"], room=2)
+
+    state = world.state()
+    assert state[f":s:{subscription}"]["queues"] == "work mail"
+    assert state[f":s:{subscription}"]["max"] == "2"
+    assert state[":q:mail:free:none"] == {subscription: 0.0}
+
+
+def test_an_action_is_defined_at_the_end_of_the_journal_and_keeps_its_place(world):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two")
+    world.settle("expired", {"work": [(FIRST, "")]})
+    ((last, _),) = world.store.redis.xrevrange(world.key(":q:work:journal"), count=1)
+    world.mark()
+
+    assert world.run("define_action", world.version(), "dead", "work", '{"a":1}') == 1
+
+    assert world.changes() == {
+        ":actions": {"dead": '{"a":1}'},
+        ":action:dead": {"cursor": last.decode(), "sequence": "0"},
+        ":instance": {"catalog": "2"},
+    }
+    world.settle("expired", {"work": [(SECOND, "")]})
+    world.mark()
+    world.run("define_action", world.version(), "dead", "work", '{"a":2}')
+    assert world.changes() == {":actions": {"dead": '{"a":2}'}, ":instance": {"catalog": "3"}}
+
+
+def test_an_action_on_an_unknown_queue_is_refused_and_changes_nothing(world):
+    world.mark()
+
+    with pytest.raises(UnknownQueue) as refusal:
+        world.run("define_action", world.version(), "dead", "nowhere", "{}")
+
+    assert refusal.value.detail == {"queue": "nowhere"}
+    assert world.changes() == {}
+
+
+def test_an_action_advances_only_from_where_it_is(world):
+    world.queue("work", "orders")
+    world.run("define_action", world.version(), "dead", "work", "{}")
+    world.mark()
+
+    assert world.run("advance", "dead", "0-0", "5-0", 3) == 1
+    assert world.changes() == {":action:dead": {"cursor": "5-0", "sequence": "3"}}
+    world.mark()
+    assert world.run("advance", "dead", "0-0", "5-0", 3) == 0
+    assert world.run("advance", "dead", "4-0", "6-0", 4) == 0
+    assert world.run("advance", "nobody", "0-0", "6-0", 4) == 0
+    assert world.changes() == {}
+
+
+def test_the_catalog_is_one_picture(world):
+    world.queue("work", "orders")
+    world.run("define_action", world.version(), "dead", "work", "{}")
+    world.subscribe("work", pattern="w.*", version=world.version())
+    world.mark()
+
+    assert world.run("catalog") == [
+        "3",
+        ["orders", "{}"],
+        ["work", "{}"],
+        ["dead", "{}"],
+        ["s00000001", "w.*"],
+    ]
+    assert world.changes() == {}
+
+
+def test_stats_of_an_unknown_queue_are_refused(world):
+    with pytest.raises(UnknownQueue) as refusal:
+        world.run("stats", "nowhere")
+
+    assert refusal.value.detail == {"queue": "nowhere"}
+
+
+def test_stats_count_each_thing_where_it_is(world):
+    world.queue("work", "orders", "returns")
+    world.publish("orders", *"abcde")
+    subscription = world.subscribe("work", asked=2)
+    first, _ = world.take(subscription, 2)
+    world.settle("acknowledged", {"work": [(ref("1000-4"), "")]})
+    world.settle("cancelled", [first], period=500)
+    world.mark()
+
+    fields, *numbers = world.run("stats", "work")
+
+    assert dict(zip(fields[::2], fields[1::2], strict=True)) == {
+        "compiled": "0 0 0 0 1 0 0 0 1000",
+        "target": "orders",
+        "token": "3",
+        "acknowledged": "1",
+        "returned": "1",
+        "delayed": "1",
+    }
+    # leased, ready, subscriptions, ahead; then each topic: unread, cursor, last ID
+    assert numbers == [2, 0, 1, 1, "orders", 2, "1000-2", "1000-4", "returns", 0, "0-0", "0-0"]
+    assert world.changes() == {}
+
+
+def test_notice_finds_entries_of_others_and_moves_the_clock_above_them(world):
+    world.queue("work", "orders", "returns")
+    world.xadd("orders", "5000-3", "b", "theirs")
+    world.mark()
+
+    assert world.run("notice", world.now, "orders", "", "returns", "", "nowhere", "") == ["5000-3", "", ""]
+    assert world.changes() == {":clock": "5000-3", ":q:work:behind": {"orders": 0.0}}
+    assert world.publish("returns", "ours")[2] == "5000-4"
+
+
+def test_notice_of_what_was_seen_changes_nothing(world):
+    world.queue("work", "orders")
+    world.xadd("orders", "5000-3", "b", "theirs")
+    world.mark()
+
+    assert world.run("notice", world.now, "orders", "5000-3") == ["5000-3"]
+    assert world.changes() == {}
+
+
+@pytest.mark.parametrize("pattern", [True, False])
+def test_notice_late_or_twice_changes_nothing(world, pattern):
+    world.queue("work", "orders", pattern=pattern)
+    world.xadd("orders", "5000-3", "b", "theirs")
+    world.run("notice", world.now, "orders", "")
+    world.take(world.subscribe("work", asked=5), 5)
+    world.mark()
+
+    assert world.run("notice", world.now, "orders", "") == ["5000-3"]
+    assert world.run("notice", world.now, "orders", "4000-0") == ["5000-3"]
+    assert world.changes() == {}
+
+
+def test_notice_pushes_to_who_is_free(world):
+    world.queue("work", "orders")
+    subscription = world.subscribe("work", asked=2)
+    world.xadd("orders", "5000-3", "price", "1")
+
+    world.run("notice", world.now, "orders", "")
+
+    assert [(m.kind, m.fields) for m in world.inbox(subscription)] == [("f", {"price": "1"})]

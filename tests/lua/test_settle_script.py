@@ -1,0 +1,498 @@
+"""settle: acknowledge, cancel, expire, extend and give back, in time, late, twice, and by others."""
+
+from __future__ import annotations
+
+import pytest
+from world import ref
+
+from ampsq.errors import UnknownQueue
+
+FIRST, SECOND = ref("1000-0"), ref("1000-1")
+STALE, ACKED, UNKNOWN, NOT_HOLDER = (
+    "AMPSQ_STALE_LEASE", "AMPSQ_ALREADY_ACKED", "AMPSQ_UNKNOWN_MESSAGE", "AMPSQ_NOT_LEASE_HOLDER",
+)  # fmt: skip
+
+
+def journaled(how, *refs, reason="", **more):
+    return {"how": how, "reason": reason, "refs": " ".join(refs), **more}
+
+
+@pytest.fixture
+def leased(world):
+    """A queue of two messages, the first of which is leased to a subscription with one place."""
+
+    def build(**numbers):
+        world.queue("work", "orders", **({"lease": 5_000} | numbers))
+        world.publish("orders", "one", "two")
+        world.subscription = world.subscribe("work", asked=1)
+        (message,) = world.take(world.subscription)
+        world.mark()
+        return message
+
+    return build
+
+
+@pytest.mark.parametrize("verb", ["acknowledged", "cancelled", "expired", "extended", "given_back"])
+def test_an_unknown_queue_is_refused_and_nothing_changes(world, leased, verb):
+    leased()
+
+    with pytest.raises(UnknownQueue) as refusal:
+        world.settle(verb, {"nowhere": [(FIRST, "1")]})
+
+    assert refusal.value.detail == {"queue": "nowhere"}
+    assert world.changes() == {}
+
+
+def test_an_acknowledgement_settles_frees_the_room_and_pushes_the_next(world, leased):
+    message = leased()
+    world.now = 2_000
+
+    assert world.settle("acknowledged", [message], by=world.subscription) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: None, SECOND: f"2 {world.subscription} 1 7000 5000"},
+        ":q:work:journal": [journaled("acknowledged", FIRST)],
+        ":q:work": {"acknowledged": "1", "token": "2"},
+        ":q:work:cursors": {"orders": "1000-1 2"},
+        f":s:{world.subscription}:inbox": ["work 2 1 7000 b d1000a1/orders", "two"],
+    }
+
+
+def test_an_acknowledgement_twice_is_answered_and_changes_nothing(world, leased):
+    message = leased()
+    world.settle("acknowledged", [message])
+    world.mark()
+
+    assert world.settle("acknowledged", [message]) == {FIRST: ACKED}
+    assert world.settle("cancelled", [message]) == {FIRST: ACKED}
+    assert world.settle("extended", [message], period=9_000) == {FIRST: ACKED}
+    assert world.settle("expired", [message]) == {FIRST: ACKED}
+    assert world.settle("given_back", [message]) == {FIRST: ACKED}
+    assert world.changes() == {}
+
+
+def test_after_lapse_and_redelivery_every_late_call_is_stale_and_changes_nothing(world, leased):
+    message = leased()
+    world.now = 6_000
+    world.sweep_all()
+    (again,) = world.take(world.subscription)
+    assert (again.ref, again.delivery, again.token) == (FIRST, 2, "2")
+    world.mark()
+
+    for verb in ("acknowledged", "cancelled", "expired", "extended", "given_back"):
+        assert world.settle(verb, [message], period=100) == {FIRST: STALE}
+    assert world.changes() == {}
+
+
+def test_after_a_lapse_an_acknowledgement_of_what_waits_again_is_stale(world, leased):
+    message = leased()
+    world.unsubscribe(world.subscription)
+    world.sweep_all()
+    world.mark()
+
+    assert world.settle("acknowledged", [message]) == {FIRST: STALE}
+    assert world.changes() == {}
+
+
+def test_a_stale_token_does_not_hide_the_right_one_in_the_same_batch(world, leased):
+    leased()
+    world.now = 6_000
+    world.sweep_all()
+
+    refused = world.run("settle", world.now, "acknowledged", 0, "", "work", 2, FIRST, FIRST, "1", "2")
+
+    assert refused == [FIRST, STALE]
+    assert world.state()[":q:work:journal"] == [journaled("acknowledged", FIRST)]
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [("acknowledged", ACKED), ("expired", ACKED), ("cancelled", STALE), ("given_back", STALE)],
+)
+def test_the_same_message_twice_in_a_batch_is_settled_once(world, leased, verb, code):
+    message = leased()
+
+    refused = world.run("settle", world.now, verb, 0, "", "work", 2, FIRST, FIRST, message.token, message.token)
+
+    assert refused == [FIRST, code]
+    assert world.state()[f":s:{world.subscription}"]["leased"] == "1"
+
+
+def test_a_cancelled_message_counts_and_is_again_the_oldest(world, leased):
+    message = leased()
+
+    assert world.settle("cancelled", [message]) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: f"2 {world.subscription} 2 6000 5000"},
+        ":q:work:attempts": {FIRST: "1 1 cancelled"},
+        ":q:work": {"returned": "1", "token": "2"},
+        f":s:{world.subscription}:inbox": ["work 2 2 6000 b d1000a0/orders", "one"],
+    }
+
+
+def test_a_message_cancelled_with_a_delay_comes_back_when_it_is_due(world, leased):
+    message = leased()
+
+    assert world.settle("cancelled", [message], period=3_000) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: None, SECOND: f"2 {world.subscription} 1 6000 5000"},
+        ":q:work:attempts": {FIRST: "1 1 cancelled"},
+        ":q:work": {"returned": "1", "delayed": "1", "token": "2"},
+        ":q:work:cursors": {"orders": "1000-1 2"},
+        ":due": {"ready work d1000a0/orders": 4_000.0},
+        f":s:{world.subscription}:inbox": ["work 2 1 6000 b d1000a1/orders", "two"],
+    }
+    world.mark()
+    world.now = 3_999
+    assert world.sweep() == [0, 1]
+    assert world.changes() == {}
+    world.now = 4_000
+    assert world.sweep() == [0, 2_000]
+    assert world.changes() == {
+        ":due": {"ready work d1000a0/orders": None},
+        ":q:work": {"delayed": "0"},
+        ":q:work:ready": {FIRST: 0.0},
+    }
+
+
+@pytest.mark.parametrize("verb", ["cancelled", "extended", "given_back"])
+def test_what_is_delayed_or_waiting_has_no_lease_to_cancel_extend_or_give_back(world, leased, verb):
+    message = leased()
+    world.settle("cancelled", [message], period=3_000)
+    world.publish("orders", "three")
+    world.mark()
+
+    assert world.settle(verb, {"work": [(FIRST, "")]}, period=5) == {FIRST: STALE}
+    assert world.settle(verb, {"work": [(ref("1000-2"), "")]}, period=5) == {ref("1000-2"): STALE}
+    assert world.changes() == {}
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+)
+def test_an_administrator_settles_what_is_delayed(world, leased, verb, reason):
+    message = leased()
+    world.settle("cancelled", [message], period=3_000)
+    world.mark()
+
+    assert world.settle(verb, {"work": [(FIRST, "")]}) == {}
+
+    assert world.changes() == {
+        ":due": {"ready work d1000a0/orders": None},
+        ":q:work": {"delayed": "0", verb: "1"},
+        ":q:work:attempts": None,
+        ":q:work:journal": [journaled(verb, FIRST, reason=reason)],
+    }
+    world.mark()
+    assert world.settle(verb, {"work": [(FIRST, "")]}) == {FIRST: ACKED}
+    world.now = 4_000
+    world.sweep_all()
+    assert world.changes() == {}
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+)
+def test_an_administrator_settles_what_is_ready(world, leased, verb, reason):
+    leased()
+    world.unsubscribe(world.subscription)
+    world.sweep_all()
+    world.mark()
+
+    assert world.settle(verb, {"work": [(FIRST, "")]}) == {}
+
+    assert world.changes() == {
+        ":q:work:ready": None,
+        ":q:work:attempts": None,
+        ":q:work": {verb: "1"},
+        ":q:work:journal": [journaled(verb, FIRST, reason=reason)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+)
+def test_an_administrator_settles_what_waits_in_the_log_and_reading_skips_it(world, verb, reason):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two", "three")
+    world.mark()
+
+    assert world.settle(verb, {"work": [(SECOND, "")]}) == {}
+    assert world.changes() == {
+        ":q:work:ahead": {SECOND: verb},
+        ":q:work": {verb: "1"},
+        ":q:work:journal": [journaled(verb, SECOND, reason=reason)],
+    }
+    assert world.settle(verb, {"work": [(SECOND, "")]}) == {SECOND: ACKED}
+
+    subscription = world.subscribe("work", asked=10)
+    assert [message.body for message in world.take(subscription, 10)] == ["one", "three"]
+    state = world.state()
+    assert ":q:work:ahead" not in state
+    assert state[":q:work:cursors"] == {"orders": "1000-2 3"}
+    assert world.settle(verb, {"work": [(SECOND, "")]}) == {SECOND: ACKED}
+
+
+def test_an_administrator_settles_a_leased_message_whoever_holds_it(world, leased):
+    leased()
+
+    assert world.settle("expired", {"work": [(FIRST, "")]}) == {}
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason="forced_expire")]
+    assert changes[":q:work"] == {"expired": "1", "token": "2"}
+    assert changes[":q:work:leases"] == {FIRST: None, SECOND: f"2 {world.subscription} 1 6000 5000"}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "nonsense", "", "d1000a0/nowhere", "m9999999999999a0/orders", "z1000a1/orders", "d1000b1/orders",
+        "e01000a1/orders",
+    ],
+)  # fmt: skip
+def test_a_ref_that_is_no_message_of_the_queue_is_unknown_and_changes_nothing(world, unknown):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two")
+    world.mark()
+
+    assert world.settle("acknowledged", {"work": [(unknown, "")]}) == {unknown: UNKNOWN}
+    assert world.changes() == {}
+
+
+def test_strict_leasing_lets_only_the_holder_acknowledge_by_ref(world, leased):
+    leased(strict=1)
+    other = world.subscribe("work", asked=0)
+    world.mark()
+
+    assert world.settle("acknowledged", {"work": [(FIRST, "")]}, by=other) == {FIRST: NOT_HOLDER}
+    assert world.changes() == {}
+    assert world.settle("acknowledged", {"work": [(FIRST, "")]}, by=world.subscription) == {}
+
+
+def test_sublet_leasing_lets_everybody_acknowledge_by_ref(world, leased):
+    leased()
+    other = world.subscribe("work", asked=1)
+
+    assert world.settle("acknowledged", {"work": [(FIRST, "")]}, by=other) == {}
+
+
+def test_what_is_refused_does_not_hold_up_the_rest_of_the_batch(world, leased):
+    message = leased()
+
+    refused = world.settle("acknowledged", {"work": [("junk", "1"), (message.ref, message.token), (SECOND, "9")]})
+
+    assert refused == {"junk": UNKNOWN, SECOND: STALE}
+    assert world.changes()[":q:work:journal"] == [journaled("acknowledged", FIRST)]
+
+
+def test_giving_back_burns_no_delivery(world, leased):
+    message = leased(deliveries=1)
+
+    assert world.settle("given_back", [message]) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: f"2 {world.subscription} 1 6000 5000"},
+        ":q:work": {"returned": "1", "token": "2"},
+        f":s:{world.subscription}:inbox": ["work 2 1 6000 b d1000a0/orders", "one"],
+    }
+
+
+def test_giving_back_keeps_the_counts_of_earlier_deliveries(world, leased):
+    message = leased(deliveries=3)
+    world.settle("cancelled", [message])
+    (again,) = world.take(world.subscription)
+    world.mark()
+
+    world.settle("given_back", [again])
+
+    assert ":q:work:attempts" not in world.changes()
+    (third,) = world.take(world.subscription)
+    assert third.delivery == 2
+
+
+def test_the_last_delivery_allowed_expires_the_message_that_comes_back(world, leased):
+    message = leased(deliveries=2)
+    world.settle("cancelled", [message])
+    (again,) = world.take(world.subscription)
+    world.mark()
+
+    world.settle("cancelled", [again])
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [
+        journaled("expired", FIRST, reason="max_deliveries", attempts="2:2"),
+    ]
+    assert changes[":q:work"] == {"expired": "1", "returned": "2", "token": "3"}
+    assert changes[":q:work:attempts"] is None
+    assert changes[":q:work:leases"] == {FIRST: None, SECOND: f"3 {world.subscription} 1 6000 5000"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ({"cancels": 1}, "max_cancels"),
+        ({"deliveries": 1}, "max_deliveries"),
+        ({"cancels": 1, "deliveries": 1}, "max_cancels,max_deliveries"),
+    ],
+)
+def test_a_limit_of_one_expires_at_the_first_cancel(world, leased, numbers, reason):
+    message = leased(**numbers)
+
+    world.settle("cancelled", [message], period=60_000)
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason=reason, attempts="1:1")]
+    assert changes.get(":due") is None
+
+
+def test_cancels_are_counted_apart_from_deliveries(world, leased):
+    message = leased(cancels=2)
+    world.settle("given_back", [message])
+    (again,) = world.take(world.subscription)
+    world.settle("cancelled", [again])
+    world.now = 7_000
+    world.sweep_all()  # lapses: a delivery, no cancel
+    (third,) = world.take(world.subscription)
+    assert third.delivery == 3
+    world.mark()
+
+    world.settle("cancelled", [third])
+
+    assert world.changes()[":q:work:journal"] == [
+        journaled("expired", FIRST, reason="max_cancels", attempts="3:2"),
+    ]
+
+
+def test_a_lapse_at_the_last_delivery_allowed_expires(world, leased):
+    leased(deliveries=1)
+    world.now = 6_000
+
+    world.sweep_all()
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason="max_deliveries", attempts="1:0")]
+
+
+def test_a_lease_is_extended_beyond_its_period(world, leased):
+    message = leased()
+    world.now = 2_000
+
+    assert world.settle("extended", [message], period=60_000) == {}
+
+    assert world.changes() == {":q:work:leases": {FIRST: f"1 {world.subscription} 1 62000 60000"}}
+    world.now = 30_000
+    world.sweep_all()
+    assert world.holders("work") == {FIRST: world.subscription}
+    world.now = 62_000
+    world.sweep_all()
+    assert world.take(world.subscription)[0].delivery == 2
+
+
+def test_a_lease_is_made_shorter_and_looked_at_in_time(world, leased):
+    message = leased()
+
+    assert world.settle("extended", [message], period=200) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: f"1 {world.subscription} 1 1200 200"},
+        ":due": {"leases work": 1_200.0},
+    }
+
+
+def test_a_lease_without_a_period_gets_one_by_extending(world, leased):
+    message = leased(lease=0)
+
+    assert world.settle("extended", [message], period=200) == {}
+
+    assert world.changes() == {
+        ":q:work:leases": {FIRST: f"1 {world.subscription} 1 1200 200"},
+        ":due": {"leases work": 1_200.0},
+    }
+
+
+def test_an_extension_during_a_pass_is_not_forgotten_by_it(world):
+    world.queue("work", "orders", lease=30_000)
+    subscription = world.subscribe("work", asked=1_000)
+    for part in range(2):
+        world.publish("orders", *(str(500 * part + i) for i in range(500)))
+    world.publish("orders", *(str(i) for i in range(200)))
+    messages = world.take(subscription, 1_000)
+    assert len(messages) == 1_000
+    world.now = 2_000
+    world.store.redis.zadd(world.key(":due"), {"leases work": world.now})
+    assert world.sweep() == [1, 0]
+    (passing,) = (value for name, value in world.state()[":q:work"].items() if name == "pass")
+    assert passing.split(" ")[0] != "0"
+
+    world.settle("extended", messages, period=500)
+    world.sweep_all()
+
+    assert world.state()[":due"]["leases work"] == world.now + 500
+
+
+def test_at_most_once_an_acknowledgement_frees_the_room_and_journals_nothing(world, leased):
+    message = leased(once=1, fairness="round-robin", lease=0)
+    assert world.state()[":q:work:journal"] == [journaled("delivered", FIRST)]
+
+    assert world.settle("acknowledged", [message]) == {}
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [journaled("delivered", SECOND)]
+    assert changes[":q:work"] == {"delivered": "2", "token": "2"}
+
+
+@pytest.mark.parametrize("verb", ["cancelled", "given_back"])
+def test_at_most_once_nothing_comes_back(world, leased, verb):
+    message = leased(once=1, fairness="round-robin", lease=0)
+
+    assert world.settle(verb, [message]) == {}
+
+    state = world.state()
+    assert ":q:work:ready" not in state
+    assert ":q:work:attempts" not in state
+    assert world.holders("work") == {SECOND: world.subscription}
+
+
+def test_many_messages_are_settled_in_one_call_and_one_journal_entry(world):
+    world.queue("work", "orders")
+    subscription = world.subscribe("work", asked=1_000)
+    for _ in range(2):
+        world.publish("orders", *map(str, range(500)))
+    messages = world.take(subscription, 1_000)
+    assert len(messages) == 1_000
+    world.mark()
+
+    assert world.settle("acknowledged", messages, by=subscription) == {}
+
+    changes = world.changes()
+    assert changes[":q:work:journal"] == [journaled("acknowledged", *(m.ref for m in messages))]
+    assert changes[":q:work"] == {"acknowledged": "1000"}
+    assert changes[f":s:{subscription}"] == {"leased": "0"}
+
+
+def test_a_lease_that_ends_makes_its_holder_free_for_its_other_queues(world):
+    world.queue("work", "orders")
+    world.queue("mail", "letters")
+    subscription = world.subscribe("work", "mail", asked=1)
+    world.publish("orders", "one")
+    (message,) = world.take(subscription)
+    world.publish("letters", "dear")
+
+    world.settle("acknowledged", [message])
+    world.sweep_all()
+
+    assert [m.body for m in world.inbox(subscription)] == ["dear"]
+
+
+def test_what_came_back_and_is_then_acknowledged_leaves_no_counts_behind(world, leased):
+    message = leased()
+    world.settle("cancelled", [message])
+    (again,) = world.take(world.subscription)
+    world.mark()
+
+    assert world.settle("acknowledged", [again], by=world.subscription) == {}
+
+    assert world.changes()[":q:work:attempts"] is None

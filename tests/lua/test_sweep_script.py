@@ -1,0 +1,250 @@
+"""sweep: lease passes, delays that are over, dispatches left over; late, twice, as the clock goes back."""
+
+from __future__ import annotations
+
+import pytest
+from world import ref
+
+FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
+
+
+@pytest.fixture
+def leased(world):
+    """Two of three messages leased for 5 s at 1,000 ms; nobody else is free."""
+    world.queue("work", "orders", lease=5_000)
+    world.publish("orders", "one", "two", "three")
+    world.subscription = world.subscribe("work", asked=2)
+    world.messages = world.take(world.subscription, 2)
+    world.mark()
+    return world
+
+
+def test_a_sweep_with_nothing_due_changes_nothing(world):
+    world.queue("work", "orders")
+    world.mark()
+
+    assert world.sweep() == [0, -1]
+    assert world.changes() == {}
+
+
+def test_a_sweep_before_the_deadline_changes_nothing_and_says_when_to_come_back(leased):
+    leased.now = 5_999
+
+    assert leased.sweep() == [0, 1]
+    assert leased.changes() == {}
+
+
+def test_a_lapsed_lease_goes_back_and_is_delivered_again(leased):
+    leased.now = 6_000
+
+    assert leased.sweep() == [0, 5_000]
+
+    assert leased.changes() == {
+        ":q:work:leases": {
+            FIRST: f"3 {leased.subscription} 2 11000 5000",
+            SECOND: f"4 {leased.subscription} 2 11000 5000",
+        },
+        ":q:work:attempts": {FIRST: "1 0 lapsed", SECOND: "1 0 lapsed"},
+        ":q:work": {"token": "4", "returned": "2"},
+        ":due": {"leases work": 11_000.0},
+        f":s:{leased.subscription}:inbox": [
+            *("work 3 2 11000 b d1000a0/orders", "one"),
+            *("work 4 2 11000 b d1000a1/orders", "two"),
+        ],
+    }
+
+
+def test_a_second_sweep_at_the_same_time_changes_nothing(leased):
+    leased.now = 6_000
+    leased.sweep()
+    leased.mark()
+
+    assert leased.sweep() == [0, 5_000]
+    assert leased.changes() == {}
+
+
+def test_a_pass_leaves_what_has_not_lapsed_and_comes_back_for_the_earliest(leased):
+    leased.now = 2_000
+    leased.settle("extended", leased.messages[1:], period=6_000)
+    leased.now = 6_000
+    leased.mark()
+
+    assert leased.sweep() == [0, 2_000]
+
+    changes = leased.changes()
+    assert changes[":q:work:leases"] == {FIRST: f"3 {leased.subscription} 2 11000 5000"}
+    assert changes[":due"] == {"leases work": 8_000.0}
+
+
+def test_passes_over_one_queue_are_at_least_100_ms_apart(leased):
+    leased.settle("extended", leased.messages[1:], period=5_030)
+    leased.now = 6_000
+
+    assert leased.sweep() == [0, 100]
+
+
+def test_when_nothing_is_leased_any_more_no_pass_is_due(leased):
+    leased.settle("acknowledged", leased.messages)
+    (third,) = leased.take(leased.subscription)
+    leased.settle("acknowledged", [third])
+    leased.now = 6_000
+
+    assert leased.sweep() == [0, -1]
+    assert ":due" not in leased.state()
+
+
+def test_a_clock_that_went_back_does_not_keep_a_lease_longer_than_its_length(leased):
+    leased.now = 500
+    leased.store.redis.zadd(leased.key(":due"), {"leases work": 500})
+
+    assert leased.sweep() == [0, 5_000]
+
+    assert leased.changes() == {
+        ":q:work:leases": {
+            FIRST: f"1 {leased.subscription} 1 5500 5000",
+            SECOND: f"2 {leased.subscription} 1 5500 5000",
+        },
+        ":due": {"leases work": 5_500.0},
+    }
+
+
+def test_after_the_clock_went_back_the_next_lease_brings_the_pass_nearer(leased):
+    leased.settle("acknowledged", leased.messages[:1])
+    leased.now = 200
+
+    leased.take(leased.subscription, 5)
+    (third,) = [p for p in leased.holders("work") if p == THIRD]
+    leased.settle("acknowledged", {"work": [(third, "")]})
+    leased.publish("orders", "four")
+
+    assert leased.state()[":due"] == {"leases work": 5_200.0}
+
+
+def test_a_shorter_lease_period_is_looked_at_in_time(leased):
+    leased.queue("work", "orders", lease=1_000)
+    leased.settle("acknowledged", leased.messages[:1])
+
+    assert leased.state()[":due"] == {"leases work": 2_000.0}
+
+
+def test_a_delay_that_is_over_makes_the_message_the_oldest_again(world):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two")
+    subscription = world.subscribe("work", asked=1)
+    world.settle("cancelled", world.take(subscription), period=500)
+    world.now = 1_500
+    world.mark()
+
+    assert world.sweep() == [0, -1]
+
+    assert world.changes() == {
+        ":due": None,
+        ":q:work": {"delayed": "0"},
+        ":q:work:ready": {FIRST: 0.0},
+    }
+    world.mark()
+    assert world.sweep() == [0, -1]
+    assert world.changes() == {}
+
+
+def test_a_delay_that_is_over_is_pushed_to_who_is_free(world):
+    world.queue("work", "orders")
+    world.publish("orders", "one", "two")
+    subscription = world.subscribe("work", asked=3)
+    world.settle("cancelled", world.take(subscription, 1), period=500)
+    world.now = 1_500
+
+    world.sweep_all()
+
+    assert [(m.body, m.delivery) for m in world.inbox(subscription)] == [("two", 1), ("one", 2)]
+
+
+def test_of_many_delays_that_end_together_each_comes_back_once(world):
+    world.queue("work", "orders", room=2_000)
+    subscription = world.subscribe("work", asked=2_000)
+    messages = []
+    for part in range(3):
+        world.publish("orders", *(str(500 * part + n) for n in range(500)))
+        messages += world.take(subscription, 500)
+    world.settle("cancelled", messages, period=500)
+    world.now = 1_500
+
+    assert world.sweep()[0] == 1
+    world.sweep_all()
+
+    state = world.state()
+    assert len(state[":q:work:leases"]) == 1_500
+    assert state[":q:work"]["delayed"] == "0"
+    again = world.take(subscription, 1_500)
+    assert [m.body for m in again] == [str(n) for n in range(1_500)]
+
+
+def test_1200_leases_lapse_in_several_bounded_steps(world):
+    world.queue("work", "orders", lease=5_000, room=2_000)
+    subscription = world.subscribe("work", asked=1_200)
+    for part in range(3):
+        world.publish("orders", *(str(400 * part + n) for n in range(400)))
+    messages = world.take(subscription, 1_200)
+    other = world.subscribe("work", asked=1_200)
+    assert len(messages) == 1_200
+    world.now = 6_000
+    steps = 0
+
+    while world.sweep()[0]:
+        steps += 1
+        held = world.state()[":q:work:leases"]
+        assert len(held) + len(world.state().get(":q:work:ready", {})) == 1_200
+
+    assert steps >= 2
+    state = world.state()
+    assert len(state[":q:work:leases"]) == 1_200
+    assert {lease.split(" ")[2] for lease in state[":q:work:leases"].values()} == {"2"}
+    assert "pass" not in state[":q:work"]
+    counts = [int(state[f":s:{name}"]["leased"]) for name in (subscription, other)]
+    assert sum(counts) == 1_200
+    assert state[":q:work"]["returned"] == "1200"
+
+
+def test_what_a_gone_subscription_held_goes_back_as_disconnected(leased):
+    other = leased.subscribe("work", asked=1)
+    leased.settle("acknowledged", leased.messages[:1])
+    leased.unsubscribe(leased.subscription)
+    leased.mark()
+
+    leased.sweep_all()
+
+    changes = leased.changes()
+    assert changes[":q:work:attempts"] == {SECOND: "1 0 disconnected"}
+    assert changes[":q:work"] == {"returned": "1"}
+    assert other in leased.holders("work").values()
+
+
+def test_a_dispatch_left_over_is_done_and_left_over_again_until_nothing_waits(world):
+    world.queue("work", "orders", room=2_000)
+    for part in range(3):
+        world.publish("orders", *(str(500 * part + n) for n in range(500)))
+    subscription = world.subscribe("work", asked=2_000)
+    world.store.redis.zadd(world.key(":due"), {"dispatch work": 0})
+    counts = []
+
+    while True:
+        more, _ = world.sweep()
+        counts.append(len(world.holders("work")))
+        if not more:
+            break
+
+    assert counts == [500, 1_000, 1_500]
+    assert [m.body for m in world.take(subscription, 1_500)] == [str(n) for n in range(1_500)]
+
+
+def test_a_freed_subscription_of_two_queues_gets_from_the_other_when_its_lease_lapses(world):
+    world.queue("work", "orders", lease=5_000, deliveries=1)
+    world.queue("mail", "letters")
+    subscription = world.subscribe("work", "mail", asked=1)
+    world.publish("orders", "one")
+    world.publish("letters", "dear")
+    world.now = 6_000
+
+    world.sweep_all()
+
+    assert world.inbox(subscription)[-1].body == "dear"

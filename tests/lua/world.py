@@ -1,0 +1,177 @@
+"""What script tests speak in: a few verbs over the raw scripts, and the differences that one call makes.
+
+Time is always given, so nothing here waits. `World.changes` compares every key and field of the instance with
+what was there before: a key, field or entry that a test does not name must not have changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ampsq.flow import script_call
+from ampsq.schema import LEASES_ANCHOR
+from ampsq.values import ref_of
+
+FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
+
+
+class Delivered(NamedTuple):
+    queue: str
+    token: str
+    delivery: int
+    deadline: int
+    kind: str
+    ref: str
+    fields: dict
+    body: str
+
+
+def decoded(reply):
+    if isinstance(reply, bytes):
+        return reply.decode("utf-8", "surrogateescape")
+    return [decoded(part) for part in reply] if isinstance(reply, list) else reply
+
+
+def ref(stream_id, topic="orders"):
+    return ref_of(topic, stream_id)
+
+
+def read_element(head, body):
+    first, _, rest = head.partition("\n")
+    queue, token, delivery, deadline, kind, place = first.split(" ")
+    texts = []
+    while rest:
+        length, _, rest = rest.partition(":")
+        texts.append(rest[: int(length)])
+        rest = rest[int(length) :]
+    fields = dict(zip(texts[::2], texts[1::2], strict=True))
+    return Delivered(queue, token, int(delivery), int(deadline), kind, place, fields, body)
+
+
+def difference(old, new):
+    """What differs only: single fields of hashes and sorted sets (None: gone), a stream's new entries."""
+    if isinstance(new, dict) and isinstance(old, dict | None):
+        old = old or {}
+        gone = {name: None for name in old if name not in new}
+        return {name: value for name, value in new.items() if old.get(name) != value} | gone
+    if isinstance(new, list) and isinstance(old, list | None) and new[: len(old or [])] == (old or []):
+        return new[len(old or []) :]
+    return new
+
+
+class World:
+    """One instance, its scripts, and a clock that stands at `now` until a test moves it."""
+
+    def __init__(self, store, snapshot):
+        self.store, self._snapshot, self.now = store, snapshot, 1_000
+        self.run("open", self.now, "i", "one")
+        self.before, self.requests = {}, 0
+
+    def key(self, suffix):
+        return "{" + self.store.instance + "}" + suffix
+
+    def run(self, name, *arguments):
+        return decoded(self.store.call(script_call(name, list(arguments), lambda reply: reply)))
+
+    def version(self):
+        return decoded(self.store.redis.hget(self.key(":instance"), "catalog"))
+
+    def state(self):
+        """Every key; journals without their IDs, which are the server's time; leases without the anchor."""
+        state = {}
+        for suffix, value in self._snapshot(self.store).items():
+            kept = value
+            if suffix.endswith(":journal"):
+                kept = [fields for _, fields in value]
+            elif suffix.endswith(":leases"):
+                kept = {name: lease for name, lease in value.items() if name != LEASES_ANCHOR}
+            if kept:
+                state[suffix] = kept
+        return state
+
+    def mark(self):
+        """Remember the state, for `changes`."""
+        self.before = self.state()
+
+    def changes(self):
+        """Suffix -> what differs since `mark`; None for a key that is gone."""
+        after = self.state()
+        found = {
+            suffix: difference(self.before.get(suffix), value)
+            for suffix, value in after.items()
+            if self.before.get(suffix) != value
+        }
+        return found | {suffix: None for suffix in self.before if suffix not in after}
+
+    def queue(self, name, *topics, subscriptions=(), target=None, pattern=False, **numbers):
+        """One topic alone, unless there are several, or a pattern that may match more later."""
+        compiled = self.compiled(**numbers) + (f" {topics[0]}" if len(topics) == 1 and not pattern else "")
+        head = (self.now, self.version(), name, "{}", compiled, target or topics[0])
+        return self.run("define_queue", *head, len(topics), *topics, *subscriptions)
+
+    @staticmethod
+    def compiled(*, lease=0, backlog=0, deliveries=0, cancels=0, fairness="proportional", once=0, strict=0, room=1000):
+        return " ".join(map(str, (lease, backlog, deliveries, cancels, *FAIRNESS[fairness], once, strict, room)))
+
+    def topic(self, name, *queues):
+        return self.run("define_topic", self.now, self.version(), name, "{}", *queues)
+
+    def publish(self, topic, *bodies, publisher="", sequence=""):
+        return self.run("publish", self.now, topic, publisher, sequence, "b", *bodies)
+
+    def xadd(self, topic, stream_id, *fields):
+        """Somebody else's entry."""
+        return decoded(self.store.redis.execute_command("XADD", self.key(f":log:{topic}"), stream_id, *fields))
+
+    def subscribe(self, *queues, asked=1, pattern="", version="", patience=10_000, client=None):
+        """A new one, unless a client asks again."""
+        self.requests += 1
+        client = client or f"c/{self.requests}"
+        return self.run("subscribe", self.now, version, client, asked, pattern, patience, *queues)[0]
+
+    def groups(self, items):
+        """{queue: [(ref, token), ...]}, or messages themselves, as the scripts take them."""
+        if not isinstance(items, dict):
+            grouped = {}
+            for message in items:
+                grouped.setdefault(message.queue, []).append((message.ref, message.token))
+            items = grouped
+        out = []
+        for queue, pairs in items.items():
+            out += [queue, len(pairs), *(place for place, _ in pairs), *(token for _, token in pairs)]
+        return out
+
+    def take_whole(self, subscription, wanted=1, acks=()):
+        elements, refused = self.run("take", self.now, subscription, wanted, *self.groups(acks))
+        messages = [read_element(elements[i], elements[i + 1]) for i in range(0, len(elements), 2)]
+        return messages, dict(zip(refused[::2], refused[1::2], strict=True))
+
+    def take(self, subscription, wanted=1, acks=()):
+        messages, refused = self.take_whole(subscription, wanted, acks)
+        assert refused == {}
+        return messages
+
+    def settle(self, verb, items, period=0, by=""):
+        refused = self.run("settle", self.now, verb, period, by, *self.groups(items))
+        return dict(zip(refused[::2], refused[1::2], strict=True))
+
+    def unsubscribe(self, subscription, held=()):
+        return self.run("unsubscribe", self.now, subscription, *self.groups(held))
+
+    def sweep(self):
+        return self.run("sweep", self.now)
+
+    def sweep_all(self):
+        for _ in range(100):
+            more, wait = self.sweep()
+            if not more:
+                return wait
+        raise AssertionError("the sweep never ends")
+
+    def inbox(self, subscription):
+        texts = decoded(self.store.redis.lrange(self.key(f":s:{subscription}:inbox"), 0, -1))
+        return [read_element(texts[i], texts[i + 1]) for i in range(0, len(texts), 2)]
+
+    def holders(self, queue):
+        """Who holds what: ref -> subscription."""
+        return {place: lease.split(" ")[1] for place, lease in self.state().get(f":q:{queue}:leases", {}).items()}

@@ -1,0 +1,162 @@
+"""The house's rooms: what a module may import, and that its `__all__` is what it has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import ampsq
+
+ROOT = Path(ampsq.__file__).parent
+BESIDE = ROOT.parent / "cli"
+
+#: The ground floor, exactly. Above it, a module may import what is listed before it, and its neighbours.
+GROUND = {
+    "ampsq.schema": set(),
+    "ampsq.errors": set(),
+    "ampsq.supervisor": set(),
+    "ampsq.values": {"ampsq.errors"},
+    "ampsq.definition": {"ampsq.errors", "ampsq.values"},
+    "ampsq.models": {"ampsq.errors", "ampsq.values", "ampsq.definition"},
+    "ampsq.config": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.models"},
+    "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
+    "ampsq.flow": {"ampsq.scripts"},
+    "ampsq.store": {"ampsq.schema", "ampsq.errors", "ampsq.scripts", "ampsq.flow"},
+    "ampsq.calls": {"ampsq.schema", "ampsq.flow"},
+}
+#: Who may know redis-py: the store, who shows presence by an open connection, and the demo that cleans up.
+REDIS = {"ampsq.store", "ampsq.presence", "ampsq.cli.demo_world"}
+#: Nothing below these may know them.
+ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator")
+
+
+def module_name(path):
+    base, prefix = (BESIDE, ["ampsq", "cli"]) if path.is_relative_to(BESIDE) else (ROOT, ["ampsq"])
+    parts = [*prefix, *path.relative_to(base).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {
+    module_name(path): path
+    for path in sorted([*ROOT.rglob("*.py"), *BESIDE.rglob("*.py")])
+    if "lua" not in path.relative_to(ROOT.parent).parts
+}
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def nodes_at_run_time(node):
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child):
+            continue
+        yield child
+        yield from nodes_at_run_time(child)
+
+
+def imports(name):
+    """What a module imports at run time, also inside its functions."""
+    for node in nodes_at_run_time(ast.parse(PATHS[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in PATHS else node.module
+
+
+def ours(name):
+    return {target for target in imports(name) if target.split(".")[0] == "ampsq"}
+
+
+def is_below(name, roof):
+    return not (name == roof or name.startswith(roof + "."))
+
+
+@pytest.mark.parametrize("name", sorted(GROUND))
+def test_the_ground_floor_imports_only_what_it_stands_on(name):
+    assert ours(name) <= GROUND[name]
+
+
+def test_imports_never_come_back_to_where_they_started():
+    graph = {name: ours(name) & set(PATHS) for name in PATHS}
+    done = set()
+
+    def walk(name, chain):
+        assert name not in chain, " -> ".join((*chain, name))
+        if name not in done:
+            for target in graph[name]:
+                walk(target, (*chain, name))
+            done.add(name)
+
+    for name in graph:
+        walk(name, ())
+
+
+@pytest.mark.parametrize("roof", ROOF)
+def test_nothing_below_the_roof_imports_it(roof):
+    users = {name for name in PATHS if is_below(name, roof) and any(not is_below(t, roof) for t in ours(name))}
+
+    assert users <= {
+        "ampsq",
+        "ampsq.cli.main",
+        *(n for n in PATHS if n.startswith(("ampsq.cli.", "ampsq.testing"))),
+    }
+
+
+def test_only_the_store_opens_connections():
+    users = {name for name in PATHS if any(target.split(".")[0] == "redis" for target in imports(name))}
+
+    assert users <= REDIS
+
+
+def public_names(name):
+    """What a module defines at its top level without an underscore, and does not import."""
+    found = set()
+    for node in ast.parse(PATHS[name].read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {defined for defined in found if not defined.startswith("_")}
+
+
+WITH_ALL = [name for name in PATHS if "__all__" in PATHS[name].read_text()]
+
+
+@pytest.mark.parametrize("name", WITH_ALL)
+def test_what_a_module_exports_exists_and_is_sorted(name):
+    module = importlib.import_module(name)
+
+    exported = module.__all__
+
+    kinds = [(not n.isupper(), not n[:1].isupper(), n) for n in exported]
+    assert kinds == sorted(kinds), "constants, classes, then functions, each sorted"
+    assert [n for n in exported if not hasattr(module, n)] == []
+    assert len(exported) == len(set(exported))
+
+
+@pytest.mark.parametrize("name", sorted(GROUND))
+def test_the_ground_floor_says_what_it_exports(name):
+    if name == "ampsq.supervisor":
+        return  # not for import: a process of its own
+    assert name in WITH_ALL
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ampsq.schema", "ampsq.errors", "ampsq.scripts", "ampsq.flow", "ampsq.store", "ampsq.calls"],
+)
+def test_what_a_module_defines_is_exported_or_underscored(name):
+    defined = public_names(name)
+    exported = set(importlib.import_module(name).__all__)
+
+    # type variables are nobody's business
+    assert defined - exported - {"T"} == set()
