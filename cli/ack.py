@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
+
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
-
 from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
 from ampsq.values import Bookmark
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+
 from ampsq.cli.options import Settings, connected, log_to_stderr
 from ampsq.cli.output import json_line, note
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import click
+
 from ampsq.cli.options import log_to_stderr
 from ampsq.cli.output import json_line
 
@@ -59,6 +61,10 @@ def care_for(url: str, instances: Sequence[str], *, json: bool) -> None:
     log_to_stderr(logging.INFO, times=True)
     for instance in instances:
         parse_name(instance)
+    made = Coordinator(url, instances)
+    # From here on, not only once it runs: whoever reads the line may stop it at once.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop())
     if json:
         json_line({"url": redacted(url), "instances": list(instances)})
-    Coordinator(url, instances).run(signals=True)
+    made.run(signals=True)

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
-from ampsq.cli.options import Settings, connected
 
 from ampsq import __version__
+from ampsq.cli.options import Settings, connected
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "ack": "Acknowledge, cancel or expire messages by bookmark.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
-    "bench": "Measure how fast this is here.",
+    "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams.",
     "version": "Show the version.",
 }
 
@@ -90,13 +90,15 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except AmpsqError as error:
             raise click.ClickException(str(error)) from error
         except BrokenPipeError:
             # Whoever read our output has seen enough. Nothing may be flushed into the broken pipe at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        return result
 
 
 @click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from ampsq.cli.output import note
 
 import ampsq
+from ampsq.cli.output import note
 from ampsq.errors import DefinitionError
 from ampsq.values import Interval
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ampsq.client import Client
 
-__all__ = ["INTERVAL", "Settings", "connected", "log_to_stderr"]
+__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "log_to_stderr"]
 
-_DATA_DIR: Final = ".ampsq"
+DATA_DIR: Final = ".ampsq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
     return Settings(
         url,
         instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None),
-        data_dir or _DATA_DIR,
+        data_dir or DATA_DIR,
         json or bool(group and group.json),
     )
 

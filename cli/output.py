@@ -80,7 +80,7 @@ def _rich_table(heads: list[str], cells: list[list[str]], right: list[bool]) -> 
         return False
     drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for head, number in zip(heads, right, strict=True):
-        drawn.add_column(head, justify="right" if number else "left", overflow="fold")
+        drawn.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in cells:
         drawn.add_row(*map(Text, row))
     Console().print(drawn)

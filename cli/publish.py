@@ -8,13 +8,14 @@ import json
 import os
 import sys
 import time
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import click
+
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
-
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -160,9 +161,10 @@ def _blocks(raw: IO[bytes]) -> Iterator[list[bytes]]:
     source: Any = raw
     if source.peek(2)[:2] == _GZIP:
         source = gzip.GzipFile(fileobj=raw)
-    rest = b""
+    rest, begins = b"", True
     while block := _read(source):
-        *lines, rest = (rest + block).split(b"\n")
+        *lines, rest = (rest + (block.removeprefix(BOM_UTF8) if begins else block)).split(b"\n")
+        begins = False
         yield [line.strip() for line in lines]
     if rest:
         yield [rest.strip()]

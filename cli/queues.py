@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
 

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
 from ampsq.cli.output import json_text, note
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
 

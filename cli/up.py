@@ -8,7 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import click
-from ampsq.cli.options import Settings, connected
+
+from ampsq.cli.options import DATA_DIR, Settings, connected
 from ampsq.cli.output import json_line, note
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def up(settings: Settings) -> None:
     """
     if settings.url is not None:
         from ampsq.cli.coordinator import care_for  # noqa: PLC0415
-
         from ampsq.store import redacted  # noqa: PLC0415 - redis, which no help needs
 
         with settings.client(advise=True) as client:
@@ -57,6 +57,7 @@ def _tell(settings: Settings, server: EmbeddedServer) -> None:
         facts = {"url": server.url, "data_dir": str(server.data_dir), "process_id": server.process_id}
         json_line({**facts, "instance": instance})
         return
+    folder = "" if settings.data_dir == DATA_DIR else f" --data-dir {shlex.quote(settings.data_dir)}"
     print(
         f"""ampsq is up, with a coordinator.
   address   {server.url}
@@ -64,7 +65,7 @@ def _tell(settings: Settings, server: EmbeddedServer) -> None:
   instance  {instance}
 
 In another terminal, in this folder:
-  ampsq queues
+  ampsq queues{folder}
 In any other folder, first:
   export AMPSQ_URL={shlex.quote(server.url)}
 

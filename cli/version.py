@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 
 import click
-from ampsq.cli.output import json_line
 
 from ampsq import __version__
+from ampsq.cli.output import json_line
 
 __all__ = ["version"]
 

@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+
+import ampsq
 from ampsq.cli.handler import find_handler
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
 from ampsq.cli.output import json_line
-
-import ampsq
 from ampsq.errors import UnknownQueue
 from ampsq.values import Interval, is_name
 

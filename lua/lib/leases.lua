@@ -21,16 +21,30 @@ local function end_leases(queue, refs, leases, freed)
   end
 end
 
--- how: acknowledged or expired. At-most-once journaled the removal when it delivered; here only the room comes back.
-local function settle_leased(queue, how, reason, refs, leases, freed)
+-- Removed unprocessed: journaled with how often each was delivered and cancelled, for whoever mends it. leases[i] is nil
+-- where nobody holds the message.
+local function expire(queue, reason, refs, leases)
+  local known, attempts = call('HMGET', K.attempts(queue.name), unpack(refs)), {}
+  for i = 1, #refs do
+    local deliveries, cancels = string.match(known[i] or '0 0', '^(%d+) (%d+)')
+    attempts[i] = (leases[i] and leases[i].delivery or deliveries) .. ':' .. cancels
+  end
+  call_in_batches('HDEL', K.attempts(queue.name), refs)
+  journal(queue.name, V.expired, reason, refs, attempts)
+end
+
+-- At-most-once journaled the removal when it delivered; here only the room comes back.
+local function settle_leased(queue, how, refs, leases, freed)
   if #refs == 0 then return end
   end_leases(queue, refs, leases, freed)
+  if queue.once then return end
+  if how == V.expired then return expire(queue, V.forced_expire, refs, leases) end
   local returned = {}
   for i = 1, #refs do
     if leases[i].delivery > 1 then returned[#returned + 1] = refs[i] end
   end
   call_in_batches('HDEL', K.attempts(queue.name), returned)
-  if not queue.once then journal(queue.name, how, reason, refs) end
+  journal(queue.name, how, '', refs)
 end
 
 local function limits_reached(queue, deliveries, cancels)
@@ -40,12 +54,9 @@ local function limits_reached(queue, deliveries, cancels)
   return table.concat(reasons, ',')
 end
 
--- Expired by a limit: journaled with how often it was delivered and cancelled, for whoever mends it.
 local function expire_returned(queue, expired)
   for reason, batch in pairs(expired) do
-    call('XADD', K.journal(queue.name), '*', F.how, V.expired, F.reason, reason,
-      F.refs, table.concat(batch.refs, ' '), F.attempts, table.concat(batch.attempts, ' '))
-    call('HINCRBY', K.queue(queue.name), V.expired, #batch.refs)
+    journal(queue.name, V.expired, reason, batch.refs, batch.attempts)
     call_in_batches('HDEL', K.attempts(queue.name), batch.refs)
   end
 end

@@ -21,21 +21,25 @@ local function find_unleased(queue, ref, token, verb)
   return nil, where
 end
 
-local function settle_unleased(queue, verb, found)
-  local refs = {}
-  for ref, where in pairs(found) do
-    refs[#refs + 1] = ref
+local function settle_unleased(queue, verb, refs, found)
+  local settled = {}
+  for _, ref in ipairs(refs) do
+    local where = found[ref]
     if where == 'ready' then
       call('ZREM', K.ready(queue.name), ref)
     elseif where == 'delayed' then
       call('ZREM', K.due(), 'ready ' .. queue.name .. ' ' .. ref)
       call('HINCRBY', K.queue(queue.name), F.delayed, -1)
-    else
+    elseif where then
       call('HSET', K.ahead(queue.name), ref, verb)
     end
-    call('HDEL', K.attempts(queue.name), ref)
+    if where then settled[#settled + 1] = ref end
+    found[ref] = nil
   end
-  if #refs > 0 then journal(queue.name, verb, verb == V.expired and V.forced_expire or '', refs) end
+  if #settled == 0 then return end
+  if verb == V.expired then return expire(queue, V.forced_expire, settled, {}) end
+  call_in_batches('HDEL', K.attempts(queue.name), settled)
+  journal(queue.name, verb, '', settled)
 end
 
 local function extend_leases(queue, refs, leases, now, period)
@@ -104,8 +108,8 @@ local function settle(queue, now, verb, period, refs, tokens, by, freed)
     end
   end
   if ends then
-    settle_leased(queue, verb, verb == V.expired and V.forced_expire or '', done, leases, freed)
-    settle_unleased(queue, verb, found)
+    settle_leased(queue, verb, done, leases, freed)
+    settle_unleased(queue, verb, refs, found)
   elseif verb == V.extended then
     extend_leases(queue, done, leases, now, period)
   else

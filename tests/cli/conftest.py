@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import ampsq
+from ampsq.config import load
 from ampsq.embedded import acquire
 
 PROGRAM = [sys.executable, "-m", "ampsq.cli"]
@@ -73,7 +75,7 @@ class Program:
         return result
 
     def start(self, *arguments, stdin=subprocess.DEVNULL):
-        """Start a command that stays; it is killed with the test."""
+        """Start a command that stays; it is ended with the test."""
         process = subprocess.Popen(
             [*PROGRAM, *arguments],
             stdin=stdin,
@@ -111,9 +113,16 @@ class Program:
 
     def close(self):
         for process in self.started:
+            # Terminated first, so that it can end its own children.
             if process.poll() is None:
-                process.kill()
-            process.communicate(timeout=LIMIT)
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
+            process.kill()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            process.wait(LIMIT)
 
 
 def eventually(condition):
@@ -157,7 +166,8 @@ def run(folder, served):
 @pytest.fixture
 def defined(run):
     """The same, with `DEFINITIONS` applied."""
-    run("apply", "-", stdin=DEFINITIONS)
+    with run.client() as client:
+        client.apply(*load(DEFINITIONS))
     return run
 
 

@@ -6,6 +6,7 @@ import os
 import pty
 import select
 
+import ampsq
 from ampsq.cli.output import table
 
 
@@ -92,6 +93,13 @@ def test_without_rich_tables_are_plain(capsys):
     assert capsys.readouterr().out == "name   depth\nwork   12\nother  -\n"
 
 
+def test_a_closed_pipe_ends_quietly(defined):
+    process = defined.start("queues")
+    process.stdout.close()
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+
+
 def at_terminal(run, width, *arguments):
     """What a person sees in a terminal of that width."""
     leader, follower = pty.openpty()
@@ -110,7 +118,10 @@ def at_terminal(run, width, *arguments):
 
 def test_at_a_terminal_a_table_fits(defined):
     wide = at_terminal(defined, 120, "queues")
+    with defined.client() as client:
+        client.apply(ampsq.Queue(name="a-queue-of-a-long-name"))
     narrow = at_terminal(defined, 80, "queues")
+    assert "delivered" in narrow
     assert "acknowledged" in wide
     assert "\x1b[1m" in wide
     assert "acked" in narrow

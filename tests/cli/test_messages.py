@@ -23,7 +23,13 @@ def take(run, *arguments):
 
 
 def data(run):
-    return [message["data"] for message in take(run)]
+    """What the queue holds, taken in this process, which is faster."""
+    with run.client() as client, client.subscribe("work", max_backlog=10) as messages:
+        found = []
+        while (message := messages.get(0.2)) is not None:
+            found.append(message.data)
+            message.ack()
+    return found
 
 
 # -- publish
@@ -107,7 +113,7 @@ def test_a_wrong_line_is_named_and_the_ones_before_are_published(defined):
 
 def test_lines_of_text(defined):
     defined("publish", "orders", "-", "--text", stdin="one\n2\n")
-    assert data(defined) == [{"base64": "b25l"}, 2]
+    assert data(defined) == [b"one", 2]
 
 
 def test_a_file_that_cannot_be_read(run):
@@ -217,15 +223,16 @@ def test_what_is_wrong_is_explained(defined, arguments, code, text):
     assert text in defined("subscribe", *arguments, code=code).err
 
 
-def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined):
+def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined, eventually):
     process = defined.start("subscribe", "work", "--json")
     defined.publish(1)
     assert json.loads(process.stdout.readline())["data"] == 1
+    with defined.client() as client:
+        eventually(lambda: client.queue_stats("work").acknowledged == 1)
     done = defined.end(process, signal.SIGINT)
     assert done.code == 130
     assert done.out == ""
     assert done.err.strip() == ""
-    assert data(defined) == []
 
 
 def test_sigterm_gives_back_what_is_held(defined):

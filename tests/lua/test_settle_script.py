@@ -170,9 +170,11 @@ def test_what_is_delayed_or_waiting_has_no_lease_to_cancel_extend_or_give_back(w
 
 
 @pytest.mark.parametrize(
-    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+    ("verb", "why"),
+    [("acknowledged", {}), ("expired", {"reason": "forced_expire", "attempts": "1:1"})],
+    ids=["ack", "expire"],
 )
-def test_an_administrator_settles_what_is_delayed(world, leased, verb, reason):
+def test_an_administrator_settles_what_is_delayed(world, leased, verb, why):
     message = leased()
     world.settle("cancelled", [message], period=3_000)
     world.mark()
@@ -183,7 +185,7 @@ def test_an_administrator_settles_what_is_delayed(world, leased, verb, reason):
         ":due": {"ready work d1000a0/orders": None},
         ":q:work": {"delayed": "0", verb: "1"},
         ":q:work:attempts": None,
-        ":q:work:journal": [journaled(verb, FIRST, reason=reason)],
+        ":q:work:journal": [journaled(verb, FIRST, **why)],
     }
     world.mark()
     assert world.settle(verb, {"work": [(FIRST, "")]}) == {FIRST: ACKED}
@@ -193,9 +195,11 @@ def test_an_administrator_settles_what_is_delayed(world, leased, verb, reason):
 
 
 @pytest.mark.parametrize(
-    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+    ("verb", "why"),
+    [("acknowledged", {}), ("expired", {"reason": "forced_expire", "attempts": "1:0"})],
+    ids=["ack", "expire"],
 )
-def test_an_administrator_settles_what_is_ready(world, leased, verb, reason):
+def test_an_administrator_settles_what_is_ready(world, leased, verb, why):
     leased()
     world.unsubscribe(world.subscription)
     world.sweep_all()
@@ -207,14 +211,16 @@ def test_an_administrator_settles_what_is_ready(world, leased, verb, reason):
         ":q:work:ready": None,
         ":q:work:attempts": None,
         ":q:work": {verb: "1"},
-        ":q:work:journal": [journaled(verb, FIRST, reason=reason)],
+        ":q:work:journal": [journaled(verb, FIRST, **why)],
     }
 
 
 @pytest.mark.parametrize(
-    ("verb", "reason"), [("acknowledged", ""), ("expired", "forced_expire")], ids=["ack", "expire"]
+    ("verb", "why"),
+    [("acknowledged", {}), ("expired", {"reason": "forced_expire", "attempts": "0:0"})],
+    ids=["ack", "expire"],
 )
-def test_an_administrator_settles_what_waits_in_the_log_and_reading_skips_it(world, verb, reason):
+def test_an_administrator_settles_what_waits_in_the_log_and_reading_skips_it(world, verb, why):
     world.queue("work", "orders")
     world.publish("orders", "one", "two", "three")
     world.mark()
@@ -223,7 +229,7 @@ def test_an_administrator_settles_what_waits_in_the_log_and_reading_skips_it(wor
     assert world.changes() == {
         ":q:work:ahead": {SECOND: verb},
         ":q:work": {verb: "1"},
-        ":q:work:journal": [journaled(verb, SECOND, reason=reason)],
+        ":q:work:journal": [journaled(verb, SECOND, **why)],
     }
     assert world.settle(verb, {"work": [(SECOND, "")]}) == {SECOND: ACKED}
 
@@ -241,7 +247,7 @@ def test_an_administrator_settles_a_leased_message_whoever_holds_it(world, lease
     assert world.settle("expired", {"work": [(FIRST, "")]}) == {}
 
     changes = world.changes()
-    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason="forced_expire")]
+    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason="forced_expire", attempts="1:0")]
     assert changes[":q:work"] == {"expired": "1", "token": "2"}
     assert changes[":q:work:leases"] == {FIRST: None, SECOND: f"2 {world.subscription} 1 6000 5000"}
 
