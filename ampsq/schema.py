@@ -121,9 +121,7 @@ TRANSITIONS: Final = (
         (State.SETTLED,),
         "removed unprocessed, with the reason",
     ),
-    Transition(
-        Event.EXTENDED, (State.LEASED,), (State.LEASED,), "a later deadline for the same token"
-    ),
+    Transition(Event.EXTENDED, (State.LEASED,), (State.LEASED,), "a later deadline for the same token"),
     Transition(
         Event.LAPSED,
         (State.LEASED,),
@@ -173,6 +171,7 @@ class Key:
     rebuilds: str
 
 
+# fmt: off
 KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
@@ -192,7 +191,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
         ),
         "routes": Key(
-            ":routes", "hash", "topic -> the queues that it feeds, `*` before one of several topics; queue -> `>` and its publish target",
+            ":routes", "hash",
+            "topic -> the queues that it feeds, `*` before one of several topics; queue -> `>` and its publish target",
             "define_topic, define_queue", "never", "topics and queues",
         ),
         "patterns": Key(
@@ -232,7 +232,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the journal",
         ),
         "behind": Key(
-            ":q:<queue>:behind", "zset", "of a queue over several topics: those with something unread -> at most the ms of the first unread ID",
+            ":q:<queue>:behind", "zset",
+            "of a queue over several topics: those with something unread -> at most the ms of the first unread ID",
             "publish, notice", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
@@ -288,21 +289,37 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "cursor": "cursor", "done": "sequence",
     }
 )
+# fmt: on
 
 #: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score. Behind
 #: them stands the queue's topic, if it can have only one: such a queue needs no `behind`.
 COMPILED: Final = (
-    "lease", "backlog", "deliveries", "cancels", "ratio", "turn", "once", "strict", "room",
+    "lease",
+    "backlog",
+    "deliveries",
+    "cancels",
+    "ratio",
+    "turn",
+    "once",
+    "strict",
+    "room",
 )
 
 #: Words and limits that scripts and Python share, `V.<name>` in Lua.
 VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
     {
         **{event.value: event.value for event in Event},
-        "forced_expire": "forced_expire", "max_deliveries": "max_deliveries", "max_cancels": "max_cancels",
-        "time_limit": "time_limit", "none": "none",
-        "format": str(FORMAT), "batch": BATCH, "bytes": BYTES, "body_by_ref": BODY_BY_REF,
-        "due_period": DUE_PERIOD, "anchor": LEASES_ANCHOR,
+        "forced_expire": "forced_expire",
+        "max_deliveries": "max_deliveries",
+        "max_cancels": "max_cancels",
+        "time_limit": "time_limit",
+        "none": "none",
+        "format": str(FORMAT),
+        "batch": BATCH,
+        "bytes": BYTES,
+        "body_by_ref": BODY_BY_REF,
+        "due_period": DUE_PERIOD,
+        "anchor": LEASES_ANCHOR,
     }
 )
 

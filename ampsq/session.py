@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ampsq import calls
 from ampsq.delivery import Bookmarks, encode, encode_headers
@@ -33,11 +33,15 @@ if TYPE_CHECKING:
     from ampsq.flow import Call, Flow
     from ampsq.models import Definition
 
-__all__ = ["QueueStats", "Session"]
+__all__ = ["Outcome", "QueueStats", "Session"]
 
 _log = logging.getLogger("ampsq")
+#: What applying a definition came to.
+Outcome = Literal["new", "changed", "unchanged"]
 #: Catalog changes between reading and writing; more than this is not chance.
 _RACES: Final = 50
+#: Scripts count with 53 bits.
+_LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
 
@@ -55,7 +59,7 @@ class QueueStats:
     """A queue's figures at one moment.
 
     Attributes:
-        depth: messages that are not settled: `waiting`, `ready`, `delayed` and `leased` together.
+        depth: messages that are not settled: `waiting`, `ready`, `delayed` and, at least once, `leased` together.
         waiting: recorded and not yet read by the queue; an upper bound after others removed log entries.
         ready: came back and wait.
         delayed: come back later.
@@ -78,7 +82,10 @@ class QueueStats:
         self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
         self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
         self.ready, self.leased, self.delayed = figures.ready, figures.leased, count("delayed")
-        self.depth = self.waiting + self.ready + self.delayed + self.leased
+        compiled = dict(zip(COMPILED, figures.fields["compiled"].split(), strict=False))
+        # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
+        held = 0 if compiled["once"] == "1" else self.leased
+        self.depth = self.waiting + self.ready + self.delayed + held
         self.delivered = count("token")
         self.acknowledged, self.expired = count("acknowledged"), count("expired")
         self.returned, self.missing = count("returned"), count("missing")
@@ -146,37 +153,39 @@ class Session:
 
     # -- definitions
 
-    def apply(self, definitions: Iterable[Definition]) -> Flow[None]:
+    def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
         """Define topics, queues and actions, in that order; what is already so is left alone.
 
         Raises:
             DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         """
         order: dict[type[Definition], int] = {Topic: 0, Queue: 1, Action: 2}
+        outcomes: list[tuple[Definition, Outcome]] = []
         for definition in sorted(definitions, key=lambda item: order.get(type(item), 3)):
+            outcome: Outcome | None = None
             for _ in range(_RACES):
                 catalog = yield calls.catalog()
+                # The first look counts: later ones see what this call itself has begun.
+                outcome = outcome or _outcome(catalog, definition)
                 try:
-                    yield from self._define(catalog, definition)
+                    if outcome != "unchanged":
+                        yield from self._define(catalog, definition)
                 except CatalogChanged:
                     continue
+                outcomes.append((definition, outcome))
                 break
             else:
                 raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {definition!r} was applied")
+        return outcomes
 
     def _define(self, catalog: Catalog, definition: Definition) -> Flow[None]:
         text = definition.to_json()
         if isinstance(definition, Topic):
-            if catalog.topics.get(definition.name) != text:
-                yield self._define_topic(catalog, definition.name, text)
+            yield self._define_topic(catalog, definition.name, text)
         elif isinstance(definition, Queue):
-            if catalog.queues.get(definition.name) != text:
-                yield from self._define_queue(catalog, definition, text)
+            yield from self._define_queue(catalog, definition, text)
         elif isinstance(definition, Action):
-            if catalog.actions.get(definition.name) != text:
-                yield from self._define_action(catalog, definition, text)
-        else:
-            raise DefinitionError(f"{definition!r}: allowed are Topic, Queue and Action")
+            yield from self._define_action(catalog, definition, text)
 
     def _define_topic(self, catalog: Catalog, topic: str, text: str) -> Call[None]:
         queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
@@ -253,9 +262,7 @@ class Session:
 
     # -- publishing
 
-    def publish(
-        self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None
-    ) -> Flow[Bookmark]:
+    def publish(self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
         call = self._publish_call(topic, [encode(data)], [encode_headers(headers)] if headers else [], sequence)
         bookmarks = Bookmarks(self.origin)
@@ -281,6 +288,8 @@ class Session:
         first = self._next_sequence if sequence is None else sequence
         if sequence is not None and not self.publisher:
             raise DefinitionError("sequence needs a publisher: Client(publisher=NAME)")
+        if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= _LAST_SEQUENCE:
+            raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
         self._next_sequence = max(self._next_sequence, first + len(bodies))
         return calls.publish(topic, bodies, headers, self.publisher, first)
 
@@ -321,7 +330,7 @@ class Session:
         for text in bookmarks:
             bookmark = Bookmark.parse(text)
             if bookmark.origin != self.origin:
-                raise DefinitionError(f"bookmark {text!r} is of origin {bookmark.origin}, not of {self.origin}")
+                raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {self.origin}")
             refs.append(ref_of(bookmark.topic, bookmark.id).encode())
         failures: list[Rejected] = []
         for first in range(0, len(refs), BATCH):
@@ -362,6 +371,22 @@ class Session:
                 "queues": sorted(queues),
             }
         return out
+
+
+def _outcome(catalog: Catalog, definition: Definition) -> Outcome:
+    """What applying a definition comes to. A topic that was only used until now is no news either."""
+    if isinstance(definition, Topic):
+        known = catalog.topics
+    elif isinstance(definition, Queue):
+        known = catalog.queues
+    elif isinstance(definition, Action):
+        known = catalog.actions
+    else:
+        raise DefinitionError(f"{definition!r}: allowed are Topic, Queue and Action")
+    text = known.get(definition.name)
+    if text is None:
+        return "new"
+    return "unchanged" if text == definition.to_json() else "changed"
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -68,7 +68,9 @@ def _print_tables(figures: dict[str, Any]) -> None:
     )
 
 
-@click.command(epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379")
+@click.command(
+    epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379"
+)
 @click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh embedded one.")
 @click.option("--quick", is_flag=True, help="A tenth of the work: seconds instead of a minute.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -79,12 +81,9 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
     statistics are reset, its other keys are left alone.
     """
     from ampsq.bench.measure import Bench, Settings
-
     from ampsq.embedded import acquire
 
-    settings = (
-        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
-    )
+    settings = Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
 
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)

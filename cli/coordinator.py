@@ -54,9 +54,9 @@ def coordinator(ctx: click.Context, url: str | None, instances: tuple[str, ...],
 
 def care_for(url: str, instances: Sequence[str], *, json: bool) -> None:
     """Run a coordinator until it is stopped."""
-    from ampsq.coordinator import Coordinator  # noqa: PLC0415 - redis, which no help needs
-    from ampsq.store import redacted  # noqa: PLC0415
-    from ampsq.values import parse_name  # noqa: PLC0415
+    from ampsq.coordinator import Coordinator
+    from ampsq.store import redacted
+    from ampsq.values import parse_name
 
     log_to_stderr(logging.INFO, times=True)
     for instance in instances:

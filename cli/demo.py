@@ -90,14 +90,13 @@ def _merged(
 
 def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as_json: bool) -> Scene:
     try:
-        from ampsq.cli import demo_run, demo_show, demo_world  # noqa: PLC0415  (for --help they would be slow)
+        from ampsq.cli import demo_run, demo_show, demo_world
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "rich":
             raise
         raise click.ClickException("the demo needs rich to show itself: pip install 'ampsq[cli,embedded]'") from error
-    from ampsq.cli.demo_crew import Deadline  # noqa: PLC0415
-
-    from ampsq.errors import AmpsqError  # noqa: PLC0415
+    from ampsq.cli.demo_crew import Deadline
+    from ampsq.errors import AmpsqError
 
     kept = keep or data_dir is not None
     try:

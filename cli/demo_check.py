@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.cli.demo_crew import Record
-
     from ampsq.store import Store
 
 __all__ = ["Delay", "Evidence", "Journal", "Outcome", "judge"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import click
+
 from ampsq.cli.demo_worker import END_WITHIN, READY, Spec
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq import Client
 from ampsq.cli import demo_world as world
 from ampsq.cli.demo_check import Evidence, Journal, Outcome, judge
 from ampsq.cli.demo_crew import Crew, DemoFailed
-
-from ampsq import Client
 from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.store import Store
@@ -22,9 +21,8 @@ from ampsq.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.cli.demo_crew import Child, Deadline
-
     from ampsq import Bookmark
+    from ampsq.cli.demo_crew import Child, Deadline
     from ampsq.session import QueueStats
 
 __all__ = ["Kill", "Scene", "View", "run"]

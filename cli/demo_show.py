@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Final, Self
 
 import click
-from ampsq.cli import demo_world as world
 from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
@@ -14,13 +13,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ampsq.cli import demo_world as world
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from rich.console import RenderableType
+
     from ampsq.cli.demo_check import Delay, Outcome
     from ampsq.cli.demo_run import Kill, Scene, View
-    from rich.console import RenderableType
 
 __all__ = ["LinesWatcher", "LiveWatcher", "story", "watcher"]
 

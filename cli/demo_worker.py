@@ -143,7 +143,7 @@ def _show(spec: Spec, records: Records, parent: _Parent) -> None:
 
 
 def _coordinate(spec: Spec, records: Records, parent: _Parent) -> None:
-    from ampsq.coordinator import Coordinator  # noqa: PLC0415  (of one role only)
+    from ampsq.coordinator import Coordinator
 
     coordinator = Coordinator(spec.url, [spec.instance])
     parent.stop = coordinator.stop

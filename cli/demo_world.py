@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import redis
-from ampsq.cli.demo_worker import Spec
 
 from ampsq import Action, Queue, Topic, supervisor
+from ampsq.cli.demo_worker import Spec
 from ampsq.embedded import acquire
 from ampsq.flow import command
 from ampsq.schema import INSTANCES

@@ -71,8 +71,8 @@ class Settings:
 
 def _reach(url: str) -> None:
     """Ask once: a client waits for a server that is away, a person at a terminal wants to know it."""
-    from ampsq.flow import command  # noqa: PLC0415 - redis, which no help needs
-    from ampsq.store import Store  # noqa: PLC0415 - the same
+    from ampsq.flow import command
+    from ampsq.store import Store
 
     store = Store(url, "", patience=0.0)
     try:

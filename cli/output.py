@@ -72,9 +72,9 @@ def _widths(heads: list[str], cells: list[list[str]]) -> list[int]:
 def _rich_table(heads: list[str], cells: list[list[str]], right: list[bool]) -> bool:
     """Print with rich; False when it is not installed."""
     try:
-        from rich.console import Console  # noqa: PLC0415 - an extra, and only at a terminal
-        from rich.table import Table  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
     except ImportError:
         note(_NEEDS_RICH)
         return False

@@ -188,8 +188,8 @@ def _progress(raw: IO[bytes]) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     try:
-        from rich.console import Console  # noqa: PLC0415 - an extra, and only for long files
-        from rich.progress import Progress  # noqa: PLC0415
+        from rich.console import Console
+        from rich.progress import Progress
     except ImportError:
         yield lambda: None
         return

@@ -34,14 +34,14 @@ def up(settings: Settings) -> None:
     next time. With --url or AMPSQ_URL no server is started, only a coordinator for that one.
     """
     if settings.url is not None:
-        from ampsq.cli.coordinator import care_for  # noqa: PLC0415
-        from ampsq.store import redacted  # noqa: PLC0415 - redis, which no help needs
+        from ampsq.cli.coordinator import care_for
+        from ampsq.store import redacted
 
         with settings.client(advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
         care_for(settings.url, [settings.instance] if settings.instance else [], json=settings.json)
         return
-    from ampsq.embedded import acquire  # noqa: PLC0415 - only this needs it
+    from ampsq.embedded import acquire
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

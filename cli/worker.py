@@ -75,6 +75,8 @@ def worker(settings: Settings, function: str, processes: int, **options: Any) ->
 
 
 def _run(settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any]) -> None:
+    from ampsq.processes import stop_with_parent
+
     with settings.client(advise=True, patient=True) as client:
         made = ampsq.Worker(handler, client=client, **options)
         _log.info(
@@ -84,6 +86,7 @@ def _run(settings: Settings, function: str, handler: Callable[..., Any], options
             made.concurrency,
             made.max_backlog,
         )
+        stop_with_parent(made.stop)
         made.run(signals=True)
     _log.info("stopped: %d processed, %d failed, %d rejected", made.processed, made.failed, made.rejected)
     if settings.json:
@@ -92,7 +95,7 @@ def _run(settings: Settings, function: str, handler: Callable[..., Any], options
 
 def _run_processes(settings: Settings, function: str, processes: int, options: dict[str, Any]) -> None:
     """Run this command that many times, once it is sure to work once."""
-    from ampsq.worker import run_processes  # noqa: PLC0415 - redis, which no help needs
+    from ampsq.processes import run_processes
 
     with settings.client() as client:
         if is_name(options["queue"]) and options["queue"] not in client.queues():
@@ -111,5 +114,5 @@ def _run_processes(settings: Settings, function: str, processes: int, options: d
     else:
         # Not an argument, which everybody on the machine can read: it may have a password.
         os.environ["AMPSQ_URL"] = settings.url
-    code = run_processes(arguments, processes, restart="on-failure")
+    code = run_processes(arguments, processes)
     click.get_current_context().exit(code)

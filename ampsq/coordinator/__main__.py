@@ -16,9 +16,7 @@ def main() -> int:
     """Run a coordinator until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="ampsq.coordinator", description="Run a coordinator.")
     parser.add_argument("--url", default=os.environ.get("AMPSQ_URL"), required="AMPSQ_URL" not in os.environ)
-    parser.add_argument(
-        "--instance", action="append", help="an instance to care for; default AMPSQ_INSTANCE, else all"
-    )
+    parser.add_argument("--instance", action="append", help="an instance to care for; default AMPSQ_INSTANCE, else all")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])

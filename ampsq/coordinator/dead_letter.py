@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.coordinator.definitions import Definitions
+from ampsq.delivery import decode
 from ampsq.errors import ServerFull
 from ampsq.flow import command
 from ampsq.models import Action
@@ -80,9 +81,7 @@ class DeadLetter:
         reasons = fields.get(b"reason", b"").decode().split(",")
         return not action.reasons or any(reason in action.reasons for reason in reasons)
 
-    def _publish(
-        self, store: Store, action: Action, fields: dict[bytes, bytes], sequence: int, origin: str
-    ) -> int:
+    def _publish(self, store: Store, action: Action, fields: dict[bytes, bytes], sequence: int, origin: str) -> int:
         refs = fields[b"refs"].decode().split()
         counts = fields.get(b"attempts", b"").decode().split() or [_DEFAULT_COUNTS] * len(refs)
         reason = fields[b"reason"].decode()
@@ -118,10 +117,12 @@ def _embedded(fields: dict[bytes, bytes]) -> bytes:
     """The original as part of a JSON text: JSON goes in as it is, byte by byte; other bytes as base64."""
     body = fields.get(b"b")
     if body is None:
-        plain = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+        plain = {
+            name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in fields.items()
+        }
         return json.dumps(plain or None, separators=(",", ":")).encode()
     try:
-        json.loads(body)
+        decode(body)
     except ValueError:
         return json.dumps({"base64": base64.b64encode(body).decode()}, separators=(",", ":")).encode()
     return body

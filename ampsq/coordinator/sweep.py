@@ -25,9 +25,7 @@ class Sweep:
 
     def run_once(self, store: Store) -> float:
         """Sweep until nothing more is due, at most a hundred bounded calls."""
-        store.call(
-            command(["HSET", key(store.instance, "instance"), "attended", secrets.token_hex(4)], int)
-        )
+        store.call(command(["HSET", key(store.instance, "instance"), "attended", secrets.token_hex(4)], int))
         for _ in range(100):
             more, pause = store.call(calls.sweep())
             if not more:

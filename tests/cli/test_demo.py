@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 import redis
+
 from ampsq.cli import demo_run, demo_world
 from ampsq.cli.demo_check import Evidence, Journal, judge
 from ampsq.cli.demo_crew import Child, Deadline, DemoFailed, Record

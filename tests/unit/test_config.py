@@ -53,22 +53,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_words_that_yaml_takes_for_something_else_stay_words():
-    topics = load(
-        "topics: [{name: on}, {name: no}, {name: 2024}, {name: 2024-01-01}, {name: 1_0}, {name: 'null'}]"
-    )
+    topics = load("topics: [{name: on}, {name: no}, {name: 2024}, {name: 2024-01-01}, {name: 1_0}, {name: 'null'}]")
     assert [topic.name for topic in topics] == ["on", "no", "2024", "2024-01-01", "1_0", "null"]
 
 
 def test_nothing_after_a_colon_is_the_default():
-    assert load("queues:\n - name: work\n   max_backlog:\n   lease_period: ~\nactions:\n") == [
-        Queue(name="work")
-    ]
+    assert load("queues:\n - name: work\n   max_backlog:\n   lease_period: ~\nactions:\n") == [Queue(name="work")]
 
 
 def test_switches_and_numbers_are_read_from_their_text():
-    (queue,) = load(
-        "queues: [{name: w, allow_redelivery_after_crash: yes, max_backlog: 10k, lease_period: 5}]"
-    )
+    (queue,) = load("queues: [{name: w, allow_redelivery_after_crash: yes, max_backlog: 10k, lease_period: 5}]")
     assert queue == Queue(name="w", allow_redelivery_after_crash=True, max_backlog=10_000, lease_period=5)
 
 
@@ -113,9 +107,7 @@ actions:
         "underlying_topic '^x' is a regular expression, since it has characters that no name has; "
         "allowed: the name of one topic that it matches"
     )
-    alone = (
-        "Action: dead_letter: stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
-    )
+    alone = "Action: dead_letter: stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
     assert [line.removeprefix(f"{path}:") for line in lines] == [
         "1: Topic 'a': defined twice, first at line 1; allowed: once in a file",
         "1: Topic: 'b' is not a definition; allowed: elements, as in name: work",

@@ -78,7 +78,9 @@ def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
 
 
 def test_the_table_of_queue_elements_is_the_models_own():
-    elements = re.findall(r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.M | re.S)
+    elements = re.findall(
+        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL
+    )
     rows = [f"| `{name}` | {' '.join(text.split()).replace('``', '`')} |" for name, text in elements]
     changes = [f"| `{name}` | {change.effect} | {change.text} |" for name, change in CHANGES.items()]
 

@@ -36,9 +36,7 @@ def test_a_name_is_made_of_letters_digits_and_four_signs(name):
 
 @pytest.mark.parametrize("name", ["", "a" * 256, "a\n", "é", "a b", *(f"a{c}b" for c in "~@:,|[](){}*$")])
 def test_other_names_are_refused_with_what_is_allowed(name):
-    assert "is not a name; allowed: 1 to 255 of the characters A-Z a-z 0-9 _ . / -" in refusal(
-        Topic, name=name
-    )
+    assert "is not a name; allowed: 1 to 255 of the characters A-Z a-z 0-9 _ . / -" in refusal(Topic, name=name)
 
 
 def test_a_name_that_is_no_text_is_refused():
@@ -113,9 +111,7 @@ def test_a_regular_expression_is_searched_for_anywhere_in_a_topic():
 
 def test_a_regular_expression_needs_a_publish_target():
     text = refusal(Queue, name="work", underlying_topic="^orders")
-    assert text.startswith(
-        "Queue 'work': default_publish_target: missing; underlying_topic '^orders' is a regular"
-    )
+    assert text.startswith("Queue 'work': default_publish_target: missing; underlying_topic '^orders' is a regular")
 
 
 @pytest.mark.parametrize("underlying", ["orders", "^orders"])
@@ -135,9 +131,7 @@ def test_what_is_neither_name_nor_regular_expression_is_refused(pattern):
 # --- queues: values ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "period", ["30s", 30, 30.0, timedelta(seconds=30), "0.5m", "30000ms", Interval(30_000)]
-)
+@pytest.mark.parametrize("period", ["30s", 30, 30.0, timedelta(seconds=30), "0.5m", "30000ms", Interval(30_000)])
 def test_a_lease_period_is_kept_in_milliseconds_however_it_is_given(period):
     assert Queue(name="work", lease_period=period).lease_period == 30_000
 
@@ -160,9 +154,7 @@ def test_a_backlog_is_one_or_more(element):
 @pytest.mark.parametrize("value", [-1, True, 1.5, "many", [], 10**12])
 def test_a_limit_that_is_no_count_is_refused(element, value):
     text = refusal(Queue, name="work", **{element: value})
-    assert text.startswith(
-        f"Queue 'work': {element}: {value!r} is not a count; allowed: a whole number from 0"
-    )
+    assert text.startswith(f"Queue 'work': {element}: {value!r} is not a count; allowed: a whole number from 0")
 
 
 @pytest.mark.parametrize(
@@ -183,9 +175,7 @@ def test_a_choice_names_what_there_is_to_choose_from(element, allowed, value):
 @pytest.mark.parametrize("fairness", ["fast", "proportional"])
 def test_an_at_most_once_queue_cannot_be_served_otherwise_than_in_turn(fairness):
     text = refusal(Queue, name="work", semantics="at-most-once", fairness_model=fairness)
-    assert text.startswith(
-        f"Queue 'work': fairness_model: {fairness!r} does not go with semantics 'at-most-once'"
-    )
+    assert text.startswith(f"Queue 'work': fairness_model: {fairness!r} does not go with semantics 'at-most-once'")
     assert text.endswith("allowed: 'round-robin'")
 
 
@@ -283,9 +273,7 @@ def test_a_queue_comes_back_from_its_json_as_it_was(queue):
 
 def test_json_holds_the_name_and_what_is_not_default():
     assert Queue(name="work").to_json() == '{"name":"work"}'
-    queue = Queue(
-        name="work", underlying_topic="orders", lease_period=90, max_backlog=7, semantics="at-most-once"
-    )
+    queue = Queue(name="work", underlying_topic="orders", lease_period=90, max_backlog=7, semantics="at-most-once")
     assert queue.to_json() == (
         '{"lease_period":"90s","max_backlog":7,"name":"work","semantics":"at-most-once","underlying_topic":"orders"}'
     )
@@ -296,9 +284,7 @@ def test_json_is_the_same_whether_a_default_is_spelled_out_or_not():
     assert spelled.to_json() == Queue(name="work").to_json()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", b"\xff", '{"name":"work","max_backlog":0}', '{"nam":"work"}']
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", b"\xff", '{"name":"work","max_backlog":0}', '{"nam":"work"}'])
 def test_what_is_not_the_json_of_a_queue_is_refused(text):
     assert refusal(Queue.from_json, text).startswith("Queue")
 
@@ -373,9 +359,7 @@ def test_settings_can_be_changed_while_messages_are_in_the_queue(changed):
 def test_topics_and_semantics_cannot_be_changed_and_the_text_says_what_to_do():
     new = Queue(name="work", underlying_topic="orders", semantics="at-most-once")
     topic, semantics = refused_changes(Queue(name="work"), new)
-    assert topic.startswith(
-        "Queue 'work': underlying_topic: 'work' cannot become 'orders'. Refused: define a queue of"
-    )
+    assert topic.startswith("Queue 'work': underlying_topic: 'work' cannot become 'orders'. Refused: define a queue of")
     assert semantics.startswith("Queue 'work': semantics: 'at-least-once' cannot become 'at-most-once'.")
 
 
@@ -423,9 +407,7 @@ def test_a_bookmark_carries_nothing_but_its_text():
     ],
 )
 def test_what_is_no_bookmark_is_refused_with_its_form(text):
-    assert "is not a bookmark; allowed: <topic>~<origin>~<stream id>, as in 'orders~" in refusal(
-        Bookmark.parse, text
-    )
+    assert "is not a bookmark; allowed: <topic>~<origin>~<stream id>, as in 'orders~" in refusal(Bookmark.parse, text)
 
 
 @given(NAMES, UNSIGNED, UNSIGNED)
@@ -458,9 +440,7 @@ def test_refs_sort_as_their_ids_do(places):
     assert refs == sorted(refs)
 
 
-@pytest.mark.parametrize(
-    "ref", ["", "orders", "m1a0/orders", "a1b0/orders", "a1a0/", "a1a0", "b01a0/x", "a1a0/x y"]
-)
+@pytest.mark.parametrize("ref", ["", "orders", "m1a0/orders", "a1b0/orders", "a1a0/", "a1a0", "b01a0/x", "a1a0/x y"])
 def test_what_is_no_ref_is_refused(ref):
     assert "is not a ref; allowed: " in refusal(parse_ref, ref)
 
@@ -522,10 +502,7 @@ def test_an_interval_is_whole_milliseconds_rounded_up(value, milliseconds):
 )
 def test_what_is_no_interval_is_refused(value):
     text = refusal(Interval.parse, value)
-    assert (
-        "is not an interval; allowed: a number of seconds, a timedelta, or a number with one of the units"
-        in text
-    )
+    assert "is not an interval; allowed: a number of seconds, a timedelta, or a number with one of the units" in text
 
 
 @pytest.mark.parametrize(
@@ -576,9 +553,7 @@ def test_what_is_no_count_is_refused(value):
 
 
 def test_the_models_import_neither_redis_nor_yaml_nor_click():
-    code = (
-        "import sys, ampsq.models, ampsq.config; print({'redis', 'yaml', 'click', 'rich'} & set(sys.modules))"
-    )
+    code = "import sys, ampsq.models, ampsq.config; print({'redis', 'yaml', 'click', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
