@@ -2,6 +2,7 @@
 --- ARGV now, version, client, asked, pattern, patience, queues...
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE
 --- GIVES {subscription, effective max_backlog}
+--- FLAGS allow-oom
 --- @include clock, fail, catalog, membership
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
 -- whose client shows no sign of life is gone.

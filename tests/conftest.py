@@ -222,3 +222,19 @@ def snapshot_of(store):
 def snapshot():
     """`snapshot_of`, for tests, which cannot import this module by its name."""
     return snapshot_of
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what each part of the suite cost, as docs/testing.md has it."""
+    costs: dict[str, list[float]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                part = report.nodeid.split("::")[0].rpartition("/")[0]
+                cost = costs.setdefault(part, [0, 0.0])
+                cost[0] += report.when == "call"
+                cost[1] += report.duration
+    if len(costs) > 1:
+        terminalreporter.section("cost by part")
+        for part, (number, seconds) in sorted(costs.items()):
+            terminalreporter.write_line(f"{part:<20} {number:>5} tests {seconds:>7.1f} s")

@@ -52,7 +52,7 @@ local function dispatch(name, now, limit, own)
   write_leases(queue, now, leases, messages.refs)
   close_room(room, queue)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
-  return given, (count < room.total or room.more) and something_waits(queue)
+  return given, not messages.exhausted and (count < room.total or room.more) and something_waits(queue)
 end
 
 -- Work that a bounded call leaves over is the timetable's, so that a caller that dies strands nothing.

@@ -1,9 +1,9 @@
 --- waiting: the next messages of a queue in order: first what is ready, then straight from the logs.
--- Three lists: refs, fields, deliveries (texts). What this returns has left `ready` or is behind the cursor.
+-- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log. What this returns has left `ready` or is behind the cursor.
 --- @include ref, journal
 
 local function no_messages()
-  return {refs = {}, fields = {}, deliveries = {}, cut = false}
+  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false}
 end
 
 -- One step; true when another may find more, because some of these were missing from their logs.
@@ -138,7 +138,11 @@ local function read_round(queue, out, wanted, budget)
       ahead = emit(queue, front, alone and math.min(wanted - #out.refs, #front.entries) or 1, out, budget, ahead)
     end
   end
-  for _, front in ipairs(fronts) do close_front(queue, front, #fronts == 1 and #topics == 0) end
+  out.exhausted = not further and #topics == 0
+  for _, front in ipairs(fronts) do
+    if not front.done or front.entries[front.at] then out.exhausted = false end
+    close_front(queue, front, #fronts == 1 and #topics == 0)
+  end
   return further
 end
 
