@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ampsq.client import Address
 from ampsq.delivery import AsyncMessage, Bookmarks
-from ampsq.errors import Closed
+from ampsq.errors import AmpsqError, Closed
 from ampsq.presence import Presence
 from ampsq.session import Session
 from ampsq.store import AsyncStore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Verb
     from ampsq.models import Definition, Queue
     from ampsq.server import Server
-    from ampsq.session import QueueStats
+    from ampsq.session import Outcome, QueueStats
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient", "AsyncSubscription"]
@@ -45,11 +45,13 @@ class AsyncClient:
         instance: str | None = None,
         publisher: str | None = None,
         ack_timeout: timedelta | float | str = "250ms",
+        patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir = url, data_dir
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
+        self._patience = Interval.parse(patience) / 1000
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
@@ -60,7 +62,7 @@ class AsyncClient:
         if self._opened is None:
             self._address = await asyncio.to_thread(Address, self._url, self._data_dir)
             url = self._address.url
-            store = AsyncStore(url, self._session.instance, revive=self._address.revive)
+            store = AsyncStore(url, self._session.instance, patience=self._patience, revive=self._address.revive)
             self._opened = (
                 store,
                 Presence(url, self._session.instance, self._session.client, self._ack_timeout),
@@ -100,9 +102,9 @@ class AsyncClient:
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._session.server
 
-    async def apply(self, *definitions: Definition) -> None:
+    async def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
         """Define topics, queues and actions; see `Client.apply`."""
-        await self._store.run(self._session.apply(definitions))
+        return await self._store.run(self._session.apply(definitions))
 
     async def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
@@ -270,7 +272,10 @@ class AsyncSubscription:
                 await on_message(message)
             except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
-                await message.cancel()
+                try:
+                    await message.cancel()
+                except AmpsqError as error:
+                    _log.warning("%r could not be cancelled: %s", message, error)
 
     async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
         """See `Message.ack`."""

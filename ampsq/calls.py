@@ -121,9 +121,7 @@ def open_instance(name: str, incarnation: str) -> Call[Opened]:
 
 def catalog() -> Call[Catalog]:
     """Read everything that is defined."""
-    return script_call(
-        "catalog", [], lambda reply: Catalog(int(reply[0]), *map(_pairs, reply[1:])), repeatable=True
-    )
+    return script_call("catalog", [], lambda reply: Catalog(int(reply[0]), *map(_pairs, reply[1:])), repeatable=True)
 
 
 def define_topic(version: int, topic: str, definition: str, queues: Iterable[str]) -> Call[None]:
@@ -177,9 +175,7 @@ def subscribe(  # noqa: PLR0917  (in the order of the script's head)
 ) -> Call[tuple[str, int]]:
     """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
     arguments = ["", "" if version is None else version, client, asked, pattern, patience, *queues]
-    return script_call(
-        "subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True
-    )
+    return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
 
 
 def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
@@ -258,8 +254,7 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
 def _read_figures(reply: list[Any]) -> Figures:
     fields, leased, ready, subscriptions, ahead, *rest = reply
     topics = {
-        rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode())
-        for i in range(0, len(rest), 4)
+        rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
     }
     return Figures(_pairs(fields), leased, ready, subscriptions, ahead, topics)
 
@@ -282,5 +277,3 @@ def block(instance: str, subscription: str, messages: int, seconds: float) -> Ca
         lambda reply: reply[1] if reply else [],
         blocks=seconds,
     )
-
-

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.embedded import EmbeddedServer
     from ampsq.models import Definition, Queue
     from ampsq.server import Server
-    from ampsq.session import QueueStats
+    from ampsq.session import Outcome, QueueStats
     from ampsq.values import Bookmark
 
 __all__ = ["Address", "Client", "Subscription"]
@@ -86,6 +86,7 @@ class Client:
         publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
             lost reply is answered by asking again. One process at a time may use a name.
         ack_timeout: how long an acknowledgement may wait for its batch.
+        patience: how long a call that may be repeated is repeated while the server cannot be reached.
         data_dir: the embedded server's folder.
 
     Raises:
@@ -99,12 +100,14 @@ class Client:
         instance: str | None = None,
         publisher: str | None = None,
         ack_timeout: timedelta | float | str = "250ms",
+        patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
+        self._patience = Interval.parse(patience) / 1000
         self._address = Address(url, data_dir)
         found = self._address.url
-        self._store = Store(found, self._session.instance, revive=self._address.revive)
+        self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
         self._presence = Presence(
             found, self._session.instance, self._session.client, Interval.parse(ack_timeout) / 1000
         )
@@ -140,14 +143,17 @@ class Client:
             raise Closed("the client never connected")
         return self._session.server
 
-    def apply(self, *definitions: Definition) -> None:
+    def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
         """Define topics, queues and actions, or change them; what is already so is left alone.
+
+        Returns:
+            Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
 
         Raises:
             DefinitionError: a change is refused while the queue exists (`ampsq.models.CHANGES` says which are).
             ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
         """
-        self._store.run(self._session.apply(definitions))
+        return self._store.run(self._session.apply(definitions))
 
     def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
@@ -362,7 +368,10 @@ class Subscription:
                 on_message(message)
             except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
-                message.cancel()
+                try:
+                    message.cancel()
+                except AmpsqError as error:
+                    _log.warning("%r could not be cancelled: %s", message, error)
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
         """See `Message.ack`."""

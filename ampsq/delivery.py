@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampsq.aio import AsyncSubscription
     from ampsq.client import Subscription
 
-__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "encode", "encode_headers"]
+__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "decode", "encode", "encode_headers"]
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -36,6 +36,25 @@ def encode(data: Any) -> bytes:
         raise DefinitionError(
             f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what JSON can say"
         ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON_READER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def decode(body: bytes) -> Any:
+    """Read JSON: UTF-8, without NaN and infinity, as everybody else reads it.
+
+    Raises:
+        ValueError: it is not JSON, or nested so deep that it cannot be read.
+    """
+    try:
+        return _JSON_READER.decode(body.decode())
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:
@@ -97,7 +116,7 @@ class MessageView:
     def data(self) -> Any:
         """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
         try:
-            return json.loads(self.raw)
+            return decode(self.raw)
         except ValueError:
             return self.raw
 
@@ -187,9 +206,7 @@ class AsyncMessage(MessageView):
 
     async def cancel(self, delay: timedelta | float | str | None = None) -> None:
         """Hand it back; see `Message.cancel`."""
-        await self._subscription.settle(
-            self, "cancelled", Interval.parse(delay) if delay is not None else 0
-        )
+        await self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
 
     async def expire(self) -> None:
         """Remove it unprocessed; see `Message.expire`."""

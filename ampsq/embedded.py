@@ -217,9 +217,7 @@ def _enter(folder: Path, wishes: dict[str, Any]) -> int:
         fcntl.flock(users, fcntl.LOCK_SH)
         settings = {
             "coordinator": bool(wishes["coordinator"] or former.get("coordinator")),
-            "appendfsync": "always"
-            if "always" in (wishes["appendfsync"], former.get("appendfsync"))
-            else "everysec",
+            "appendfsync": "always" if "always" in (wishes["appendfsync"], former.get("appendfsync")) else "everysec",
         }
         if settings != sup.read_settings(folder):
             fresh = folder / f"{sup.SETTINGS}.new"
@@ -257,9 +255,7 @@ def _supervised(folder: Path) -> bool:
 def _start_supervisor(folder: Path, binary: str, deadline: float) -> bool:
     """Start a supervisor, which has its lock when this returns True; False when another one has it."""
     if not sys.executable:
-        raise EmbeddedServerError(
-            "the embedded server needs a Python to run its supervisor: sys.executable is empty"
-        )
+        raise EmbeddedServerError("the embedded server needs a Python to run its supervisor: sys.executable is empty")
     log = folder / sup.LOG
     for name in (sup.LOG, sup.COORDINATOR_LOG):
         with contextlib.suppress(FileNotFoundError):

@@ -159,6 +159,11 @@ class FormatMismatch(Rejected):
 
     code = "AMPSQ_FORMAT_MISMATCH"
 
+    def _text(self) -> str:
+        if self.detail.get("found") is False:
+            return "The server has no keys of this instance: nobody opened it yet, or the server was emptied"
+        return super()._text()
+
 
 class ScriptBug(AmpsqError):
     """A script failed where it must not: our fault. The text names the Lua file and line; please report it."""

@@ -198,9 +198,7 @@ def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
     element = "default_publish_target"
     if is_name(underlying):
         if target is not None and is_name(target) and target != underlying:
-            yield Fault(
-                element, f"{target!r} does not feed the queue; allowed: its underlying_topic, {underlying!r}"
-            )
+            yield Fault(element, f"{target!r} does not feed the queue; allowed: its underlying_topic, {underlying!r}")
         return
     try:
         pattern = pattern_of(underlying)
@@ -303,33 +301,21 @@ CHANGES: Mapping[str, Change] = {
         "refused",
         "Refused: define a queue of another name over the new topics, drain this one, then remove it.",
     ),
-    "default_publish_target": Change(
-        "at-once", "The next publish to the queue's name goes to the new topic."
-    ),
+    "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
     "semantics": Change(
         "refused",
         "Refused: define a queue of another name with the new semantics, drain this one, then remove it.",
     ),
-    "lease_period": Change(
-        "new-leases", "Leases made from now on have the new length; others end when they would."
-    ),
+    "lease_period": Change("new-leases", "Leases made from now on have the new length; others end when they would."),
     "max_per_subscription_backlog": Change(
         "at-once", "Every subscription's room is computed anew; held leases stay, even above the new limit."
     ),
-    "max_backlog": Change(
-        "at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."
-    ),
+    "max_backlog": Change("at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."),
     "max_deliveries": Change("at-once", "Checked against the new limit when a message next comes back."),
     "max_cancels": Change("at-once", "Checked against the new limit when a message next comes back."),
-    "fairness_model": Change(
-        "at-once", "Every subscription's place is computed anew, before the next delivery."
-    ),
-    "leasing": Change(
-        "at-once", "The next acknowledgement is judged by the new value, also of older leases."
-    ),
-    "allow_redelivery_after_crash": Change(
-        "at-once", "The server is checked again when the change is applied."
-    ),
+    "fairness_model": Change("at-once", "Every subscription's place is computed anew, before the next delivery."),
+    "leasing": Change("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
+    "allow_redelivery_after_crash": Change("at-once", "The server is checked again when the change is applied."),
 }
 """For each element of a queue, what a change does while messages are in the queue."""
 

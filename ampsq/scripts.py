@@ -32,6 +32,8 @@ _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
 _VARIABLE = re.compile(r"^local (\w+) = \{\}$")
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
+#: Stands for ``K.`` while a line is folded; no Lua file has it.
+_KEY = "\x00"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
 _FORMAT_CHECK = (
@@ -157,7 +159,9 @@ def _reached(files: list[_File], body: list[_Line]) -> list[list[_Line]]:
     return [lines for name, lines in functions.items() if name in wanted]
 
 
-def _fold(line: _Line, keys: dict[str, None]) -> str:
+def _fold(line: _Line) -> str:
+    """Put the literals of the schema in place of their names."""
+
     def fold(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
         if not kind:
@@ -166,19 +170,47 @@ def _fold(line: _Line, keys: dict[str, None]) -> str:
         if name not in table:
             raise ComposeError(f"{line.place}: unknown name {kind}.{name}")
         if kind == "K":
-            keys[name] = None
-            return f"k_{name}"
+            return f"{_KEY}{name}"
         value = table[name]
         return str(value) if isinstance(value, int) else f"'{value}'"
 
-    return _FOLDED.sub(fold, line.text).rstrip()
+    text = _FOLDED.sub(fold, line.text).rstrip()
+    while _KEY in text:
+        text = _fold_last_key(text, line.place)
+    return text
 
 
-def _key_function(name: str) -> str:
+def _fold_last_key(text: str, place: str) -> str:
+    """Spell out the last key of a line, ``K.log(topic)``: a call for each would cost more than the text.
+
+    The last one first, so that a key within the parameters of another is spelled already.
+    """
+    before, _, rest = text.rpartition(_KEY)
+    call = re.match(r"(\w+)\(", rest)
+    if call is None:
+        raise ComposeError(f"{place}: K.{rest.split(' ')[0]} takes its parameters in brackets")
+    name, arguments, end = call[1], [""], call.end()
+    depth, quote = 1, ""
+    while depth:
+        letter = rest[end : end + 1]
+        if not letter:
+            raise ComposeError(f"{place}: the brackets of K.{name} do not close on this line")
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([{") - (letter in ")]}") if not quote else 0
+        end += 1
+        if depth == 1 and letter == "," and not quote:
+            arguments.append("")
+        elif depth:
+            arguments[-1] += letter
     parts = schema.KEYS[name].suffix.replace(">", "<").split("<")
-    parameters = parts[1::2]
-    pieces = [f"'{part}'" if i % 2 == 0 else part for i, part in enumerate(parts) if part]
-    return f"local function k_{name}({', '.join(parameters)}) return P .. {' .. '.join(pieces)} end"
+    given = [argument.strip() for argument in arguments if argument.strip()]
+    if len(given) != len(parts) // 2:
+        raise ComposeError(f"{place}: K.{name} takes {len(parts) // 2} parameters, got {len(given)}")
+    pieces = [f"'{part}'" if i % 2 == 0 else given[i // 2] for i, part in enumerate(parts) if part]
+    return f"{before}(P .. {' .. '.join(pieces)}){rest[end:]}"
 
 
 def _bind(arguments: tuple[str, ...]) -> list[str]:
@@ -208,17 +240,19 @@ def compose(name: str, *, shebang: bool = True) -> Script:
     _includes(main, (name,), done)
     body = main.body if name == "open" else [_Line(_FORMAT_CHECK, f"lua/{name}.lua:1"), *main.body]
     arguments = tuple(_split(main.head.get("ARGV", "")))
-    keys: dict[str, None] = {}
     parts = [line for lines in _reached(list(done.values()), body) for line in lines]
-    folded = [(_fold(line, keys), line.place) for line in parts]
-    check = [(_fold(line, keys), line.place) for line in body[: len(body) - len(main.body)]]
-    last = [(_fold(line, keys), line.place) for line in main.body]
+    folded = [(_fold(line), line.place) for line in parts]
+    check = [(_fold(line), line.place) for line in body[: len(body) - len(main.body)]]
+    last = [(_fold(line), line.place) for line in main.body]
     flags = main.head.get("FLAGS", "")
     head = [f"#!lua flags={flags.replace(' ', '')}" if flags else "#!lua"] if shebang else []
-    head += ["local call = redis.call", "local P = KEYS[1]", *map(_key_function, keys)]
+    # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all open
+    # variables of the frame for each that it uses, and the oldest are found last (3 us a call with 60 functions).
+    head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
     start = f"lua/{name}.lua:1"
     lines = [(text, start) for text in head] + folded + check
     lines += [(text, start) for text in _bind(arguments)] + last
+    lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"
     return Script(
         name=name,

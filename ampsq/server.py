@@ -48,9 +48,7 @@ def _settings(reply: Any) -> dict[str, str]:
 def _refuse_old(kind: str, version: str) -> None:
     least = (8, 0) if kind == "valkey" else (7, 0)
     if _number(version) < least:
-        raise ServerUnsuitable(
-            f"{kind} {version} is too old; allowed: Redis 7.0 or newer, Valkey 8.0 or newer"
-        )
+        raise ServerUnsuitable(f"{kind} {version} is too old; allowed: Redis 7.0 or newer, Valkey 8.0 or newer")
 
 
 def _judge(info: dict[str, str], settings: dict[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -16,6 +17,7 @@ from ampsq.errors import (
     CatalogChanged,
     DefinitionError,
     Rejected,
+    ServerFull,
     ServerUnsuitable,
     UnknownTopic,
     rejection,
@@ -145,7 +147,10 @@ class Session:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         opened = yield calls.open_instance(self.instance, _incarnation())
         self.origin = opened.origin
-        yield command(["SADD", INSTANCES, self.instance], int)
+        if not (yield command(["SISMEMBER", INSTANCES, self.instance], int)):
+            # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
+            with contextlib.suppress(ServerFull):
+                yield command(["SADD", INSTANCES, self.instance], int)
         if self.publisher:
             publishers = key(self.instance, "publishers")
             last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
@@ -265,9 +270,11 @@ class Session:
     def publish(self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
         call = self._publish_call(topic, [encode(data)], [encode_headers(headers)] if headers else [], sequence)
-        bookmarks = Bookmarks(self.origin)
-        self.note(bookmarks, (yield from self._published(topic, call)))
-        return bookmarks[0]
+        published = yield from self._published(topic, call)
+        if published.number:
+            return Bookmark.of(published.topic, self.origin, published.first_id)
+        recorded = published.duplicates[0] or (published.topic, "")
+        return Bookmark.of(recorded[0], self.origin, recorded[1])
 
     def publish_first(self, topic: str, call: Call[Published]) -> Flow[Published]:
         """Run the first call of a batch, so that the topic exists for the others."""

@@ -36,6 +36,8 @@ _LINE = re.compile(r"user_script:(\d+)")
 _RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 #: A script is bounded to about 10 ms; a reply that takes this long is lost, not late.
 _SOCKET_TIMEOUT = 5.0
+#: Seconds for which a call may ask the server to hold its answer back.
+_LONGEST_BLOCK = 10.0
 #: Calls of a stream that are sent before the first one's reply is read.
 _AHEAD = 2
 
@@ -129,7 +131,7 @@ class Store:
         # redis-py repeats commands by default, which runs a script twice: the only retry is ours.
         self.redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
         self._blocking = redis.Redis.from_url(
-            url, retry=Retry(NoBackoff(), 0), **{**options, "socket_timeout": None}
+            url, retry=Retry(NoBackoff(), 0), **{**options, "socket_timeout": _LONGEST_BLOCK + _SOCKET_TIMEOUT}
         )
 
     def call(self, call: Call[T]) -> T:
@@ -152,8 +154,6 @@ class Store:
         connection = pool.get_connection()
         try:
             connection.send_command(*_request(call, self.key, whole=whole))
-            if call.blocks and not connection.can_read(timeout=call.blocks + _SOCKET_TIMEOUT):
-                raise redis.TimeoutError("no answer to a blocking read")
             return connection.read_response()
         except redis.ResponseError:
             raise
@@ -171,10 +171,14 @@ class Store:
     def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.
 
-        They run in order on one connection. A failure ends the stream; calls already sent may have taken effect.
+        They run in order on one connection. A failure ends the stream; calls already sent may have taken effect. Calls
+        that are repeated after a lost reply are not sent ahead: one that overtook another would make it look recorded.
         """
         with self.channel() as channel:
             for call in calls:
+                if call.repeatable:
+                    yield self.call(call)
+                    continue
                 channel.post(call)
                 if channel.open_calls > _AHEAD:
                     yield channel.collect()
@@ -201,6 +205,9 @@ class Store:
                     step = flow.send(result)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        finally:
+            # Interrupted, it learns at once that the step was not answered.
+            flow.close()
 
     def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
@@ -326,6 +333,9 @@ class AsyncStore:
         """Send calls one after the other without waiting for each reply; see `Store.stream`."""
         async with self.channel() as channel:
             for call in calls:
+                if call.repeatable:
+                    yield await self.call(call)
+                    continue
                 await channel.post(call)
                 if channel.open_calls > _AHEAD:
                     yield await channel.collect()
@@ -352,6 +362,9 @@ class AsyncStore:
                     step = flow.send(result)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        finally:
+            # Interrupted, it learns at once that the step was not answered.
+            flow.close()
 
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""

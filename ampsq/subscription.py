@@ -41,6 +41,11 @@ PATIENCE: Final = 60_000
 HEARTBEAT: Final = 10.0
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
+#: Seconds for which a queue's lease period is taken to be the same.
+_READ_PERIOD = 1.0
+#: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
+_ALREADY = ("AMPSQ_ALREADY_ACKED",)
+_DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
 #: Rounds of what should end soon; more than this is not chance.
 _RACES = 50
 #: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
@@ -94,14 +99,20 @@ class SubscriptionCore:
         self.closed = False
         # queue -> token -> ref of everything leased to us, as far as we know
         self._held: dict[bytes, dict[bytes, bytes]] = {}
-        self._renew_at = 0.0
+        # queue -> its lease period in ms, when to read that again, when to extend again
+        self._renewals: dict[bytes, tuple[int, float, float]] = {}
         self._reply_limit = BATCH
         # takes sent ahead, and the acknowledgements that they carry
         self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
         self._acks: deque[Parts] = deque()
         self._acks_since = 0.0
+        # refs whose acknowledgement may have been done by a call that was never answered
+        self._doubtful: set[bytes] = set()
+        # a call was never answered that may have delivered messages to us; nothing is posted then
+        self._in_doubt = False
         self._attended: bytes | None = None
         self._block = _SHORT_BLOCK
+        self._look_at = time.monotonic() + _SHORT_BLOCK
 
     # -- registering
 
@@ -136,6 +147,7 @@ class SubscriptionCore:
                 yield from self._collect(channel)
         self.buffer.clear()
         self._held.clear()
+        self._in_doubt = False
         yield from self.register()
 
     # -- picking up
@@ -147,10 +159,12 @@ class SubscriptionCore:
         one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
         """
         yield from self._flush_beyond(BATCH)
-        share = min(self.max_backlog, BATCH)
+        share = max(min(self.max_backlog, BATCH), 1)
         if share >= _PIPELINED:
             share = min((share + 1) // 2, self._reply_limit)
         try:
+            if self._in_doubt:
+                yield from self._resume()
             if self._posted:
                 # First send, then read: the server is at work again while this reply is read and its messages handled.
                 yield from self._post(channel, share)
@@ -161,29 +175,37 @@ class SubscriptionCore:
                     yield from self._post(channel, share)
             while self._posted and not got:
                 got = yield from self._collect(channel)
+            if self._in_doubt:
+                yield from self._resume()
+                got += yield from self._take(share)
+            if not got and wait > 0:
+                yield from self._wait_for_push(wait)
+            if not got and not self._posted and time.monotonic() >= self._look_at:
+                yield from self._look_after()
         except UnknownSubscription:
             yield from self._lost(channel)
-            return
-        if not got and wait > 0 and self.max_backlog > 0:
-            yield from self._wait_for_push(wait)
 
     def _take(self, wanted: int) -> Flow[int]:
         """One round trip; gives the number of messages."""
         acks = self._drain()
         call = calls.take(self.id, wanted, group(acks))
-        return (yield from self._taken(call, acks))
-
-    def _taken(self, call: Call[Taken], acks: list[Parts]) -> Flow[int]:
         try:
             taken = yield call
         except UnknownSubscription:
             yield from self._settle_acks(acks)
             raise
-        self._refused(taken.refused, repeated=call.repeated)
-        self._forget(acks)
-        self._keep(taken.elements)
+        except BaseException:
+            self._doubt(acks)
+            raise
+        got = self._taken(taken, acks, repeated=call.repeated)
         if call.repeated:
             yield from self._resume()
+        return got
+
+    def _taken(self, taken: Taken, acks: list[Parts], *, repeated: bool) -> int:
+        self._refused(taken.refused, repeated=repeated)
+        self._forget(acks)
+        self._keep(taken.elements)
         return len(taken.elements) // 2
 
     def _post(self, channel: Channel | AsyncChannel, wanted: int) -> Flow[None]:
@@ -193,24 +215,40 @@ class SubscriptionCore:
         try:
             yield Post(channel, call)
         except Unavailable:
-            # The reply will be missed, and asked for again, where it is collected.
-            call.repeated = True
+            self._doubt_posted()
+        except BaseException:
+            self._doubt_posted()
+            raise
 
     def _collect(self, channel: Channel | AsyncChannel) -> Flow[int]:
-        """The reply of the call that was sent ahead; when it was lost, the same call again."""
-        call, acks = self._posted.popleft()
+        """The reply of the call that was sent ahead. When it is lost, those of all others behind it are too."""
         try:
             taken = yield Collect(channel)
         except Unavailable:
-            call.repeated = True
-            return (yield from self._taken(call, acks))
+            self._doubt_posted()
+            return 0
         except UnknownSubscription:
+            _, acks = self._posted.popleft()
             yield from self._settle_acks(acks)
             raise
-        self._refused(taken.refused, repeated=False)
-        self._forget(acks)
-        self._keep(taken.elements)
-        return len(taken.elements) // 2
+        except BaseException:
+            self._doubt_posted()
+            raise
+        _, acks = self._posted.popleft()
+        return self._taken(taken, acks, repeated=False)
+
+    def _doubt_posted(self) -> None:
+        self._doubt([parts for _, acks in self._posted for parts in acks])
+        self._posted.clear()
+
+    def _doubt(self, acks: list[Parts]) -> None:
+        """A call was not answered, and may have run or not: acknowledge again, and ask for what it delivered."""
+        self._in_doubt = True
+        self._acknowledge_again(acks)
+
+    def _acknowledge_again(self, acks: list[Parts]) -> None:
+        self._doubtful.update(parts[5] for parts in acks)
+        self._acks.extendleft(reversed(acks))
 
     def _keep(self, elements: list[bytes]) -> None:
         held, queue, buffer = self._held, b"", self.buffer
@@ -229,13 +267,19 @@ class SubscriptionCore:
 
     def _forget(self, messages: list[Parts]) -> None:
         nothing: dict[bytes, bytes] = {}
+        if self._doubtful:
+            self._doubtful.difference_update([parts[5] for parts in messages])
         for parts in messages:
             self._held.get(parts[0], nothing).pop(parts[1], None)
 
     def _wait_for_push(self, wait: float) -> Flow[None]:
-        seconds, wanted = min(wait, self._block), min(self.max_backlog, BATCH)
+        seconds, wanted = min(wait, self._block), max(min(self.max_backlog, BATCH), 1)
         call = calls.block(self.instance, self.id, wanted, seconds)
-        elements = yield call
+        try:
+            elements = yield call
+        except BaseException:
+            self._doubt([])
+            raise
         if call.repeated:
             yield from self._resume()
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
@@ -243,27 +287,30 @@ class SubscriptionCore:
         if len(plain) * 2 < len(elements):
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             yield from self._resume()
-            taken = yield calls.take(self.id, wanted, {})
-            self._keep(taken.elements)
-        if not elements and seconds >= self._block:
-            yield from self._look_after()
+            yield from self._take(wanted)
 
     def _look_after(self) -> Flow[None]:
-        """After an idle block: where no coordinator is at work, do its duties for our own queues."""
+        """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
         field = key(self.instance, "instance")
         attended = yield command(["HGET", field, "attended"], bytes_or_none)
         alive, self._attended = attended is not None and attended != self._attended, attended
         self._block = _LONG_BLOCK if alive else _SHORT_BLOCK
+        self._look_at = time.monotonic() + self._block
+        subscription = key(self.instance, "subscription", self.id)
+        queues, leased = yield command(["HMGET", subscription, "queues", "leased"], list)
+        if int(leased or 0) > sum(map(len, self._held.values())):
+            # A blocked read that the server thought alive may have swallowed a push.
+            yield from self._resume()
         if alive:
             return
         yield from self._sweep()
-        queues = yield command(["HGET", key(self.instance, "subscription", self.id), "queues"], bytes_or_none)
         for queue in (queues or b"").decode().split():
             topics = yield command(["HKEYS", key(self.instance, "cursors", queue)], list)
             yield calls.notice({topic.decode(): "" for topic in topics[:BATCH]})
 
     def _resume(self) -> Flow[None]:
-        """After a lost reply: what is leased to us and not here is pushed again."""
+        """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""
+        self._in_doubt = True
         subscription = key(self.instance, "subscription", self.id)
         queues = yield command(["HGET", subscription, "queues"], bytes_or_none)
         for queue in (queues or b"").split():
@@ -273,6 +320,7 @@ class SubscriptionCore:
                 cursor = yield calls.resume(self.id, queue, cursor, tokens)
                 if cursor == "0":
                     break
+        self._in_doubt = False
 
     # -- settling
 
@@ -297,7 +345,7 @@ class SubscriptionCore:
             self._forget([message.parts])
         for ref, code in refused:
             # Asked twice, the first one did it: that is the answer.
-            if call.repeated and code == "AMPSQ_ALREADY_ACKED":
+            if call.repeated and code in _DONE.get(verb, _ALREADY):
                 continue
             raise self._refusal(ref, code)
 
@@ -317,10 +365,12 @@ class SubscriptionCore:
     def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
         for first in range(0, len(acks), BATCH):
             for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
-                call: Call[list[tuple[bytes, str]]] = calls.settle(
-                    "acknowledged", queue, refs, tokens, by=self.id
-                )
-                refused = yield call
+                call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
+                try:
+                    refused = yield call
+                except BaseException:
+                    self._acknowledge_again(acks[first:])
+                    raise
                 self._refused(refused, repeated=call.repeated)
             self._forget(acks[first : first + BATCH])
 
@@ -330,7 +380,7 @@ class SubscriptionCore:
 
     def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
         for ref, code in refused:
-            if repeated and code == "AMPSQ_ALREADY_ACKED":
+            if code == "AMPSQ_ALREADY_ACKED" and (repeated or ref in self._doubtful):
                 continue
             error = self._refusal(ref, code)
             self.late.append(error)
@@ -344,17 +394,20 @@ class SubscriptionCore:
 
     def renew(self) -> Flow[None]:
         """Extend every lease that is held here by its queue's period, three times a period."""
-        if time.monotonic() < self._renew_at:
-            return
-        pause = HEARTBEAT
         for queue, held in list(self._held.items()):
-            if not held:
-                continue
+            if held:
+                yield from self._renew(queue, held)
+
+    def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> Flow[None]:
+        period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
+        now = time.monotonic()
+        if now >= read_at:
             compiled = yield command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
-            period = int((compiled or b"0").split(b" ")[0])
-            if not period:
-                continue
-            pause = min(pause, period / 3000)
+            found = int((compiled or b"0").split(b" ")[0])
+            extend_at = extend_at if found == period else now
+            period, read_at = found, now + _READ_PERIOD
+        if period and now >= extend_at:
+            extend_at = now + period / 3000
             items = list(held.items())
             for first in range(0, len(items), BATCH):
                 tokens, refs = zip(*items[first : first + BATCH], strict=True)
@@ -363,13 +416,17 @@ class SubscriptionCore:
                 for token, ref in items[first : first + BATCH]:
                     if ref in lost:
                         held.pop(token, None)
-        self._renew_at = time.monotonic() + pause
+        self._renewals[queue] = (period, read_at, extend_at)
 
     def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Ask for no more, and return what nobody began to process, uncounted."""
-        while self._posted:
-            yield from self._collect(channel)
-        self.max_backlog = yield calls.resize(self.id, 0)
+        yield from self._collect_all(channel)
+        try:
+            self.max_backlog = yield calls.resize(self.id, 0)
+        except UnknownSubscription:
+            # What it held is back in its queues, or will be.
+            self.buffer.clear()
+            return
         while True:
             taken = yield calls.take(self.id, BATCH, {})
             self._keep(taken.elements)
@@ -387,11 +444,7 @@ class SubscriptionCore:
     def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
-        try:
-            while self._posted:
-                yield from self._collect(channel)
-        except UnknownSubscription:
-            return
+        yield from self._collect_all(channel)
         yield from self.flush()
         held: Groups = self.unstarted()
         self.buffer.clear()
@@ -400,6 +453,15 @@ class SubscriptionCore:
             held = {}
         if any(self._held.values()):
             yield from self._sweep()
+
+    def _collect_all(self, channel: Channel | AsyncChannel) -> Flow[None]:
+        while self._posted:
+            with contextlib.suppress(UnknownSubscription):
+                yield from self._collect(channel)
+        if self._in_doubt:
+            # What was delivered and never arrived is pushed again, so that it goes back as uncounted.
+            with contextlib.suppress(UnknownSubscription):
+                yield from self._resume()
 
     def _sweep(self) -> Flow[None]:
         for _ in range(_RACES):

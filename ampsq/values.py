@@ -55,9 +55,7 @@ _INTERVAL_ALLOWED = (
     "a number of seconds, a timedelta, or a number with one of the units ns us ms s m h d w, "
     "as in '250ms', '30s' or '1.5h', from 0 to 36500d"
 )
-_SIZE_ALLOWED = (
-    "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
-)
+_SIZE_ALLOWED = "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
 _COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
 _BOOKMARK_ALLOWED = "<topic>~<origin>~<stream id>, as in 'orders~nyc-1.t6w1xk~1763640000000-0'"
 _REF_ALLOWED = "a ref as ampsq shows it, as in 'm1763640000000b12/orders'"
@@ -258,11 +256,7 @@ class Bookmark(str):
         Raises:
             DefinitionError: the text is not a bookmark; the error shows the form.
         """
-        if (
-            not isinstance(text, str)
-            or _BOOKMARK.fullmatch(text) is None
-            or not _fits(text.rpartition("~")[2])
-        ):
+        if not isinstance(text, str) or _BOOKMARK.fullmatch(text) is None or not _fits(text.rpartition("~")[2]):
             raise DefinitionError(f"{shown(text)} is not a bookmark; allowed: {_BOOKMARK_ALLOWED}")
         return cls(text)
 

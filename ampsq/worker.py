@@ -8,33 +8,33 @@ messages are asked for, what is unstarted goes back uncounted at once, what runs
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
-import os
+import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ampsq.client import Client
 from ampsq.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import timedelta
 
     from ampsq.client import Subscription
     from ampsq.delivery import Message
 
-__all__ = ["Reject", "Worker", "run_processes"]
+__all__ = ["Reject", "Worker"]
 
 _log = logging.getLogger("ampsq.worker")
 #: Seconds of one wait for messages or for a handler to end.
 _STEP = 0.25
+#: Seconds after which a stop is noticed at the latest.
+_NOTICED = 0.05
 
 
 class Reject(Exception):
@@ -49,7 +49,7 @@ class Worker:
         queue: the queue, or a regular expression of queues.
         url, instance: as `Client`.
         concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
-            more than one core use processes: `run_processes`, or ``ampsq worker --processes``.
+            more than one core use processes: ``ampsq worker --processes``.
         max_backlog: unacknowledged messages at most; default twice the concurrency, so that the next message is at
             hand when one ends.
         stop_timeout: how long running handlers may take to end once the worker is stopped; what then still runs is
@@ -107,14 +107,34 @@ class Worker:
         runner = _Tasks(self) if inspect.iscoroutinefunction(self.handler) else _Threads(self)
         try:
             with client.subscribe(self.queue, max_backlog=self.max_backlog, renew=True) as subscription:
-                self._loop(subscription, runner)
-                # What was picked up and not started goes back before the running handlers are waited for.
-                subscription.give_back()
-                runner.finish(time.monotonic() + self._stop_timeout)
+                self._serve(subscription, runner)
         finally:
             runner.close()
             if self._owns_client:
                 client.close()
+
+    def _serve(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
+        failures: list[BaseException] = []
+
+        def loop() -> None:
+            try:
+                self._loop(subscription, runner)
+            except BaseException as error:  # noqa: BLE001  (raised again by `run`)
+                failures.append(error)
+
+        # In a thread of its own, so that neither a handler nor a wait keeps `run` from stopping in time.
+        thread = threading.Thread(target=loop, name="ampsq-worker-loop", daemon=True)
+        thread.start()
+        # Not a wait for the event: a signal's handler sets it in this very thread.
+        while thread.is_alive() and not self._stopping.is_set():
+            thread.join(_NOTICED)
+        if failures:
+            raise failures[0]
+        until = time.monotonic() + self._stop_timeout
+        # What was picked up and not started goes back before the running handlers are waited for.
+        subscription.give_back()
+        thread.join(max(until - time.monotonic(), 0.0))
+        runner.finish(until)
 
     def _loop(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
         while not self._stopping.is_set():
@@ -157,14 +177,12 @@ class Worker:
                 self.failed += 1
 
 
-class _Threads:
-    """Runs a function in threads; with a concurrency of one, in the worker's own."""
+class _Slots:
+    """How many more handlers may run."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._pool = ThreadPoolExecutor(worker.concurrency, "ampsq-worker") if worker.concurrency > 1 else None
         self._slots = threading.Semaphore(worker.concurrency)
-        self._futures: set[Future[None]] = set()
 
     def has_room(self, timeout: float) -> bool:
         """Wait for a free slot."""
@@ -173,69 +191,71 @@ class _Threads:
             return True
         return False
 
+    def finish(self, until: float) -> None:
+        """Wait for running handlers until then. Nothing can be started afterwards."""
+        for ended in range(self._worker.concurrency):
+            if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
+                running = self._worker.concurrency - ended
+                _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
+                break
+
+
+class _Threads(_Slots):
+    """Runs a function in threads; with a concurrency of one, in the worker's own.
+
+    They are daemons: what still runs at the stop deadline does not keep the process alive.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._number = worker.concurrency if worker.concurrency > 1 else 0
+        for number in range(self._number):
+            threading.Thread(target=self._work, name=f"ampsq-worker-{number}", daemon=True).start()
+
     def start(self, message: Message) -> None:
         """Handle a message in a free slot."""
-        if self._pool is None:
-            self._handle(message)
-            return
         self._slots.acquire()
-        future = self._pool.submit(self._handle, message)
-        self._futures.add(future)
-        future.add_done_callback(self._done)
+        if self._number:
+            self._messages.put(message)
+        else:
+            self._handle(message)
 
-    def _done(self, future: Future[None]) -> None:
-        self._futures.discard(future)
-        self._slots.release()
+    def _work(self) -> None:
+        while (message := self._messages.get()) is not None:
+            self._handle(message)
 
     def _handle(self, message: Message) -> None:
         error: BaseException | None = None
         try:
             self._worker.handler(message)
-        except Exception as raised:  # noqa: BLE001  (whatever a handler raises is an answer)
+        except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
-        self._worker.end(message, error)
-
-    def finish(self, until: float) -> None:
-        """Wait for running handlers until then."""
-        while self._futures and time.monotonic() < until:
-            self.has_room(_STEP)
-        if self._futures:
-            _log.warning("%d handlers still run at the stop deadline; their messages come back", len(self._futures))
+        try:
+            self._worker.end(message, error)
+        finally:
+            self._slots.release()
 
     def close(self) -> None:
         """Let the threads go."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._number):
+            self._messages.put(None)
 
 
-class _Tasks:
+class _Tasks(_Slots):
     """Runs a coroutine function as tasks of one event loop, in a thread of its own."""
 
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+        super().__init__(worker)
         self._loop = asyncio.new_event_loop()
-        self._slots = threading.Semaphore(worker.concurrency)
-        self._futures: set[Future[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ampsq-tasks", daemon=True)
         self._thread.start()
-
-    def has_room(self, timeout: float) -> bool:
-        """Wait for a free slot."""
-        if self._slots.acquire(timeout=timeout):
-            self._slots.release()
-            return True
-        return False
 
     def start(self, message: Message) -> None:
         """Handle a message in a free slot."""
         self._slots.acquire()
         future = asyncio.run_coroutine_threadsafe(self._handle(message), self._loop)
-        self._futures.add(future)
-        future.add_done_callback(self._done)
-
-    def _done(self, future: Future[None]) -> None:
-        self._futures.discard(future)
-        self._slots.release()
+        future.add_done_callback(lambda _: self._slots.release())
 
     async def _handle(self, message: Message) -> None:
         error: BaseException | None = None
@@ -245,50 +265,17 @@ class _Tasks:
             error = raised
         await asyncio.to_thread(self._worker.end, message, error)
 
-    def finish(self, until: float) -> None:
-        """Wait for running handlers until then."""
-        while self._futures and time.monotonic() < until:
-            self.has_room(_STEP)
-        if self._futures:
-            _log.warning("%d handlers still run at the stop deadline; their messages come back", len(self._futures))
+    async def _cancel_all(self) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def close(self) -> None:
-        """End the event loop."""
+        """End the event loop; what still runs is cancelled."""
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=_STEP)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5.0)
+        self._thread.join(timeout=_STEP)
         if not self._thread.is_alive():
             self._loop.close()
-
-
-def run_processes(arguments: Sequence[str], processes: int, *, restart: Literal["no", "on-failure"]) -> int:
-    """Run worker processes and pass SIGTERM and SIGINT on to them.
-
-    Args:
-        arguments: what follows the Python interpreter.
-        processes: how many.
-        restart: whether a process that ends by itself with a failure is started again.
-
-    Returns:
-        The exit code: 0, or the last failure's.
-    """
-    stopping = threading.Event()
-    children = [subprocess.Popen([sys.executable, *arguments]) for _ in range(processes)]
-
-    def stop(number: int, _frame: object) -> None:
-        stopping.set()
-        for child in children:
-            if child.poll() is None:
-                os.kill(child.pid, number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    code = 0
-    while any(child.poll() is None for child in children):
-        for index, child in enumerate(children):
-            if child.poll() not in (None, 0) and not stopping.is_set() and restart == "on-failure":
-                _log.warning("worker process %d ended with %d; starting another", child.pid, child.returncode)
-                children[index] = subprocess.Popen([sys.executable, *arguments])
-        time.sleep(_STEP)
-    for child in children:
-        code = child.returncode or code
-    return code

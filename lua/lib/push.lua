@@ -6,7 +6,7 @@
 local function push(route, topic, oldest, now, limit)
   local names, frees = {}, {}
   local function serve()
-    if call('EXISTS', unpack(frees)) > 0 then
+    if #names == 1 or call('EXISTS', unpack(frees)) > 0 then
       for i = 1, #names do dispatch_or_defer(names[i], now, limit) end
     end
     names, frees = {}, {}

@@ -125,7 +125,7 @@ def test_an_include_comes_once_however_often_it_is_reached(lua):
 
     functions = re.findall(r"^local function (\w+)", compose("verb").source, re.MULTILINE)
 
-    assert Counter(functions) == Counter(["base", "left", "right", "fail", "k_instance"])
+    assert Counter(functions) == Counter(["main", "base", "left", "right", "fail"])
     assert functions.index("base") < functions.index("left")
 
 
@@ -174,8 +174,30 @@ def test_names_are_folded_to_what_the_schema_says(lua):
 
     source = compose("verb").source
 
-    assert "return {k_inbox('s1'), 'b', 500, 'lapsed', 'AMPSQ_STALE_LEASE'}\n" in source
-    assert "local function k_inbox(subscription) return P .. ':s:' .. subscription .. ':inbox' end\n" in source
+    assert "return {(P .. ':s:' .. 's1' .. ':inbox'), 'b', 500, 'lapsed', 'AMPSQ_STALE_LEASE'}\n" in source
+
+
+@pytest.mark.parametrize(
+    ("written", "spelled"),
+    [
+        ("K.due()", "(P .. ':due')"),
+        ("K.free(queue.name, V.none)", "(P .. ':q:' .. queue.name .. ':free:' .. 'none')"),
+        ("K.log(topic_of({ref, 'a,b)'}))", "(P .. ':log:' .. topic_of({ref, 'a,b)'}))"),
+        ("K.log(K.due()), K.due()", "(P .. ':log:' .. (P .. ':due')), (P .. ':due')"),
+    ],
+)
+def test_a_key_is_spelled_where_it_is_used(lua, written, spelled):
+    lua("verb", f"--- verb: x.\n--- @include fail\nreturn {{{written}}}\n")
+
+    assert f"return {{{spelled}}}\n" in compose("verb").source
+
+
+@pytest.mark.parametrize("wrong", ["K.due", "K.log()", "K.log(a, b)", "K.log(a"])
+def test_a_key_with_wrong_parameters_is_refused_with_its_place(lua, wrong):
+    lua("verb", f"--- verb: x.\n--- @include fail\nreturn {wrong}\n")
+
+    with pytest.raises(ComposeError, match=r"^lua/verb\.lua:3: "):
+        compose("verb")
 
 
 def test_texts_and_comments_are_not_folded(lua, opened):

@@ -1,0 +1,64 @@
+--- front: the unread end of one topic's log, read in steps that the sizes of the bodies bound.
+--- @include ref
+
+-- One topic's next entries, and one more, to know whether it ends there; the batch grows only when the bodies turned
+-- out small.
+local function refill(front, wanted)
+  local count = math.min(wanted, front.batch) + 1
+  front.at = 1
+  front.entries = call('XRANGE', K.log(front.topic), '(' .. front.id, '+', 'COUNT', count)
+  front.done = #front.entries < count
+  local bytes = 0
+  for _, entry in ipairs(front.entries) do bytes = bytes + #entry[2][2] end
+  front.batch = math.max(2, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
+end
+
+-- The first look is small, since the bodies may be large: one more XRANGE a call costs nothing that can be measured.
+local function open_front(queue, topic, wanted)
+  local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
+  local front = {topic = topic, id = id, count = tonumber(count), batch = 4, make_ref = ref_maker(topic)}
+  refill(front, wanted)
+  return front
+end
+
+-- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
+local function emit(queue, front, count, out, budget, ahead)
+  local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
+  local refs, fields, deliveries = out.refs, out.fields, out.deliveries
+  local last = math.min(at + count, #entries + 1) - 1
+  for i = at, last do
+    local entry = entries[i]
+    local ref = make_ref(entry[1])
+    if ahead > 0 and call('HDEL', K.ahead(queue.name), ref) == 1 then
+      ahead = ahead - 1
+    else
+      number = number + 1
+      refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
+      budget.bytes = budget.bytes + #entry[2][2]
+      if budget.bytes >= V.bytes then
+        last = i
+        break
+      end
+    end
+  end
+  front.at, front.id, front.count, front.read = last + 1, entries[last][1], front.count + last - at + 1, true
+  return ahead
+end
+
+local function save_cursor(queue, front)
+  if not front.read then return end
+  call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
+end
+
+-- A queue with one topic reads its log straight.
+local function read_log(queue, out, wanted, budget)
+  local front = open_front(queue, queue.topic, wanted)
+  local ahead = call('HLEN', K.ahead(queue.name))
+  while #out.refs < wanted and budget.bytes < V.bytes do
+    if not front.entries[front.at] and not front.done then refill(front, wanted - #out.refs) end
+    if not front.entries[front.at] then break end
+    ahead = emit(queue, front, math.min(wanted - #out.refs, #front.entries), out, budget, ahead)
+  end
+  save_cursor(queue, front)
+  out.exhausted = front.done and not front.entries[front.at]
+end
