@@ -50,7 +50,7 @@ _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled
 
 def _incarnation() -> str:
     """A name for a new life of an instance: rises with time, so that an emptied server is seen to be another."""
-    number, text = int(time.time()), ""
+    number, text = time.time_ns() // 1_000_000, ""
     while number:
         number, digit = divmod(number, 36)
         text = _BASE36[digit] + text

@@ -130,9 +130,7 @@ def user():
     def start(folder, then=""):
         command = [sys.executable, "-c", USER.format(then=then), str(folder)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         processes.append(process)
         return process
 

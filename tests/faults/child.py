@@ -1,0 +1,67 @@
+"""What child processes of these tests run: ``child.py ROLE URL INSTANCE RECORDS``.
+
+Each writes what it does into a file of its own, a JSON line at a time, with the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from ampsq import Client, Worker
+from ampsq.errors import Rejected
+
+
+class Records:
+    def __init__(self, path):
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def __call__(self, what, **facts):
+        os.write(self._file, json.dumps({"what": what, "at": time.monotonic(), **facts}).encode() + b"\n")
+
+
+def work(url, instance, record):
+    """A worker of three handlers at a time, each of some milliseconds."""
+
+    def handle(message):
+        record("start", bookmark=message.bookmark, delivery=message.delivery)
+        time.sleep(0.004)
+        record("end", bookmark=message.bookmark, delivery=message.delivery)
+
+    worker = Worker(handle, "work", url=url, instance=instance, concurrency=3, max_backlog=20)
+    record("ready")
+    worker.run(signals=True)
+    record("stopped", processed=worker.processed)
+
+
+def hold(url, instance, record):
+    """Take two messages, and acknowledge the first when it has waited long enough, then the second."""
+    with Client(url, instance=instance) as client, client.subscribe("work", max_backlog=2) as messages:
+        held = [messages.get(10), messages.get(10)]
+        record("held", bookmarks=[message.bookmark for message in held])
+        # As long as the test wants: it stops this process meanwhile.
+        time.sleep(0.3)
+        for message in held:
+            try:
+                message.ack(wait=True)
+                record("acked", bookmark=message.bookmark)
+            except Rejected as error:
+                record(type(error).__name__, bookmark=message.bookmark)
+
+
+def stuck(url, instance, record):
+    """A worker whose handler does not end."""
+
+    def handle(message):
+        record("start", bookmark=message.bookmark)
+        time.sleep(60)
+
+    concurrency = int(sys.argv[5])
+    Worker(handle, "work", url=url, instance=instance, concurrency=concurrency, stop_timeout="300ms").run(signals=True)
+    record("stopped")
+
+
+if __name__ == "__main__":
+    {"work": work, "hold": hold, "stuck": stuck}[sys.argv[1]](sys.argv[2], sys.argv[3], Records(sys.argv[4]))

@@ -1,0 +1,65 @@
+"""What scenarios are told with: waiting without sleeping, picking up, and what the journal says."""
+
+from __future__ import annotations
+
+import time
+
+from ampsq.schema import key
+from ampsq.values import Bookmark, parse_ref
+
+
+def eventually(condition, within=5.0, every=0.01):
+    """Wait until a condition holds and give what it gave; fails after `within` seconds."""
+    deadline = time.monotonic() + within
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {within} s in vain"
+        time.sleep(every)
+    return found
+
+
+def pick_up(subscription, number, within=5.0):
+    """The next `number` messages; fails when they do not come in time."""
+    messages = []
+    deadline = time.monotonic() + within
+    while len(messages) < number:
+        assert time.monotonic() < deadline, f"{len(messages)} of {number} messages came: {messages}"
+        if (message := subscription.get(0.2)) is not None:
+            messages.append(message)
+    return messages
+
+
+def data_of(messages):
+    return [message.data for message in messages]
+
+
+def rest_of(subscription):
+    """Everything that is there for a subscription now, without waiting."""
+    messages = []
+    while (message := subscription.get(0)) is not None:
+        messages.append(message)
+    return messages
+
+
+def settle_all(subscription, number=None):
+    """Acknowledge `number` messages, or all that are there, one after the other; gives their data."""
+    seen = []
+    while (number is None or len(seen) < number) and (message := subscription.get(0.2 if number else 0)) is not None:
+        seen.append(message.data)
+        message.ack(wait=True)
+    return seen
+
+
+class Journal:
+    """What a queue's journal says was settled, read straight from the server."""
+
+    def __init__(self, redis, instance, origin):
+        self._redis, self._instance, self._origin = redis, instance, origin
+
+    def entries(self, queue):
+        """(how, reason, bookmark) of each message, in the order in which they were settled."""
+        out = []
+        for _, fields in self._redis.xrange(key(self._instance, "journal", queue)):
+            for ref in fields[b"refs"].decode().split():
+                bookmark = Bookmark.of(parse_ref(ref)[0], self._origin, parse_ref(ref)[1])
+                out.append((fields[b"how"].decode(), fields[b"reason"].decode(), bookmark))
+        return out

@@ -1,0 +1,226 @@
+"""What a change of each element does to a queue that holds messages: the table `models.CHANGES`, held to its word."""
+
+from __future__ import annotations
+
+import pytest
+from scene import data_of, eventually, pick_up, rest_of
+
+from ampsq import Queue
+from ampsq.errors import DefinitionError, NotLeaseHolder, ServerUnsuitable
+from ampsq.models import CHANGES
+
+ORDERS = "^orders"
+
+
+def base(**elements):
+    given = {
+        "name": "work", "underlying_topic": ORDERS, "default_publish_target": "orders-1",
+        "max_per_subscription_backlog": 100, **elements,
+    }  # fmt: skip
+    return Queue(**given)
+
+
+def filled(client, number=10, **elements):
+    """The queue with so many messages in it."""
+    client.apply(base(**elements))
+    client.publish_many("work", range(number))
+
+
+def name_makes_another_queue(client):
+    filled(client)
+    client.apply(base(name="other"))
+    assert client.queue_stats("work").depth == client.queue_stats("other").depth == 10
+
+
+def underlying_topic_is_refused(client):
+    filled(client)
+    with pytest.raises(DefinitionError, match=r"underlying_topic: '\^orders' cannot become '\^order'.*drain this one"):
+        client.apply(base(underlying_topic="^order"))
+    assert client.queues()["work"] == base()
+
+
+def default_publish_target_takes_the_next_publish(client):
+    filled(client)
+    client.apply(base(default_publish_target="orders-2"))
+    assert client.publish("work", 10).topic == "orders-2"
+    with client.subscribe("work", max_backlog=100) as messages:
+        got = pick_up(messages, 11)
+        assert data_of(got) == list(range(11))
+        assert {message.topic for message in got[:10]} == {"orders-1"}
+
+
+def semantics_is_refused(client):
+    filled(client)
+    with pytest.raises(DefinitionError, match="semantics: 'at-least-once' cannot become 'at-most-once'"):
+        client.apply(base(semantics="at-most-once", allow_redelivery_after_crash=True))
+    with client.subscribe("work") as messages:
+        pick_up(messages, 1)
+    assert client.queue_stats("work").depth == 10
+
+
+def lease_period_holds_for_new_leases(client):
+    filled(client, 2)
+    with client.subscribe("work", max_backlog=2) as messages:
+        # Given a lease without an end, and later one of 100 ms
+        endless = pick_up(messages, 2)[0]
+        endless.extend("1h")
+        client.apply(base(lease_period="100ms"))
+        client.publish("work", "new")
+        with client.subscribe("work", max_backlog=1) as others:
+            short = pick_up(others, 1)[0]
+            assert short.lease_until is not None
+            # Then the new one lapses, and the old ones hold
+            eventually(lambda: others.get(0.05) and client.queue_stats("work").returned == 1)
+            endless.ack(wait=True)
+
+
+def max_per_subscription_backlog_holds_at_once(client):
+    filled(client, 20, max_per_subscription_backlog=2)
+    with client.subscribe("work", max_backlog=10) as messages:
+        held = pick_up(messages, 2)
+        assert not rest_of(messages)
+        # A larger one is filled at once
+        client.apply(base(max_per_subscription_backlog=5))
+        held += pick_up(messages, 3)
+        # Under a smaller one held leases stay, and the next comes when fewer are held
+        client.apply(base(max_per_subscription_backlog=4))
+        held.pop().ack(wait=True)
+        assert not rest_of(messages)
+        held.pop().ack(wait=True)
+        assert len(rest_of(messages)) == 1
+
+
+def max_backlog_holds_at_once(client):
+    filled(client, 20)
+    with client.subscribe("work", max_backlog=10) as messages:
+        held = pick_up(messages, 10)
+        # Under a smaller limit held leases stay, and delivery goes on once fewer are held
+        client.apply(base(max_backlog=8))
+        for message in held[:2]:
+            message.ack(wait=True)
+        assert not rest_of(messages)
+        held[2].ack(wait=True)
+        assert len(rest_of(messages)) == 1
+        # Without one it goes on at once
+        client.apply(base())
+        assert len(pick_up(messages, 2)) == 2
+
+
+def max_deliveries_is_checked_when_a_message_comes_back(client):
+    filled(client, 1)
+    with client.subscribe("work") as messages:
+        for _ in range(3):
+            pick_up(messages, 1)[0].cancel()
+        held = pick_up(messages, 1)[0]
+        client.apply(base(max_deliveries=2))
+        assert client.queue_stats("work").depth == 1
+        held.cancel()
+        assert not rest_of(messages)
+    assert client.queue_stats("work").expired == 1
+
+
+def max_cancels_is_checked_when_a_message_comes_back(client):
+    filled(client, 1, max_cancels=2)
+    with client.subscribe("work") as messages:
+        pick_up(messages, 1)[0].cancel()
+        held = pick_up(messages, 1)[0]
+        client.apply(base(max_cancels=0))
+        held.cancel()
+        held = pick_up(messages, 1)[0]
+        client.apply(base(max_cancels=3))
+        held.cancel()
+        assert not rest_of(messages)
+    assert client.queue_stats("work").expired == 1
+
+
+def fairness_model_places_everybody_anew(client):
+    filled(client, 0)
+    subscriptions = [client.subscribe("work", max_backlog=backlog) for backlog in (10, 10)]
+    client.publish("work", "to the first")
+    client.publish("work", "to the second")
+    client.apply(base(fairness_model="fast"))
+    for number in range(3):
+        client.publish("work", number)
+    assert [data_of(rest_of(s)) for s in subscriptions] == [["to the first", 0, 1, 2], ["to the second"]]
+    client.apply(base(fairness_model="proportional"))
+    for number in range(3):
+        client.publish("work", number)
+    assert [data_of(rest_of(s)) for s in subscriptions] == [[], [0, 1, 2]]
+    client.apply(base(fairness_model="round-robin"))
+    for number in range(4):
+        client.publish("work", number)
+    assert sorted(len(rest_of(s)) for s in subscriptions) == [2, 2]
+
+
+def leasing_judges_the_next_acknowledgement(client):
+    filled(client, 2)
+    with client.subscribe("work", max_backlog=2) as messages:
+        one, two = pick_up(messages, 2)
+        client.apply(base(leasing="strict"))
+        with pytest.raises(NotLeaseHolder):
+            client.ack("work", [one.bookmark])
+        client.apply(base())
+        assert client.ack("work", [one.bookmark]) == 1
+        two.ack(wait=True)
+
+
+def allow_redelivery_after_crash_looks_at_the_server_again(client):
+    filled(client, 2, semantics="at-most-once", allow_redelivery_after_crash=True)
+    with pytest.raises(ServerUnsuitable):
+        client.apply(base(semantics="at-most-once"))
+    assert client.queues()["work"].allow_redelivery_after_crash
+    assert client.queue_stats("work").depth == 2
+
+
+SCENES = {
+    "name": name_makes_another_queue,
+    "underlying_topic": underlying_topic_is_refused,
+    "default_publish_target": default_publish_target_takes_the_next_publish,
+    "semantics": semantics_is_refused,
+    "lease_period": lease_period_holds_for_new_leases,
+    "max_per_subscription_backlog": max_per_subscription_backlog_holds_at_once,
+    "max_backlog": max_backlog_holds_at_once,
+    "max_deliveries": max_deliveries_is_checked_when_a_message_comes_back,
+    "max_cancels": max_cancels_is_checked_when_a_message_comes_back,
+    "fairness_model": fairness_model_places_everybody_anew,
+    "leasing": leasing_judges_the_next_acknowledgement,
+    "allow_redelivery_after_crash": allow_redelivery_after_crash_looks_at_the_server_again,
+}
+
+
+def test_every_element_of_a_queue_has_a_scene():
+    assert set(SCENES) == set(CHANGES) == set(Queue.model_fields)
+
+
+@pytest.mark.parametrize("element", SCENES)
+def test_a_change_does_what_the_table_says(client, element):
+    SCENES[element](client)
+
+
+def test_a_definition_applied_again_changes_nothing(client):
+    filled(client, 3)
+    before = client.queue_stats("work").as_dict()
+    client.apply(base())
+    client.apply(base(), base())
+    assert client.queue_stats("work").as_dict() == before
+
+
+def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
+    # A name that stands for a target cannot be a topic for another queue
+    client.apply(Queue(name="work", underlying_topic="orders"))
+    with pytest.raises(DefinitionError):
+        client.apply(Queue(name="chain", underlying_topic="work"))
+    with pytest.raises(DefinitionError, match="allowed are Topic, Queue and Action"):
+        client.apply("queue")
+    assert set(client.queues()) == {"work"}
+
+
+def test_two_clients_that_define_at_once_both_succeed(connect):
+    # Given two clients that each define twenty queues over one topic, in turn
+    one, other = connect(), connect()
+    for number in range(20):
+        one.apply(Queue(name=f"one-{number}", underlying_topic="orders"))
+        other.apply(Queue(name=f"other-{number}", underlying_topic="orders"))
+    one.publish("orders", 1)
+    assert len(one.queues()) == len(other.queues()) == 40
+    assert all(other.queue_stats(name).depth == 1 for name in other.queues())

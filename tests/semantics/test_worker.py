@@ -1,0 +1,256 @@
+"""The worker: what a handler returns or raises settles its message; stopping is graceful, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+from scene import eventually, pick_up
+
+from ampsq import Queue, Reject, Worker
+from ampsq.errors import DefinitionError, UnknownQueue
+
+KINDS = ["one thread", "three threads", "coroutine"]
+
+
+def define(client, **elements):
+    client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
+
+
+class Running:
+    """A worker in a thread."""
+
+    def __init__(self, worker):
+        self.worker, self.failure = worker, None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            self.worker.run()
+        except BaseException as error:  # noqa: BLE001 - told by `stop`
+            self.failure = error
+
+    def stop(self, within=5.0):
+        """Seconds that it took."""
+        started = time.monotonic()
+        self.worker.stop()
+        self.thread.join(within)
+        assert not self.thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+        return time.monotonic() - started
+
+
+@pytest.fixture
+def start(valkey, client):
+    """Start a worker with a handler, in one of `KINDS`; all are stopped with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(handler, kind="one thread", **options):
+            if kind == "coroutine":
+                plain = handler
+
+                async def handler(message):
+                    return await asyncio.to_thread(plain, message)
+
+            given = {"concurrency": 1 if kind == "one thread" else 3, **options}
+            running = Running(Worker(handler, "work", url=valkey.url, instance=client.instance, **given))
+            stack.callback(running.stop)
+            return running
+
+        yield start
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_return_acknowledges_an_exception_cancels_and_reject_expires(client, journal, start, kind):
+    # Given a handler that does each
+    define(client, max_cancels=3)
+    good, bad, never = client.publish_many("work", ["good", "bad", "never"])
+
+    def handle(message):
+        if message.data == "bad":
+            raise ValueError(message.data)
+        if message.data == "never":
+            raise Reject(message.data)
+
+    # When the worker has handled everything
+    running = start(handle, kind)
+    eventually(lambda: client.queue_stats("work").depth == 0)
+    running.stop()
+    # Then each message was settled by what its handler did
+    assert sorted(journal.entries("work")) == sorted(
+        [("acknowledged", "", good), ("expired", "max_cancels", bad), ("expired", "forced_expire", never)]
+    )
+    worker = running.worker
+    assert (worker.processed, worker.failed, worker.rejected) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_messages_are_handled_once_each(client, start, kind):
+    define(client)
+    client.publish_many("work", range(500))
+    seen, lock = [], threading.Lock()
+
+    def handle(message):
+        with lock:
+            seen.append(message.data)
+
+    running = start(handle, kind, max_backlog=50)
+    eventually(lambda: len(seen) == 500)
+    running.stop()
+    assert sorted(seen) == list(range(500))
+    assert client.queue_stats("work").acknowledged == 500
+
+
+@pytest.mark.parametrize("kind", ["three threads", "coroutine"])
+def test_so_many_handlers_run_at_once_and_no_more(client, start, kind):
+    define(client)
+    client.publish_many("work", range(9))
+    barrier, running_now, most, lock = threading.Barrier(3), [0], [0], threading.Lock()
+
+    def handle(_):
+        with lock:
+            running_now[0] += 1
+            most[0] = max(most[0], running_now[0])
+        barrier.wait(5)
+        with lock:
+            running_now[0] -= 1
+
+    running = start(handle, kind, max_backlog=9)
+    eventually(lambda: client.queue_stats("work").depth == 0)
+    running.stop()
+    assert most == [3]
+
+
+def test_a_failed_message_stays_away_for_the_delay(client, start):
+    define(client, max_cancels=2)
+    client.publish("work", 1)
+    times = []
+
+    def handle(_):
+        times.append(time.monotonic())
+        raise ValueError("no")
+
+    running = start(handle, cancel_delay="400ms")
+    eventually(lambda: client.queue_stats("work").depth == 0)
+    running.stop()
+    assert times[1] - times[0] >= 0.4
+
+
+@pytest.mark.parametrize(("kind", "busy"), [("one thread", True), ("three threads", False), ("coroutine", True)])
+def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind, busy):
+    # Given a lease of 600 ms, a coordinator that takes back what lapses, and a worker that was idle for a while
+    define(client, lease_period="600ms")
+    start_coordinator()
+    deliveries = []
+
+    def handle(message):
+        deliveries.append(message.delivery)
+        until = time.monotonic() + 1.3
+        while time.monotonic() < until:
+            if not busy:
+                time.sleep(0.05)
+
+    running = start(handle, kind)
+    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    time.sleep(0.3)
+    # When a handler takes more than twice as long
+    client.publish("work", 1)
+    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    running.stop()
+    # Then its message was delivered once
+    assert deliveries == [1]
+
+
+def test_a_worker_without_a_coordinator_finds_what_comes_back_later(client, start):
+    # Given a message that is delayed, and nobody who looks after the queue but the worker
+    define(client)
+    client.publish("work", 1)
+    with client.subscribe("work") as messages:
+        pick_up(messages, 1)[0].cancel(delay="300ms")
+    seen = []
+    running = start(lambda message: seen.append(message.delivery))
+    # Then the worker handles it about a second later
+    eventually(lambda: seen == [2], within=4.0)
+    running.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopping_lets_handlers_end_and_gives_the_rest_back_at_once(client, start, kind):
+    # Given handlers that run, and more messages picked up
+    define(client)
+    client.publish_many("work", range(20))
+    started, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(_):
+        started.release()
+        go_on.wait(10)
+
+    running = start(handle, kind, max_backlog=10)
+    number = running.worker.concurrency
+    for _ in range(number):
+        assert started.acquire(timeout=5)
+    # When it is told to stop
+    running.worker.stop()
+    # Then others get everything unstarted while the handlers still run, as its first delivery
+    with client.subscribe("work", max_backlog=100) as messages:
+        got = pick_up(messages, 20 - number)
+        assert [message.delivery for message in got] == [1] * (20 - number)
+        assert running.thread.is_alive()
+        # And the handlers' messages are acknowledged once they ended
+        go_on.set()
+        running.stop()
+        assert messages.get(0) is None
+    assert client.queue_stats("work").acknowledged == number
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_does_not_end_is_left_at_the_deadline(client, start, kind):
+    # Given a handler that does not end
+    define(client)
+    client.publish("work", 1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        started.set()
+        go_on.wait(10)
+
+    try:
+        running = start(handle, kind, stop_timeout="300ms")
+        assert started.wait(5)
+        # When the worker is stopped, then it stops at the deadline, and the message comes again
+        assert 0.3 <= running.stop() < 3.0
+        with client.subscribe("work") as messages:
+            assert pick_up(messages, 1)[0].delivery == 2
+    finally:
+        go_on.set()
+
+
+def test_an_idle_worker_stops_at_once(client, start):
+    define(client)
+    running = start(print)
+    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    assert running.stop() < 1.5
+    assert client.queue_stats("work").subscriptions == 0
+
+
+def test_a_worker_may_use_a_client_of_the_user_s_and_leaves_it_open(client):
+    define(client)
+    client.publish("work", 1)
+    running = Running(Worker(lambda _: None, "work", client=client))
+    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    running.stop()
+    client.publish("work", 2)
+
+
+def test_what_cannot_work_is_refused(client, valkey):
+    with pytest.raises(DefinitionError, match="concurrency"):
+        Worker(print, "work", concurrency=0)
+    with pytest.raises(DefinitionError, match="handler"):
+        Worker("print", "work")
+    with pytest.raises(UnknownQueue):
+        Worker(print, "nothing", url=valkey.url, instance=client.instance).run()
