@@ -144,9 +144,7 @@ class AsyncClient:
     ) -> AsyncSubscription:
         """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`."""
         store, presence = self._store, self._opened[1] if self._opened else None
-        core = SubscriptionCore(
-            self.instance, name, max_backlog, self._session.request(), renewed=renew
-        )
+        core = SubscriptionCore(self.instance, name, max_backlog, self._session.request(), renewed=renew)
         if presence is not None:
             await asyncio.to_thread(presence.start)
         await store.run(core.register())

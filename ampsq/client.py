@@ -221,9 +221,7 @@ class Client:
         """
         if self._closed:
             raise Closed("this client was closed")
-        core = SubscriptionCore(
-            self.instance, name, max_backlog, self._session.request(), renewed=renew
-        )
+        core = SubscriptionCore(self.instance, name, max_backlog, self._session.request(), renewed=renew)
         self._presence.start()
         self._store.run(core.register())
         self._presence.add(core)
@@ -357,9 +355,7 @@ class Subscription:
 
     def run(self, on_message: Callable[[Message], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed."""
-        self._thread = threading.Thread(
-            target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True)
         self._thread.start()
 
     def _run(self, on_message: Callable[[Message], object]) -> None:

@@ -60,17 +60,20 @@ def _translate(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError
     text = str(error)
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
-    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)):
+    away = ("MISCONF", "READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN")
+    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)) or text.startswith(away):
         return Unavailable(f"{redacted(url)}: {text}")
-    if refused := rejection(text):
-        return refused
-    if text.startswith(("MISCONF", "READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN")):
-        return Unavailable(f"{redacted(url)}: {text}")
+    return rejection(text) or ScriptBug(_blame(text, call))
+
+
+def _blame(text: str, call: Call[Any] | None) -> str:
+    """The error with the Lua file and line that it came from, as far as they are known."""
     if call is None:
-        return ScriptBug(text)
-    if call.script and (line := _LINE.search(text)):
-        return ScriptBug(f"{call.script.place(int(line[1]))}: {text}")
-    return ScriptBug(f"{call.script.name if call.script else call.arguments[0]!r}: {text}")
+        return text
+    if call.script is None:
+        return f"{call.arguments[0]!r}: {text}"
+    line = _LINE.search(text)
+    return f"{call.script.place(int(line[1])) if line else call.script.name}: {text}"
 
 
 def _never_sent(error: Exception) -> bool:
@@ -81,9 +84,7 @@ def _never_sent(error: Exception) -> bool:
 def _request(call: Call[Any], key: str, *, whole: bool) -> list[EncodableT]:
     if call.script is None:
         return list(call.arguments)
-    head: list[EncodableT] = (
-        ["EVAL", call.script.source, 1, key] if whole else ["EVALSHA", call.script.sha, 1, key]
-    )
+    head: list[EncodableT] = ["EVAL", call.script.source, 1, key] if whole else ["EVALSHA", call.script.sha, 1, key]
     head += call.arguments
     return head
 

@@ -36,9 +36,9 @@ __all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
 _log = logging.getLogger("ampsq")
 
 #: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
-PATIENCE: Final = 60_000
+PATIENCE: Final = 30_000
 #: Seconds between two signs of life.
-HEARTBEAT: Final = 10.0
+HEARTBEAT: Final = 5.0
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
 #: Seconds for which a queue's lease period is taken to be the same.
@@ -280,10 +280,11 @@ class SubscriptionCore:
         except BaseException:
             self._doubt([])
             raise
+        plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
+        # Kept before anything is asked for again: what is not held here by then would come twice.
+        self._keep([text for i in plain for text in elements[i : i + 2]])
         if call.repeated:
             yield from self._resume()
-        plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
-        self._keep([text for i in plain for text in elements[i : i + 2]])
         if len(plain) * 2 < len(elements):
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
             yield from self._resume()
@@ -337,9 +338,7 @@ class SubscriptionCore:
 
     def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
         """Settle one message at once; raises what the server answers."""
-        call = calls.settle(
-            verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id
-        )
+        call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
         refused = yield call
         if verb != "extended":
             self._forget([message.parts])

@@ -59,5 +59,7 @@ def check_never_held_twice(holds):
     """holds: (bookmark, from, until) of every delivery that surely was a live lease then; none overlap."""
     last = {}
     for bookmark, start, end in sorted(holds, key=lambda hold: hold[1]):
-        assert start >= last.get(bookmark, 0.0), f"{bookmark} was held twice at once"
+        assert start >= last.get(bookmark, 0.0), (
+            f"{bookmark} was held twice at once: {[hold for hold in holds if hold[0] == bookmark]}"
+        )
         last[bookmark] = end

@@ -95,8 +95,10 @@ def start_traffic(instance):
 def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures and parameters
     kind, start_server, connect, coordinate, evidence_of, start_traffic, instance
 ):
-    # Given an append-only server, a coordinator, a publisher, a consumer and a worker
-    server = start_server(kind, appendonly=True)
+    # Given an append-only server, a coordinator, a publisher, a consumer and a worker. With `everysec` a server whose
+    # disk is busy answers before it has written (up to 2 s), and a kill then takes answered calls back.
+    durable = {"appendonly": True, "options": ["--appendfsync", "always"]}
+    server = start_server(kind, **durable)
     client = connect(server.url)
     define(client)
     coordinate(server.url)
@@ -118,7 +120,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(  # no
             server.process.kill()
             server.process.wait()
             time.sleep(0.3)
-            server = start_server(kind, appendonly=True, data_dir=server.directory)
+            server = start_server(kind, **durable, data_dir=server.directory)
         eventually(lambda: len(traffic.published) > 500 or traffic.failures, within=20.0)
         # Then publisher, consumer and worker go on by themselves
         traffic.finish(client)
