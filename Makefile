@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "ampsq needs Python 3.11 or newer with venv; say make PYTHON=/path/to/python3"; exit 1; }
 	@echo "making $(VENV) with $(PYTHON) and installing ampsq into it"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
 install: $(STAMP) ## make .venv with ampsq and its tools

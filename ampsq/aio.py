@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.client import Address
+from ampsq.client import Address, AppendFsync
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.errors import AmpsqError, Closed
 from ampsq.presence import Presence
@@ -18,7 +18,16 @@ from ampsq.subscription import SubscriptionCore
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Generator,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from datetime import timedelta
 
     from ampsq.calls import Verb
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from ampsq.session import Outcome, QueueStats
     from ampsq.values import Bookmark
 
-__all__ = ["AsyncClient", "AsyncSubscription"]
+__all__ = ["AsyncClient", "AsyncSubscription", "Subscribing"]
 
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
@@ -47,9 +56,10 @@ class AsyncClient:
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
+        appendfsync: AppendFsync = "everysec",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
-        self._url, self._data_dir = url, data_dir
+        self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
         self._patience = Interval.parse(patience) / 1000
         self._address: Address | None = None
@@ -60,7 +70,7 @@ class AsyncClient:
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
         if self._opened is None:
-            self._address = await asyncio.to_thread(Address, self._url, self._data_dir)
+            self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
             url = self._address.url
             store = AsyncStore(url, self._session.instance, patience=self._patience, revive=self._address.revive)
             self._opened = (
@@ -79,6 +89,9 @@ class AsyncClient:
         if self._opened is None:
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._opened[0]
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient of {self.instance}>"
 
     @property
     def instance(self) -> str:
@@ -134,15 +147,27 @@ class AsyncClient:
                 self._session.note(bookmarks, published)
         return bookmarks
 
-    async def subscribe(
+    def subscribe(
         self,
         name: str,
         *,
         max_backlog: int = 1,
         renew: bool = False,
         on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
+    ) -> Subscribing:
+        """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`.
+
+        ``await`` it, or use it with ``async with``, which closes the subscription at the end.
+        """
+        return Subscribing(self._subscribe(name, max_backlog, renew, on_message))
+
+    async def _subscribe(
+        self,
+        name: str,
+        max_backlog: int,
+        renew: bool,  # noqa: FBT001
+        on_message: Callable[[AsyncMessage], Awaitable[object]] | None,
     ) -> AsyncSubscription:
-        """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`."""
         store, presence = self._store, self._opened[1] if self._opened else None
         core = SubscriptionCore(self.instance, name, max_backlog, self._session.request(), renewed=renew)
         if presence is not None:
@@ -199,6 +224,25 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class Subscribing:
+    """A subscription in the making: await it, or enter it with ``async with``."""
+
+    def __init__(self, making: Coroutine[Any, Any, AsyncSubscription]) -> None:
+        self._making = making
+        self._made: AsyncSubscription | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncSubscription]:
+        return self._making.__await__()
+
+    async def __aenter__(self) -> AsyncSubscription:
+        self._made = await self._making
+        return self._made
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._made is not None:
+            await self._made.close()
 
 
 class AsyncSubscription:
@@ -277,6 +321,8 @@ class AsyncSubscription:
 
     async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
         """See `Message.ack`."""
+        if self._core.closed and not wait:
+            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
             await self._store.run(self._core.settle(message, "acknowledged", 0))
         elif self._core.acknowledge(message) and not self._core.buffer:

@@ -6,13 +6,13 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ampsq.delivery import Bookmarks, Message
 from ampsq.errors import AmpsqError, Closed
 from ampsq.presence import Presence
 from ampsq.session import Session
-from ampsq.store import Store
+from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
 from ampsq.values import Interval
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Address", "Client", "Subscription"]
 
 _log = logging.getLogger("ampsq")
+AppendFsync = Literal["everysec", "always"]
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP = 1.0
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
@@ -41,8 +42,8 @@ _BATCH = 100
 class Address:
     """Where the server is: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
 
-    def __init__(self, url: str | None, data_dir: str | os.PathLike[str]) -> None:
-        self._data_dir = data_dir
+    def __init__(self, url: str | None, data_dir: str | os.PathLike[str], appendfsync: AppendFsync) -> None:
+        self._data_dir, self._appendfsync = data_dir, appendfsync
         self._embedded: EmbeddedServer | None = None
         self._changing = threading.Lock()
         found = url or os.environ.get("AMPSQ_URL")
@@ -54,7 +55,7 @@ class Address:
     def _acquire(self) -> None:
         from ampsq.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
 
-        former, self._embedded = self._embedded, acquire(self._data_dir)
+        former, self._embedded = self._embedded, acquire(self._data_dir, appendfsync=self._appendfsync)
         self.url = self._embedded.url
         if former is not None:
             former.release()
@@ -88,6 +89,8 @@ class Client:
         ack_timeout: how long an acknowledgement may wait for its batch.
         patience: how long a call that may be repeated is repeated while the server cannot be reached.
         data_dir: the embedded server's folder.
+        appendfsync: of the embedded server: ``always`` never loses what was answered, and at-most-once needs it;
+            ``everysec`` (default) is several times faster.
 
     Raises:
         Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
@@ -102,10 +105,11 @@ class Client:
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
+        appendfsync: AppendFsync = "everysec",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._patience = Interval.parse(patience) / 1000
-        self._address = Address(url, data_dir)
+        self._address = Address(url, data_dir, appendfsync)
         found = self._address.url
         self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
         self._presence = Presence(
@@ -120,6 +124,9 @@ class Client:
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.instance} at {redacted(self.url)}>"
 
     @property
     def instance(self) -> str:
@@ -300,6 +307,9 @@ class Subscription:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"<Subscription {self.id} to {self._core.name!r}, max_backlog {self.max_backlog}>"
+
     @property
     def id(self) -> str:
         """Its name on the instance."""
@@ -371,6 +381,8 @@ class Subscription:
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
         """See `Message.ack`."""
+        if self._core.closed and not wait:
+            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
             self._store.run(self._core.settle(message, "acknowledged", 0))
         elif self._core.acknowledge(message) and not self._core.buffer:

@@ -80,7 +80,7 @@ def _fields(text: bytes) -> dict[str, bytes]:
 class MessageView:
     """What a message is and how it was delivered; settling is in `Message` and `AsyncMessage`."""
 
-    __slots__ = ("_body", "_origin", "_subscription", "parts")
+    __slots__ = ("_body", "_origin", "_subscription", "parts", "settled")
 
     def __init__(self, parts: list[bytes], body: bytes, origin: str, subscription: Any) -> None:
         # queue, token, delivery, deadline, kind, ref, other fields if any: read when they are asked for
@@ -88,6 +88,8 @@ class MessageView:
         self._body = body
         self._origin = origin
         self._subscription = subscription
+        #: Whether it was acknowledged, cancelled or expired through this object.
+        self.settled = False
 
     @property
     def raw(self) -> bytes:
@@ -167,6 +169,7 @@ class Message(MessageView):
             AlreadyAcked: `wait`, and it was settled before.
         """
         self._subscription.acknowledge(self, wait=wait)
+        self.settled = True
 
     def cancel(self, delay: timedelta | float | str | None = None) -> None:
         """Hand it back: it is ready again, at its old place, at once or after `delay`.
@@ -175,6 +178,7 @@ class Message(MessageView):
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
         """
         self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
+        self.settled = True
 
     def expire(self) -> None:
         """Remove it unprocessed, with the reason ``forced_expire``; dead-letter actions see it.
@@ -183,6 +187,7 @@ class Message(MessageView):
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
         """
         self._subscription.settle(self, "expired", 0)
+        self.settled = True
 
     def extend(self, period: timedelta | float | str) -> None:
         """Hold it for `period` from now on.
@@ -203,14 +208,17 @@ class AsyncMessage(MessageView):
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""
         await self._subscription.acknowledge(self, wait=wait)
+        self.settled = True
 
     async def cancel(self, delay: timedelta | float | str | None = None) -> None:
         """Hand it back; see `Message.cancel`."""
         await self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
+        self.settled = True
 
     async def expire(self) -> None:
         """Remove it unprocessed; see `Message.expire`."""
         await self._subscription.settle(self, "expired", 0)
+        self.settled = True
 
     async def extend(self, period: timedelta | float | str) -> None:
         """Hold it for `period` from now on; see `Message.extend`."""

@@ -121,7 +121,7 @@ class Queue(Definition):
         underlying_topic: the topic that feeds the queue. A text with other characters than a name has is a
             regular expression, searched for anywhere in a topic's name, that feeds the queue from every
             topic it is found in. Unlike in AMPS, a dot alone does not make a regular expression. Default:
-            the queue's name.
+            the queue's name. A new queue begins with the first message that the topic's log holds.
         default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
             required when that is a regular expression, which must match it.
         semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
@@ -299,12 +299,12 @@ CHANGES: Mapping[str, Change] = {
     "name": Change("another-queue", "Another name is another queue; this one stays as it is."),
     "underlying_topic": Change(
         "refused",
-        "Refused: define a queue of another name over the new topics, drain this one, then remove it.",
+        "Refused: define a queue of another name over the new topics, and drain this one.",
     ),
     "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
     "semantics": Change(
         "refused",
-        "Refused: define a queue of another name with the new semantics, drain this one, then remove it.",
+        "Refused: define a queue of another name with the new semantics, and drain this one.",
     ),
     "lease_period": Change("new-leases", "Leases made from now on have the new length; others end when they would."),
     "max_per_subscription_backlog": Change(

@@ -19,6 +19,7 @@ from ampsq.errors import (
     Rejected,
     ServerFull,
     ServerUnsuitable,
+    UnknownQueue,
     UnknownTopic,
     rejection,
 )
@@ -93,6 +94,10 @@ class QueueStats:
         self.returned, self.missing = count("returned"), count("missing")
         self.subscriptions = figures.subscriptions
 
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"QueueStats({figures})"
+
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in sorted(self.__slots__)}
@@ -165,6 +170,9 @@ class Session:
             DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         """
         order: dict[type[Definition], int] = {Topic: 0, Queue: 1, Action: 2}
+        definitions = list(definitions)
+        catalog = yield calls.catalog()
+        self._check(catalog, definitions)
         outcomes: list[tuple[Definition, Outcome]] = []
         for definition in sorted(definitions, key=lambda item: order.get(type(item), 3)):
             outcome: Outcome | None = None
@@ -183,6 +191,29 @@ class Session:
                 raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {definition!r} was applied")
         return outcomes
 
+    def _check(self, catalog: Catalog, definitions: list[Definition]) -> None:
+        """Refuse all of the definitions when one of them cannot be."""
+        queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
+        for definition in definitions:
+            outcome = _outcome(catalog, definition)
+            if isinstance(definition, Queue) and outcome != "unchanged":
+                self._check_queue(catalog, definition)
+                queues[definition.name] = definition
+        for definition in definitions:
+            if isinstance(definition, Action):
+                queue = queues.get(definition.queue)
+                if queue is None:
+                    raise UnknownQueue(queue=definition.queue, action=definition.name)
+                _check_loop(definition, queue)
+
+    def _check_queue(self, catalog: Catalog, queue: Queue) -> None:
+        known = catalog.queues.get(queue.name)
+        refused = refused_changes(Queue.from_json(known), queue) if known else []
+        if refused:
+            raise DefinitionError("\n".join(refused))
+        self._check_at_most_once(queue)
+        self._check_names(catalog, queue)
+
     def _define(self, catalog: Catalog, definition: Definition) -> Flow[None]:
         text = definition.to_json()
         if isinstance(definition, Topic):
@@ -197,12 +228,6 @@ class Session:
         return calls.define_topic(catalog.version, topic, text, queues)
 
     def _define_queue(self, catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
-        known = catalog.queues.get(queue.name)
-        refused = refused_changes(Queue.from_json(known), queue) if known else []
-        if refused:
-            raise DefinitionError("\n".join(refused))
-        self._check_at_most_once(queue)
-        self._check_names(catalog, queue)
         target = queue.default_publish_target
         topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
         subscriptions = [
@@ -224,8 +249,8 @@ class Session:
         if self.server is None or not self.server.never_forgets:
             raise ServerUnsuitable(
                 f"Queue {queue.name!r}: semantics: 'at-most-once' needs a server that never brings back a delivered "
-                "message: appendonly yes and appendfsync always. Configure it so, or say "
-                "allow_redelivery_after_crash: true"
+                "message: appendonly yes and appendfsync always. Configure it so (the embedded one: `ampsq up "
+                "--appendfsync always`, Client(appendfsync='always')), or say allow_redelivery_after_crash: true"
             )
 
     @staticmethod
@@ -240,12 +265,6 @@ class Session:
                 )
 
     def _define_action(self, catalog: Catalog, action: Action, text: str) -> Flow[None]:
-        stored = catalog.queues.get(action.queue)
-        if stored is not None and Queue.from_json(stored).feeds_from(action.topic):
-            raise DefinitionError(
-                f"Action {action.name!r}: topic: {action.topic!r} feeds the queue {action.queue!r} itself, "
-                "so that a dead letter would come back; allowed: a topic that does not"
-            )
         if action.topic not in catalog.topics and action.topic not in catalog.queues:
             yield self._define_topic(catalog, action.topic, "{}")
             raise CatalogChanged(reason="the action's topic was added")
@@ -378,6 +397,15 @@ class Session:
                 "queues": sorted(queues),
             }
         return out
+
+
+def _check_loop(action: Action, queue: Queue) -> None:
+    """A dead letter must not come back into the queue that gave it up."""
+    if queue.feeds_from(action.topic) or action.topic == queue.name:
+        raise DefinitionError(
+            f"Action {action.name!r}: topic: {action.topic!r} feeds the queue {action.queue!r} itself, "
+            "so that a dead letter would come back; allowed: a topic that does not"
+        )
 
 
 def _outcome(catalog: Catalog, definition: Definition) -> Outcome:

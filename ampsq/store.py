@@ -47,6 +47,10 @@ def _options(url: str) -> dict[str, Any]:
         raise DefinitionError(
             f"address {redacted(url)!r}: allowed are redis://HOST:PORT/DB, rediss://... and unix:///PATH"
         )
+    try:
+        redis.connection.parse_url(url)
+    except ValueError as error:
+        raise DefinitionError(f"address {redacted(url)!r}: {error}; allowed is redis://HOST:PORT/DB") from error
     return {"socket_timeout": _SOCKET_TIMEOUT, "socket_connect_timeout": _SOCKET_TIMEOUT, "protocol": 2}
 
 

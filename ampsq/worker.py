@@ -22,7 +22,7 @@ from ampsq.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, 
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
     from ampsq.client import Subscription
@@ -75,8 +75,8 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise DefinitionError(f"concurrency={concurrency!r}: allowed is 1 or more")
-        if not callable(handler):
-            raise DefinitionError(f"handler={handler!r}: allowed is a function or a coroutine function")
+        if not callable(handler) or _kind(handler, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+            raise DefinitionError(f"handler={handler!r}: allowed is a function or a coroutine function, no generator")
         self.handler, self.queue, self.concurrency = handler, queue, concurrency
         self.max_backlog = 2 * concurrency if max_backlog is None else max_backlog
         self.processed = self.failed = self.rejected = 0
@@ -102,9 +102,9 @@ class Worker:
         """
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self.stop())
+                signal.signal(number, self._signalled)
         client = self._client or Client(self._address[0], instance=self._address[1])
-        runner = _Tasks(self) if inspect.iscoroutinefunction(self.handler) else _Threads(self)
+        runner = _Tasks(self) if _kind(self.handler, inspect.iscoroutinefunction) else _Threads(self)
         try:
             with client.subscribe(self.queue, max_backlog=self.max_backlog, renew=True) as subscription:
                 self._serve(subscription, runner)
@@ -112,6 +112,11 @@ class Worker:
             runner.close()
             if self._owns_client:
                 client.close()
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        # A second one ends the process in the usual way; its messages come back by themselves.
+        signal.signal(number, signal.SIG_DFL)
+        self.stop()
 
     def _serve(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
         failures: list[BaseException] = []
@@ -131,6 +136,8 @@ class Worker:
         if failures:
             raise failures[0]
         until = time.monotonic() + self._stop_timeout
+        if busy := self.concurrency - runner.free():
+            _log.info("stopping: %d handlers run, and have %.0f s to end", busy, self._stop_timeout)
         # What was picked up and not started goes back before the running handlers are waited for.
         subscription.give_back()
         thread.join(max(until - time.monotonic(), 0.0))
@@ -152,11 +159,14 @@ class Worker:
     # -- one message
 
     def end(self, message: Message, error: BaseException | None) -> None:
-        """Settle a message by what its handler did."""
+        """Settle a message by what its handler did, unless the handler has settled it itself."""
         try:
-            if error is None:
+            if message.settled:
+                pass
+            elif error is None:
                 message.ack()
             elif isinstance(error, Reject):
+                _log.info("%r is rejected: %s", message, error)
                 message.expire()
             else:
                 # Raising is an ordinary way to say "not now"; the traceback is for who looks for it.
@@ -177,6 +187,15 @@ class Worker:
                 self.failed += 1
 
 
+def _kind(handler: Callable[..., Any], *tests: Callable[[Any], bool]) -> bool:
+    """Whether a function, or an object's way of being called, is of a kind."""
+    return any(test(handler) or test(getattr(handler, "__call__", None)) for test in tests)  # noqa: B004  (its kind)
+
+
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
+
+
 class _Slots:
     """How many more handlers may run."""
 
@@ -190,6 +209,15 @@ class _Slots:
             self._slots.release()
             return True
         return False
+
+    def free(self) -> int:
+        """How many more handlers could start now."""
+        number = 0
+        while self._slots.acquire(blocking=False):
+            number += 1
+        if number:
+            self._slots.release(number)
+        return number
 
     def finish(self, until: float) -> None:
         """Wait for running handlers until then. Nothing can be started afterwards."""
@@ -228,7 +256,10 @@ class _Threads(_Slots):
     def _handle(self, message: Message) -> None:
         error: BaseException | None = None
         try:
-            self._worker.handler(message)
+            result = self._worker.handler(message)
+            if inspect.isawaitable(result):
+                # A plain function may hand back a coroutine, as a lambda or a decorator does: it is the work itself.
+                asyncio.run(_awaited(result))
         except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
         try:
@@ -247,6 +278,7 @@ class _Tasks(_Slots):
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
+        self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ampsq-tasks", daemon=True)
         self._thread.start()
@@ -261,7 +293,10 @@ class _Tasks(_Slots):
         error: BaseException | None = None
         try:
             await self._worker.handler(message)
-        except Exception as raised:  # noqa: BLE001  (whatever a handler raises is an answer)
+        except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
+            if self._closing:
+                # Cancelled at the stop deadline: the message comes back uncancelled.
+                return
             error = raised
         await asyncio.to_thread(self._worker.end, message, error)
 
@@ -273,6 +308,7 @@ class _Tasks(_Slots):
 
     def close(self) -> None:
         """End the event loop; what still runs is cancelled."""
+        self._closing = True
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(timeout=_STEP)
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -14,7 +14,7 @@ import redis
 from ampsq.bench import raw
 from ampsq.client import Client
 from ampsq.models import Queue
-from ampsq.schema import key
+from ampsq.schema import INSTANCES, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +98,7 @@ class Bench:
         client.close()
         for name in self._redis.scan_iter("{" + client.instance + "}:*", count=1000):
             self._redis.unlink(name)
+        self._redis.srem(INSTANCES, client.instance)
 
     def _cpu(self) -> float:
         info: Any = self._redis.info("cpu")

@@ -38,8 +38,8 @@ Examples:
 def apply(settings: Settings, file: str) -> None:
     """Define topics, queues and actions from a YAML file.
 
-    FILE is checked whole before anything is done; - is standard input. What is already so is left alone, so
-    that a file may be applied again and again. Nothing is removed.
+    FILE is checked whole, against the server too, before anything is done; - is standard input. What is already
+    so is left alone, so that a file may be applied again and again. Nothing is removed.
     """
     from ampsq.config import load
 
@@ -50,8 +50,7 @@ def apply(settings: Settings, file: str) -> None:
         note(f"{file} defines nothing")
         return
     with settings.client(advise=True) as client:
-        for definition in definitions:
-            ((_, outcome),) = client.apply(definition)
+        for definition, outcome in client.apply(*definitions):
             kind = type(definition).__name__.lower()
             if settings.json:
                 json_line({"kind": kind, "name": definition.name, "result": outcome})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import sys
 import tempfile
 from typing import Any
@@ -33,7 +35,10 @@ def _print_tables(figures: dict[str, Any]) -> None:
     console.print(
         f"{server['kind']} {server['version']}, appendonly {server['appendonly']}, appendfsync {server['appendfsync']}"
     )
-    speed = Table(title="Beside raw redis-py Streams, same server, same run", title_justify="left")
+    speed = Table(
+        title="Beside raw redis-py Streams, same server, same run (rates: more is better; latency: less is better)",
+        title_justify="left",
+    )
     for column in ("what", "ampsq", "raw", "ratio"):
         speed.add_column(column, justify="left" if column == "what" else "right")
     rows = [
@@ -80,6 +85,10 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
     Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
     statistics are reset, its other keys are left alone.
     """
+    if not as_json and importlib.util.find_spec("rich") is None:
+        raise click.ClickException("tables need the package rich: pip install 'ampsq[cli]', or say --json")
+    # What is wrong with the server is said once in the table's head, not by every client.
+    logging.getLogger("ampsq").setLevel(logging.ERROR)
     from ampsq.bench.measure import Bench, Settings
     from ampsq.embedded import acquire
 

@@ -145,6 +145,6 @@ def log_to_stderr(level: int, *, times: bool) -> None:
         level: the least level shown.
         times: for services: with time and logger; else for a person at a terminal.
     """
-    text = "%(asctime)s %(levelname)s %(name)s: %(message)s" if times else "%(levelname)s: %(message)s"
+    text = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s" if times else "%(levelname)s: %(message)s"
     logging.basicConfig(stream=sys.stderr, format=text)
     logging.getLogger("ampsq").setLevel(level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -26,8 +26,15 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
+@click.option(
+    "--appendfsync",
+    type=click.Choice(["everysec", "always"]),
+    default="everysec",
+    show_default=True,
+    help="When the embedded server writes to disk; at-most-once queues need `always`.",
+)
 @connected
-def up(settings: Settings) -> None:
+def up(settings: Settings, appendfsync: Literal["everysec", "always"]) -> None:
     """Start the embedded server and keep it until Ctrl-C.
 
     A Valkey on a Unix socket, with a coordinator beside it. The data stays in its folder, ./.ampsq, for the
@@ -46,7 +53,7 @@ def up(settings: Settings) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    with acquire(settings.data_dir) as server:
+    with acquire(settings.data_dir, appendfsync=appendfsync) as server:
         _tell(settings, server)
         stopped.wait()
 

@@ -58,18 +58,22 @@ _log = logging.getLogger("ampsq.worker")
     show_default=True,
     help="How long handlers may take to end.",
 )
+@click.option(
+    "--cancel-delay", type=INTERVAL, help="After an exception, how long the message stays away; default none."
+)
+@click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @connected
-def worker(settings: Settings, function: str, processes: int, **options: Any) -> None:
+def worker(settings: Settings, function: str, processes: int, *, verbose: bool, **options: Any) -> None:
     """Handle the messages of a queue with a Python function.
 
     MODULE is imported from the current folder or from what is installed. SIGTERM and Ctrl-C stop gracefully:
     handlers may end, what is unstarted goes back to the queue at once. Leases are renewed while a handler
     runs.
     """
-    log_to_stderr(logging.INFO, times=True)
+    log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True)
     handler = find_handler(function)
     if processes > 1:
-        _run_processes(settings, function, processes, options)
+        _run_processes(settings, function, processes, options, verbose=verbose)
     else:
         _run(settings, function, handler, options)
 
@@ -93,7 +97,9 @@ def _run(settings: Settings, function: str, handler: Callable[..., Any], options
         json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
 
 
-def _run_processes(settings: Settings, function: str, processes: int, options: dict[str, Any]) -> None:
+def _run_processes(
+    settings: Settings, function: str, processes: int, options: dict[str, Any], *, verbose: bool
+) -> None:
     """Run this command that many times, once it is sure to work once."""
     from ampsq.processes import run_processes
 
@@ -107,6 +113,8 @@ def _run_processes(settings: Settings, function: str, processes: int, options: d
             arguments.append(f"--{name.replace('_', '-')}={text}")
     if settings.json:
         arguments.append("--json")
+    if verbose:
+        arguments.append("--verbose")
     if settings.instance:
         arguments.append(f"--instance={settings.instance}")
     if settings.url is None:

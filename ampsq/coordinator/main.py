@@ -41,6 +41,7 @@ class Coordinator:
         self._url = url
         self._named = tuple(instances)
         self._stopping = threading.Event()
+        self._said: dict[tuple[str, str], str] = {}
         self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
     def stop(self) -> None:
@@ -109,13 +110,18 @@ class Coordinator:
         finally:
             store.close()
 
-    @staticmethod
-    def _round(duty: Duty, store: Store) -> float:
+    def _round(self, duty: Duty, store: Store) -> float:
         """One round of a duty. A failing duty is logged and tried again; it never stops the others."""
         try:
-            return duty.run_once(store)
+            pause = duty.run_once(store)
         except (Unavailable, FormatMismatch) as error:
-            _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
+            if self._said.get((store.instance, duty.name)) != str(error):
+                self._said[store.instance, duty.name] = str(error)
+                _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
         except Exception:  # noqa: BLE001  (one duty's bug must not stop the others)
             _log.exception("%s of %s failed; trying again", duty.name, store.instance)
+        else:
+            if self._said.pop((store.instance, duty.name), None):
+                _log.info("%s of %s goes on", duty.name, store.instance)
+            return pause
         return _AFTER_FAILURE

@@ -39,6 +39,13 @@ def test_the_ten_lines_of_the_readme_do_what_they_say(tmp_path):
     assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
 
 
+def test_the_asyncio_example_does_the_same(tmp_path):
+    done = run([sys.executable, ROOT / "examples" / "asyncio_client.py"], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
+
+
 def test_the_commands_of_the_readme_work_in_their_order(tmp_path):
     commands = [line.split("#")[0].strip() for line in fenced("console")[1].splitlines() if line.strip()]
     assert commands[0] == "ampsq up"
