@@ -127,7 +127,7 @@ class Queue(Definition):
         semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
             removes it when it is sent.
         lease_period: how long a delivered message stays with its subscription, counted from its delivery;
-            100ms or longer. Default: a lease never lapses.
+            100ms or longer. Default: a lease never lapses. Of no effect at most once: nothing comes back.
         max_per_subscription_backlog: unacknowledged messages that one subscription may hold; 1 (default) or
             more.
         max_backlog: unacknowledged messages that all subscriptions may hold together, on each instance; 1

@@ -7,6 +7,7 @@ Synchronous and asyncio clients use the same thread: an event loop that a handle
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -49,13 +50,20 @@ class Presence:
         self._thread = threading.Thread(target=self._run, name=f"ampsq-presence-{client}", daemon=True)
         self._next_beat = 0.0
         self._started = False
+        self._starting = threading.Lock()
 
     def start(self) -> None:
         """Show presence from now on; returns when the server sees it. Safe to call again."""
-        if not self._started:
-            self._started = True
-            self._attach()
+        with self._starting:
+            if self._started:
+                return
+            try:
+                self._attach()
+            except (redis.RedisError, OSError) as error:
+                # The thread tries again ten times a second; who subscribes meanwhile is told that there is no server.
+                _log.debug("presence: %s", error)
             self._thread.start()
+            self._started = True
 
     def add(self, subscription: SubscriptionCore) -> None:
         """Care for a subscription."""
@@ -99,8 +107,13 @@ class Presence:
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The next tick tries again; until then absence is what others rightly see.
                 _log.debug("presence: %s", error)
+            except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
+                _log.exception("presence failed; trying again")
+            else:
+                continue
+            with contextlib.suppress(redis.RedisError, OSError):
                 self._detach()
-                self._stopped.wait(_TICK)
+            self._stopped.wait(_TICK)
 
     def _tick(self) -> None:
         if self._connection is None:

@@ -26,6 +26,7 @@ __all__ = [
     "INSTANCES",
     "KEYS",
     "LEASES_ANCHOR",
+    "PASS_AGAIN",
     "TRANSITIONS",
     "VALUES",
     "Event",
@@ -53,6 +54,9 @@ BODY_BY_REF: Final = 16_384
 
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
+
+#: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.
+PASS_AGAIN: Final = 60_000
 
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
@@ -319,6 +323,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "bytes": BYTES,
         "body_by_ref": BODY_BY_REF,
         "due_period": DUE_PERIOD,
+        "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
     }
 )

@@ -105,7 +105,8 @@ class QueueStats:
 
 def _compiled(queue: Queue) -> list[int]:
     numbers = {
-        "lease": int(queue.lease_period or 0),
+        # At-most-once has nothing to take back: its leases only fill the backlog.
+        "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
         "backlog": queue.max_backlog or 0,
         "deliveries": queue.max_deliveries,
         "cancels": queue.max_cancels,
@@ -196,6 +197,8 @@ class Session:
         queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
         for definition in definitions:
             outcome = _outcome(catalog, definition)
+            if isinstance(definition, Topic):
+                _check_topic(queues, definition)
             if isinstance(definition, Queue) and outcome != "unchanged":
                 self._check_queue(catalog, definition)
                 queues[definition.name] = definition
@@ -204,6 +207,12 @@ class Session:
                 queue = queues.get(definition.queue)
                 if queue is None:
                     raise UnknownQueue(queue=definition.queue, action=definition.name)
+                known = catalog.actions.get(definition.name)
+                if known is not None and Action.from_json(known).queue != definition.queue:
+                    raise DefinitionError(
+                        f"Action {definition.name!r}: queue: {Action.from_json(known).queue!r} cannot become "
+                        f"{definition.queue!r}, whose journal it has not followed; allowed: an action of another name"
+                    )
                 _check_loop(definition, queue)
 
     def _check_queue(self, catalog: Catalog, queue: Queue) -> None:
@@ -256,8 +265,19 @@ class Session:
     @staticmethod
     def _check_names(catalog: Catalog, queue: Queue) -> None:
         """A queue's name stands for its publish target, so it cannot be a topic of its own as well."""
+        target = queue.default_publish_target
+        if queue.name != target and queue.name in catalog.topics:
+            raise DefinitionError(
+                f"Queue {queue.name!r}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
+                "allowed: a name that no topic has, or the topic itself as underlying_topic"
+            )
         for stored in catalog.queues.values():
             other = Queue.from_json(stored)
+            if other.name == target and other.default_publish_target != other.name:
+                raise DefinitionError(
+                    f"Queue {queue.name!r}: default_publish_target: {target!r} is a queue over "
+                    f"{other.underlying_topic!r}; allowed: a topic"
+                )
             if other.name == queue.underlying_topic and other.underlying_topic != other.name:
                 raise DefinitionError(
                     f"Queue {queue.name!r}: underlying_topic: {queue.underlying_topic!r} is a queue over "
@@ -397,6 +417,16 @@ class Session:
                 "queues": sorted(queues),
             }
         return out
+
+
+def _check_topic(queues: dict[str, Queue], topic: Topic) -> None:
+    """A name that stands for another topic cannot be a topic of its own as well."""
+    queue = queues.get(topic.name)
+    if queue is not None and queue.default_publish_target != topic.name:
+        raise DefinitionError(
+            f"Topic {topic.name!r}: name: {topic.name!r} is a queue, whose messages go to "
+            f"{queue.default_publish_target!r}; allowed: a name that no such queue has"
+        )
 
 
 def _check_loop(action: Action, queue: Queue) -> None:

@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ampsq.errors import AmpsqError, Closed, DefinitionError, ScriptBug, ServerFull, Unavailable, rejection
+from ampsq.errors import AmpsqError, Closed, DefinitionError, Rejected, ScriptBug, ServerFull, Unavailable, rejection
 from ampsq.flow import Call, Post
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ _LINE = re.compile(r"user_script:(\d+)")
 _RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 #: A script is bounded to about 10 ms; a reply that takes this long is lost, not late.
 _SOCKET_TIMEOUT = 5.0
+#: What redis-py raises while there is no server that could serve us. It takes the first word off the texts of those
+#: that it knows, so that they cannot be told by it.
+_AWAY = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+    OSError,
+)
+_AWAY_TEXTS = ("MISCONF", "READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "BUSY ")
 #: Seconds for which a call may ask the server to hold its answer back.
 _LONGEST_BLOCK = 10.0
 #: Calls of a stream that are sent before the first one's reply is read.
@@ -64,8 +76,7 @@ def _translate(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError
     text = str(error)
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
-    away = ("MISCONF", "READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN")
-    if isinstance(error, (redis.ConnectionError, redis.TimeoutError, OSError)) or text.startswith(away):
+    if isinstance(error, _AWAY) or text.startswith(_AWAY_TEXTS):
         return Unavailable(f"{redacted(url)}: {text}")
     return rejection(text) or ScriptBug(_blame(text, call))
 
@@ -240,9 +251,11 @@ class Channel:
             if self._connection is None:
                 self._connection = self._store.redis.connection_pool.get_connection()
             self._connection.send_command(*_request(call, self._store.key, whole=False))
-        except (redis.RedisError, OSError) as error:
+        except BaseException as error:
             self.close()
-            raise _translate(error, call, self._store.url) from error
+            if isinstance(error, (redis.RedisError, OSError)):
+                raise _translate(error, call, self._store.url) from error
+            raise
         self._sent.append(call)
 
     def collect(self) -> Any:
@@ -255,10 +268,18 @@ class Channel:
         except redis.exceptions.NoScriptError:
             # It did not run, and neither did any call behind it: they run in order after this one.
             self._sent.popleft()
-            return self._store.call(call)
+            try:
+                return self._store.call(call)
+            except BaseException:
+                self.close()
+                raise
         except redis.ResponseError as error:
+            ours = _translate(error, call, self._store.url)
             self._sent.popleft()
-            raise _translate(error, call, self._store.url) from error
+            if not isinstance(ours, Rejected):
+                # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
+                self.close()
+            raise ours from error
         except BaseException as error:
             self.close()
             if isinstance(error, (redis.RedisError, OSError)):
@@ -397,9 +418,11 @@ class AsyncChannel:
             if self._connection is None:
                 self._connection = await self._store.redis.connection_pool.get_connection()
             await self._connection.send_command(*_request(call, self._store.key, whole=False))
-        except (redis.RedisError, OSError) as error:
+        except BaseException as error:
             await self.close()
-            raise _translate(error, call, self._store.url) from error
+            if isinstance(error, (redis.RedisError, OSError)):
+                raise _translate(error, call, self._store.url) from error
+            raise
         self._sent.append(call)
 
     async def collect(self) -> Any:
@@ -412,10 +435,18 @@ class AsyncChannel:
                 reply = await self._connection.read_response()
         except redis.exceptions.NoScriptError:
             self._sent.popleft()
-            return await self._store.call(call)
+            try:
+                return await self._store.call(call)
+            except BaseException:
+                await self.close()
+                raise
         except redis.ResponseError as error:
+            ours = _translate(error, call, self._store.url)
             self._sent.popleft()
-            raise _translate(error, call, self._store.url) from error
+            if not isinstance(ours, Rejected):
+                # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
+                await self.close()
+            raise ours from error
         except BaseException as error:
             await self.close()
             if isinstance(error, (redis.RedisError, OSError)):

@@ -339,9 +339,12 @@ class SubscriptionCore:
     def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
         """Settle one message at once; raises what the server answers."""
         call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
-        refused = yield call
-        if verb != "extended":
-            self._forget([message.parts])
+        try:
+            refused = yield call
+        finally:
+            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+            if verb != "extended":
+                self._forget([message.parts])
         for ref, code in refused:
             # Asked twice, the first one did it: that is the answer.
             if call.repeated and code in _DONE.get(verb, _ALREADY):
@@ -350,16 +353,20 @@ class SubscriptionCore:
 
     def flush(self) -> Flow[None]:
         """Send the acknowledgements collected so far."""
-        yield from self._settle_acks(self._drain())
+        while acks := self._drain():
+            yield from self._settle_acks(acks)
 
     def _drain(self) -> list[Parts]:
-        # Others may append meanwhile; what is counted here is there.
-        return [self._acks.popleft() for _ in range(len(self._acks))]
+        """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""
+        acks: list[Parts] = []
+        with contextlib.suppress(IndexError):
+            while len(acks) < 2 * BATCH:
+                acks.append(self._acks.popleft())
+        return acks
 
     def _flush_beyond(self, number: int) -> Flow[None]:
         while len(self._acks) > number:
-            some = [self._acks.popleft() for _ in range(number)]
-            yield from self._settle_acks(some)
+            yield from self._settle_acks(self._drain())
 
     def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
         for first in range(0, len(acks), BATCH):

@@ -139,7 +139,10 @@ class Worker:
         if busy := self.concurrency - runner.free():
             _log.info("stopping: %d handlers run, and have %.0f s to end", busy, self._stop_timeout)
         # What was picked up and not started goes back before the running handlers are waited for.
-        subscription.give_back()
+        try:
+            subscription.give_back()
+        except AmpsqError as error:
+            _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
         thread.join(max(until - time.monotonic(), 0.0))
         runner.finish(until)
 

@@ -6,9 +6,15 @@
 -- values: `number` topics that feed it, then the subscriptions whose pattern matches its name.
 local ms = clock_ms(now)
 check_catalog(version)
+local former = call('HGET', K.queue(name), F.compiled)
 call('HSET', K.queues(), name, definition)
 call('HSET', K.queue(name), F.compiled, compiled, F.target, target)
 call('HSET', K.leases(name), V.anchor, '')
+if former and former ~= compiled and call('HLEN', K.leases(name)) > 1 then
+  -- A pass that is under way, and the next one's time, were reckoned with the former lease period.
+  call('HDEL', K.queue(name), F.passing)
+  call('ZADD', K.due(), ms, 'leases ' .. name)
+end
 for i = values_from, values_from + number - 1 do
   call('HSETNX', K.topics(), ARGV[i], '{}')
   feed(ARGV[i], name)

@@ -8,19 +8,20 @@
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
-local refused, freed, at = {}, {}, acks_from
+local refused, freed, groups, at = {}, {}, {}, acks_from
 while at < #ARGV do
   local queue, refs, tokens, after = read_group(at)
+  groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens}
   at = after
-  if queue then
-    for _, text in ipairs(settle(queue, ms, V.acknowledged, 0, refs, tokens, subscription_id, freed)) do
-      refused[#refused + 1] = text
-    end
-  end
+end
+for _, group in ipairs(groups) do
+  local answers = group.queue
+    and settle(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed) or {}
+  for _, text in ipairs(answers) do refused[#refused + 1] = text end
 end
 local elements = take_inbox(subscription_id, tonumber(wanted), freed)
 free_room(freed, ms, '', subscription)
-for name in string.gmatch(subscription.queues, '%S+') do
+for name in string.gmatch(in_turn(subscription), '%S+') do
   local left = wanted - #elements / 2
   if left > 0 then
     local given = dispatch_or_defer(name, ms, left, subscription)

@@ -11,6 +11,8 @@ from ampsq.flow import command
 from ampsq.schema import channel, key
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ampsq.store import Store
 
 __all__ = ["Absence"]
@@ -22,6 +24,8 @@ _GRACE: Final = 10.0
 #: Looks in a row that must find nobody: a client that reconnects is away for one.
 _LOOKS: Final = 2
 _BATCH: Final = 500
+#: Seconds by which server and own clock may drift apart between two looks.
+_JUMP: Final = 3.0
 
 
 class Absence:
@@ -36,14 +40,15 @@ class Absence:
     def __init__(self, grace: float = _GRACE) -> None:
         self._grace = grace
         self._run_id = b""
+        self._clock: float | None = None
         self._trusted_from = 0.0
+        self._returning: set[str] = set()
         self._missed: dict[str, int] = {}
         self._clients: dict[str, str] = {}
 
     def run_once(self, store: Store) -> float:
         """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
-        self._watch_restarts(store)
-        now = store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000))
+        now = store.call(command(["TIME"], lambda reply: int(reply[0]) + int(reply[1]) / 1e6))
         subscriptions = store.call(
             command(
                 ["ZRANGE", key(store.instance, "subscriptions"), 0, -1, "WITHSCORES"],
@@ -51,13 +56,12 @@ class Absence:
             )
         )
         self._clients = {name: client for name, client in self._clients.items() if name in subscriptions}
-        silent = [name for name, deadline in subscriptions.items() if deadline < now]
-        for name in silent:
+        self._watch_server(store, now, subscriptions)
+        judged = {name: deadline for name, deadline in subscriptions.items() if name not in self._returning}
+        for name in [name for name, deadline in judged.items() if deadline < now * 1000]:
             self._end(store, name, "its heartbeat stopped")
-        if time.monotonic() < self._trusted_from:
-            return _PAUSE
-        present = [name for name in subscriptions if name not in silent]
-        absent = self._absent(store, present)
+            del judged[name]
+        absent = self._absent(store, list(judged))
         self._missed = {name: self._missed.get(name, 0) + 1 for name in absent}
         for name, looks in list(self._missed.items()):
             if looks >= _LOOKS:
@@ -65,14 +69,24 @@ class Absence:
                 del self._missed[name]
         return _PAUSE
 
-    def _watch_restarts(self, store: Store) -> None:
-        run_id = store.call(command(["INFO", "server"], _run_id))
+    def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
+        """After the server's start, or a jump of its clock, give those that were there before time to come back."""
+        run_id, uptime = store.call(command(["INFO", "server"], _run_id_and_uptime))
+        clock, self._clock = self._clock, now - time.monotonic()
+        grace = 0.0
         if run_id != self._run_id:
-            # At our own start nobody has to come back: clients have been connected before.
-            if self._run_id:
-                self._trusted_from = time.monotonic() + self._grace
-                self._missed.clear()
+            # Those that our first look finds may have been there long before a start that we did not see.
+            grace = self._grace if self._run_id else self._grace - uptime
             self._run_id = run_id
+        elif clock is not None and abs(self._clock - clock) > _JUMP:
+            _log.warning("the server's clock jumped by %.0f s", self._clock - clock)
+            grace = self._grace
+        if grace > 0:
+            self._trusted_from = time.monotonic() + grace
+            self._returning = set(subscriptions)
+            self._missed.clear()
+        elif time.monotonic() >= self._trusted_from:
+            self._returning.clear()
 
     def _absent(self, store: Store, subscriptions: list[str]) -> list[str]:
         absent: list[str] = []
@@ -100,8 +114,6 @@ class Absence:
             pass
 
 
-def _run_id(reply: bytes) -> bytes:
-    for line in reply.splitlines():
-        if line.startswith(b"run_id:"):
-            return line[7:]
-    return b""
+def _run_id_and_uptime(reply: bytes) -> tuple[bytes, float]:
+    facts = dict(line.split(b":", 1) for line in reply.splitlines() if b":" in line)
+    return facts[b"run_id"], float(facts[b"uptime_in_seconds"])

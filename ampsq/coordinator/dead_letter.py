@@ -9,15 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.coordinator.definitions import Definitions
 from ampsq.delivery import decode
-from ampsq.errors import ServerFull
+from ampsq.errors import Unavailable
 from ampsq.flow import command
 from ampsq.models import Action
-from ampsq.schema import key
+from ampsq.schema import BYTES, key
 from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _log = logging.getLogger("ampsq.coordinator")
 _PAUSE: Final = 0.1
 _ENTRIES: Final = 50
 _DEFAULT_COUNTS: Final = "1:0"
+#: Seconds until a failed action is tried again.
+_AFTER_FAILURE: Final = 2.0
 
 
 class DeadLetter:
@@ -38,6 +41,7 @@ class DeadLetter:
 
     def __init__(self) -> None:
         self._definitions = Definitions()
+        self._retry_at: dict[str, float] = {}
 
     def run_once(self, store: Store) -> float:
         """Act on what every action has not seen yet, at most fifty journal entries each."""
@@ -46,9 +50,23 @@ class DeadLetter:
             return _PAUSE
         origin = store.call(command(["HGET", key(store.instance, "instance"), "origin"], bytes.decode))
         more = False
-        for text in catalog.actions.values():
-            more = self._follow(store, Action.from_json(text), origin) or more
+        for name, text in catalog.actions.items():
+            if time.monotonic() >= self._retry_at.get(name, 0.0):
+                more = self._try(store, Action.from_json(text), origin) or more
         return 0.0 if more else _PAUSE
+
+    def _try(self, store: Store, action: Action, origin: str) -> bool:
+        """Follow one action. What fails is tried again later, from the same place, and holds up no other action."""
+        try:
+            more = self._follow(store, action, origin)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  (one action's failure is no other's)
+            self._retry_at[action.name] = time.monotonic() + _AFTER_FAILURE
+            _log.warning("action %s failed, trying again in %.0f s: %s", action.name, _AFTER_FAILURE, error)
+            return False
+        self._retry_at.pop(action.name, None)
+        return more
 
     def _follow(self, store: Store, action: Action, origin: str) -> bool:
         state = key(store.instance, "action", action.name)
@@ -61,14 +79,12 @@ class DeadLetter:
         )
         for entry_id, flat in entries:
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            done = sequence
+            refs = fields[b"refs"].decode().split() if fields.get(b"how") == b"expired" else []
             if self._concerns(action, fields):
-                try:
-                    done = self._publish(store, action, fields, sequence, origin)
-                except ServerFull:
-                    # Acknowledgements make room; the entry is not lost, the cursor stands before it.
-                    _log.warning("action %s waits: the server is full", action.name)
-                    return False
+                self._publish(store, action, fields, refs, sequence, origin)
+            # Every message that expired has its number, wanted or not: the numbers must not depend on the definition,
+            # which another coordinator may know in an older form.
+            done = sequence + len(refs)
             if not store.call(calls.advance(action.name, cursor, entry_id.decode(), done)):
                 return True
             cursor, sequence = entry_id.decode(), done
@@ -81,17 +97,22 @@ class DeadLetter:
         reasons = fields.get(b"reason", b"").decode().split(",")
         return not action.reasons or any(reason in action.reasons for reason in reasons)
 
-    def _publish(self, store: Store, action: Action, fields: dict[bytes, bytes], sequence: int, origin: str) -> int:
-        refs = fields[b"refs"].decode().split()
+    def _publish(  # noqa: PLR0917  (all that letters are made of)
+        self, store: Store, action: Action, fields: dict[bytes, bytes], refs: list[str], sequence: int, origin: str
+    ) -> None:
+        """Publish the letters of one journal entry, about a megabyte a call."""
         counts = fields.get(b"attempts", b"").decode().split() or [_DEFAULT_COUNTS] * len(refs)
         reason = fields[b"reason"].decode()
-        bodies, headers = [], []
-        for ref, count in zip(refs, counts, strict=True):
+        bodies: list[bytes] = []
+        headers: list[bytes] = []
+        first = sequence + 1
+        for number, (ref, count) in enumerate(zip(refs, counts, strict=True), sequence + 1):
             body, header = self._letter(store, action, ref, count, reason, origin)
             bodies.append(body)
             headers.append(header)
-        store.call(calls.publish(action.topic, bodies, headers, f"action:{action.name}", sequence + 1))
-        return sequence + len(refs)
+            if sum(map(len, bodies)) >= BYTES or number == sequence + len(refs):
+                store.call(calls.publish(action.topic, bodies, headers, f"action:{action.name}", first))
+                bodies, headers, first = [], [], number + 1
 
     def _letter(  # noqa: PLR0917  (all that a letter says)
         self, store: Store, action: Action, ref: str, count: str, reason: str, origin: str
@@ -110,7 +131,9 @@ class DeadLetter:
             "cancels": cancels,
         }
         text = json.dumps(letter, separators=(",", ":"))
-        return text[:-1].encode() + b',"message":' + _embedded(fields) + b"}", fields.get(b"h", b"")
+        return text[:-1].encode() + b',"message":' + _embedded(fields) + b"}", fields.get(
+            b"h", b""
+        ) if b"b" in fields else b""
 
 
 def _embedded(fields: dict[bytes, bytes]) -> bytes:

@@ -1,19 +1,26 @@
 --- duplicates: which of a publisher's messages are recorded already, and where.
 
--- The last message is known exactly; earlier ones are looked for backwards from it, in its topic, 1,000 entries at most.
+-- The last message is known exactly; earlier ones are looked for backwards from it, in its topic: 1,000 entries at most,
+-- or a call's share of bytes, in steps that begin small, since the bodies come along.
 local function find_sequences(topic, id, publisher, lowest, highest)
-  local found, left = {}, highest - lowest + 1
-  for _, entry in ipairs(call('XREVRANGE', K.log(topic), id, '-', 'COUNT', 1000)) do
-    local fields, by, sequence = entry[2], nil, nil
-    for i = 1, #fields, 2 do
-      if fields[i] == F.publisher then by = fields[i + 1] end
-      if fields[i] == F.sequence then sequence = tonumber(fields[i + 1]) end
+  local found, left, seen, bytes, step, from = {}, highest - lowest + 1, 0, 0, 2, id
+  while left > 0 and seen < 1000 and bytes < V.bytes do
+    local entries = call('XREVRANGE', K.log(topic), from, '-', 'COUNT', step)
+    for _, entry in ipairs(entries) do
+      local fields, by, sequence = entry[2], nil, nil
+      for i = 1, #fields, 2 do
+        bytes = bytes + #fields[i + 1]
+        if fields[i] == F.publisher then by = fields[i + 1] end
+        if fields[i] == F.sequence then sequence = tonumber(fields[i + 1]) end
+      end
+      if by == publisher and sequence and sequence >= lowest and sequence <= highest and not found[sequence] then
+        found[sequence] = entry[1]
+        left = left - 1
+      end
     end
-    if by == publisher and sequence and sequence >= lowest and sequence <= highest then
-      found[sequence] = entry[1]
-      left = left - 1
-      if left == 0 then break end
-    end
+    if #entries < step then break end
+    seen, from = seen + #entries, '(' .. entries[#entries][1]
+    step = math.max(2, math.min(500, math.floor(V.bytes * seen / (4 * math.max(bytes, 1)))))
   end
   return found
 end

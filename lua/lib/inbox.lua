@@ -38,7 +38,7 @@ local function take_inbox(id, wanted, freed)
       if lease then head, body = whole(element, texts[i], texts[i + 1]) end
       if head then
         out[#out + 1], out[#out + 2] = head, body
-        bytes = bytes + #body
+        bytes = bytes + #head + #body
       elseif lease then
         settle_leased(load_queue(element.queue), V.missing, {element.ref}, {parse_lease(lease)}, freed)
       end
@@ -47,9 +47,9 @@ local function take_inbox(id, wanted, freed)
   return out
 end
 
--- What nobody picked up counts as never delivered; at most one batch a call.
+-- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something.
 local function give_back_inbox(id, now, freed)
-  local groups = {}
+  local groups, queues = {}, {}
   local texts = call('LPOP', K.inbox(id), 2 * V.batch) or {}
   for i = 1, #texts, 2 do
     local element = parse_head(texts[i])
@@ -60,6 +60,10 @@ local function give_back_inbox(id, now, freed)
   end
   for name, group in pairs(groups) do
     local queue = load_queue(name)
-    if queue then settle(queue, now, V.given_back, 0, group.refs, group.tokens, id, freed) end
+    if queue then
+      settle(queue, now, V.given_back, 0, group.refs, group.tokens, id, freed)
+      queues[#queues + 1] = name
+    end
   end
+  return queues
 end

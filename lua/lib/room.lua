@@ -29,7 +29,10 @@ local function load_page(room)
   for i = 1, #page, 2 do
     local subscription = load_subscription(page[i])
     room.bound = tonumber(page[i + 1])
-    if subscription ~= room.own then
+    if not subscription then
+      -- Somebody removed its hash; what it holds is returned by the lease pass.
+      room.stale[#room.stale + 1] = page[i]
+    elseif subscription ~= room.own then
       subscription.score = room.bound
       room.total = room.total + subscription.max - subscription.leased
       insert(room.list, subscription)
@@ -40,7 +43,7 @@ end
 -- own: a subscription whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many pages
 -- are read as give `wanted` places.
 local function open_room(name, wanted, own)
-  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}, own = own}
+  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}, stale = {}, own = own}
   load_page(room)
   if own and own.leased < own.max then
     own.score = current_score(load_queue(name), own)
@@ -75,6 +78,7 @@ local function give(room, queue, subscription, count, token)
 end
 
 local function close_room(room, queue)
+  for _, id in ipairs(room.stale) do call('ZREM', room.key, id) end
   for id, subscription in pairs(room.touched) do
     subscription.unsaved = false
     if queue.turn > 0 then

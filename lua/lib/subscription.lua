@@ -15,6 +15,17 @@ local function load_subscription(id)
   return subscription
 end
 
+-- The names of its queues; the next call begins with the second, so that a full queue does not starve the others.
+local function in_turn(subscription)
+  local names = subscription.queues
+  local first = string.find(names, ' ', 1, true)
+  if first then
+    subscription.queues = string.sub(names, first + 1) .. ' ' .. string.sub(names, 1, first - 1)
+    call('HSET', K.subscription(subscription.id), F.queues, subscription.queues)
+  end
+  return names
+end
+
 local function score_of(queue, subscription, turn)
   return queue.ratio * subscription.leased / subscription.max + queue.turn * turn
 end

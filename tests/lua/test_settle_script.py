@@ -359,6 +359,7 @@ def test_cancels_are_counted_apart_from_deliveries(world, leased):
     world.settle("given_back", [message])
     (again,) = world.take(world.subscription)
     world.settle("cancelled", [again])
+    world.take(world.subscription)
     world.now = 7_000
     world.sweep_all()  # lapses: a delivery, no cancel
     (third,) = world.take(world.subscription)

@@ -145,15 +145,29 @@ def test_an_inbox_hands_out_only_what_is_still_leased_under_its_token(world):
     world.queue("work", "orders", lease=5_000)
     subscription = world.subscribe("work", asked=1)
     world.publish("orders", "one")
-    world.now = 6_000
-    world.sweep_all()
-    assert [m.token for m in world.inbox(subscription)] == ["1", "2"]
+    world.settle("acknowledged", {"work": [(ref("1000-0"), "")]})
+    assert [m.token for m in world.inbox(subscription)] == ["1"]
     world.mark()
 
-    (message,) = world.take(subscription, 5)
+    assert world.take(subscription, 5) == []
 
-    assert (message.token, message.delivery) == ("2", 2)
     assert world.changes() == {f":s:{subscription}:inbox": None}
+
+
+def test_what_lapses_in_an_inbox_leaves_it_and_was_never_delivered(world):
+    world.queue("work", "orders", lease=5_000, deliveries=2)
+    subscription = world.subscribe("work", asked=2)
+    world.publish("orders", "one", "two")
+    (picked_up,) = world.take(subscription, 1)
+    for world.now in (6_000, 12_000, 18_000):
+        world.sweep_all()
+        assert len(world.inbox(subscription)) == 2
+    state = world.state()
+
+    # What was picked up once and lapsed is at its second delivery; the other is still at its first.
+    assert state[":q:work:attempts"] == {picked_up.ref: "1 0 lapsed"}
+    assert {m.ref: m.delivery for m in world.inbox(subscription)} == {picked_up.ref: 2, ref("1000-1"): 1}
+    assert ":q:work:journal" not in state
 
 
 def test_a_large_body_pushed_by_reference_is_read_from_the_log_at_pick_up(world):

@@ -177,7 +177,8 @@ class Model:
         while sub.inbox and len(taken) < wanted:
             item = sub.inbox.pop(0)
             taken += [item] if self.is_live(*item) else []
-        for name in sub.queues:
+        names, sub.queues = sub.queues, [*sub.queues[1:], sub.queues[0]]
+        for name in names:
             if len(taken) < wanted:
                 taken += self.dispatch(self.queues[name], wanted - len(taken), sub)
             elif self.queues[name].backlog and len(refused) < sum(map(len, acks.values())):
@@ -194,11 +195,18 @@ class Model:
             self.dispatch(self.queues[name])
 
     def pass_leases(self, queue):
+        lapsed = {}
         for ref, lease in sorted(queue.leased.items()):
             if lease.holder not in self.subs:
                 self.move(queue, "disconnected", ref)
             elif lease.deadline and lease.deadline <= self.now:
-                self.move(queue, "lapsed", ref)
+                lapsed.setdefault(lease.holder, []).append((queue.name, ref, lease.token))
+        for holder, leases in lapsed.items():
+            # What never left the inbox was never picked up; what was stale there goes with it.
+            unseen = [lease for lease in leases if lease in self.subs[holder].inbox]
+            for _, ref, token in leases:
+                self.move(queue, "given_back" if (queue.name, ref, token) in unseen else "lapsed", ref)
+            self.subs[holder].inbox = [item for item in self.subs[holder].inbox if self.is_live(*item)]
         self.dispatch(queue)
 
     def sweep(self, due):
