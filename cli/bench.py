@@ -6,7 +6,6 @@ import importlib.util
 import json
 import logging
 import sys
-import tempfile
 from typing import Any
 
 import click
@@ -76,7 +75,7 @@ def _print_tables(figures: dict[str, Any]) -> None:
 @click.command(
     epilog="\b\nExamples:\n  ampsq bench\n  ampsq bench --quick --json\n  ampsq bench --url redis://localhost:6379"
 )
-@click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh embedded one.")
+@click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh Valkey of its own, over TCP.")
 @click.option("--quick", is_flag=True, help="A tenth of the work: seconds instead of a minute.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
@@ -90,7 +89,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
     from ampsq.bench.measure import Bench, Settings
-    from ampsq.embedded import acquire
+    from ampsq.bench.server import private_server
 
     settings = Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
 
@@ -100,8 +99,8 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
     if url:
         figures = Bench(url, settings, progress).run()
     else:
-        with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder, acquire(folder, coordinator=False) as server:
-            figures = Bench(server.url, settings, progress).run()
+        with private_server() as address:
+            figures = Bench(address, settings, progress).run()
     if as_json:
         click.echo(json.dumps({**_flat(figures), **figures}))
     else:

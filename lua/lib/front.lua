@@ -58,10 +58,9 @@ local function save_cursor(queue, front)
   call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
 end
 
--- A queue with one topic reads its log straight.
-local function read_log(queue, out, wanted, budget)
+-- A queue with one topic reads its log straight. ahead: how many refs beyond the cursor are settled.
+local function read_log(queue, out, wanted, budget, ahead)
   local front = open_front(queue, queue.topic, wanted)
-  local ahead = call('HLEN', K.ahead(queue.name))
   while #out.refs < wanted and budget.bytes < V.bytes do
     if not front.entries[front.at] and not front.done then refill(front, wanted - #out.refs) end
     if not front.entries[front.at] then break end

