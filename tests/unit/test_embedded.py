@@ -35,14 +35,14 @@ def test_the_supervisor_imports_the_standard_library_only():
 
 
 def test_a_folder_that_cannot_be_made_is_our_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "_binary", lambda: "/bin/false")
+    monkeypatch.setattr(embedded, "server_binary", lambda: "/bin/false")
     (tmp_path / "file").write_text("")
     with pytest.raises(EmbeddedServerError, match="cannot be used"):
         embedded.acquire(tmp_path / "file" / "data")
 
 
 def test_waiting_for_another_process_ends_at_the_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded, "_binary", lambda: "/bin/false")
+    monkeypatch.setattr(embedded, "server_binary", lambda: "/bin/false")
     lock = supervisor.open_lock(tmp_path / supervisor.START)
     try:
         assert supervisor.try_lock(lock, embedded.fcntl.LOCK_EX)
