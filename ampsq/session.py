@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ampsq import calls
@@ -193,15 +194,18 @@ class Session:
         return outcomes
 
     def _check(self, catalog: Catalog, definitions: list[Definition]) -> None:
-        """Refuse all of the definitions when one of them cannot be."""
-        queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
+        """Refuse all of the definitions when one of them cannot be, also because of another one of them."""
+        topics = {item.name: item.to_json() for item in definitions if isinstance(item, Topic)}
+        stored = {item.name: item.to_json() for item in definitions if isinstance(item, Queue)}
+        planned = replace(catalog, topics=catalog.topics | topics, queues=catalog.queues | stored)
+        queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
         for definition in definitions:
             outcome = _outcome(catalog, definition)
             if isinstance(definition, Topic):
                 _check_topic(queues, definition)
             if isinstance(definition, Queue) and outcome != "unchanged":
                 self._check_queue(catalog, definition)
-                queues[definition.name] = definition
+                self._check_names(planned, definition)
         for definition in definitions:
             if isinstance(definition, Action):
                 queue = queues.get(definition.queue)
@@ -221,7 +225,6 @@ class Session:
         if refused:
             raise DefinitionError("\n".join(refused))
         self._check_at_most_once(queue)
-        self._check_names(catalog, queue)
 
     def _define(self, catalog: Catalog, definition: Definition) -> Flow[None]:
         text = definition.to_json()

@@ -43,8 +43,7 @@ def test_a_queue_over_its_own_topic_may_come_after_the_topic(client):
     assert client.queue_stats("orders").depth == 1
 
 
-@pytest.mark.parametrize("name", ["another", "^t"])
-def test_a_publish_target_that_is_a_queue_over_another_topic_is_refused(client, refused, name):
+def test_a_publish_target_that_is_a_queue_over_another_topic_is_refused(client, refused):
     client.apply(Queue(name="t", underlying_topic="u"))
     client.publish("t", 1)
     refused(Queue(name="p", underlying_topic="^t", default_publish_target="t"), match="'t' is a queue over 'u'")
@@ -87,10 +86,10 @@ GOOD = (Topic(name="new-topic"), Queue(name="new-queue"), Action.dead_letter("ne
     ],
     ids=["name", "change", "topic", "unknown queue", "loop", "server"],
 )
-@pytest.mark.parametrize("first", [True, False])
-def test_of_a_list_with_one_wrong_definition_nothing_is_defined(client, refused, bad, error, match, first):
+def test_of_a_list_with_one_wrong_definition_nothing_is_defined(client, refused, bad, error, match):
     client.apply(Queue(name="work", underlying_topic="orders"))
-    refused(*((bad, *GOOD) if first else (*GOOD, bad)), match=match, error=error)
+    refused(bad, *GOOD, match=match, error=error)
+    refused(*GOOD, bad, match=match, error=error)
     assert list(client.queues()) == ["work"]
 
 
@@ -100,9 +99,7 @@ def test_an_action_keeps_its_queue_and_what_it_has_not_seen_yet_is_its_own(clien
     client.ack("new", [client.publish("new", f"ancient {number}") for number in range(3)], "expire")
     client.ack("old", [client.publish("old", "one")], "expire")
     # When the action is told to follow the other queue, then that is refused
-    refused(
-        Action(name="letters", queue="new", topic="dead"), match=r"queue: 'old' cannot become 'new'.*another name"
-    )
+    refused(Action(name="letters", queue="new", topic="dead"), match=r"queue: 'old' cannot become 'new'.*another name")
     # And it goes on with what is its own; another action is the way
     client.apply(Action(name="letters-of-new", queue="new", topic="dead"), Queue(name="dead"))
     client.ack("new", [client.publish("new", "two")], "expire")
