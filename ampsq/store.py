@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import hiredis
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
@@ -24,8 +25,6 @@ from ampsq.flow import Call, Post
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-
-    from redis.typing import EncodableT
 
     from ampsq.flow import Flow, Step
 
@@ -96,12 +95,13 @@ def _never_sent(error: Exception) -> bool:
     return isinstance(error, redis.ConnectionError) and "connecting to" in str(error)
 
 
-def _request(call: Call[Any], key: str, *, whole: bool) -> list[EncodableT]:
-    if call.script is None:
-        return list(call.arguments)
-    head: list[EncodableT] = ["EVAL", call.script.source, 1, key] if whole else ["EVALSHA", call.script.sha, 1, key]
-    head += call.arguments
-    return head
+def _packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
+    """The request as it travels: hiredis packs it in one go, where redis-py would look at every argument first."""
+    words: Any = tuple(call.arguments)
+    if call.script is not None:
+        how = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
+        words = (*how, 1, key, *words)
+    return bytes(hiredis.pack_command(words))
 
 
 class _Attempts:
@@ -169,7 +169,7 @@ class Store:
         pool = (self._blocking if call.blocks else self.redis).connection_pool
         connection = pool.get_connection()
         try:
-            connection.send_command(*_request(call, self.key, whole=whole))
+            connection.send_packed_command([_packed(call, self.key, whole=whole)])
             return connection.read_response()
         except redis.ResponseError:
             raise
@@ -250,7 +250,7 @@ class Channel:
         try:
             if self._connection is None:
                 self._connection = self._store.redis.connection_pool.get_connection()
-            self._connection.send_command(*_request(call, self._store.key, whole=False))
+            self._connection.send_packed_command([_packed(call, self._store.key, whole=False)])
         except BaseException as error:
             self.close()
             if isinstance(error, (redis.RedisError, OSError)):
@@ -335,11 +335,11 @@ class AsyncStore:
                     await asyncio.to_thread(self._revive)
 
     async def _send(self, call: Call[Any], *, whole: bool) -> Any:
-        request = _request(call, self.key, whole=whole)
+        request = _packed(call, self.key, whole=whole)
         client = self._blocking if call.blocks else self.redis
         connection = await client.connection_pool.get_connection()
         try:
-            await connection.send_command(*request)
+            await connection.send_packed_command([request])
             async with asyncio.timeout(call.blocks + _SOCKET_TIMEOUT):
                 return await connection.read_response()
         except redis.ResponseError:
@@ -417,7 +417,7 @@ class AsyncChannel:
         try:
             if self._connection is None:
                 self._connection = await self._store.redis.connection_pool.get_connection()
-            await self._connection.send_command(*_request(call, self._store.key, whole=False))
+            await self._connection.send_packed_command([_packed(call, self._store.key, whole=False)])
         except BaseException as error:
             await self.close()
             if isinstance(error, (redis.RedisError, OSError)):

@@ -34,7 +34,21 @@ def private_server() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "yes"]
+        # A rewrite of the append-only file in the middle of a measurement would be measured too.
+        quiet = ["--auto-aof-rewrite-percentage", "0"]
+        options = [
+            *quiet,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            folder,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+        ]
         process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:
             _wait(process, port)
