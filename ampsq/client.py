@@ -172,7 +172,8 @@ class Client:
             data: bytes go as they are, everything else is JSON.
             headers: names and values, texts.
             sequence: with a `publisher`: the message's number; default the next one. A number that is recorded
-                already records nothing and answers the first record's bookmark.
+                already records nothing and answers the first record's bookmark (with an empty ID where that record
+                is too far back to be found).
 
         Raises:
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.

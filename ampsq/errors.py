@@ -6,7 +6,6 @@
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
-    ├─ DeadlineExceeded         an ampsq call did not finish in the time given
     ├─ Closed                   the client or subscription was closed before the call
     ├─ Rejected                 a script said no; the state is unchanged
     │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
@@ -31,7 +30,6 @@ __all__ = [
     "AmpsqError",
     "CatalogChanged",
     "Closed",
-    "DeadlineExceeded",
     "DefinitionError",
     "EmbeddedServerError",
     "FormatMismatch",
@@ -76,10 +74,6 @@ class ServerUnsuitable(AmpsqError):
 
 class ServerFull(AmpsqError):
     """The server is out of memory and refused a publish; acknowledging still works and makes room."""
-
-
-class DeadlineExceeded(AmpsqError, TimeoutError):
-    """The call did not finish in the time given to it."""
 
 
 class Closed(AmpsqError):

@@ -288,7 +288,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         # journal entries
-        "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by",
+        "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts",
         # action
         "cursor": "cursor", "done": "sequence",
     }
@@ -316,7 +316,6 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "forced_expire": "forced_expire",
         "max_deliveries": "max_deliveries",
         "max_cancels": "max_cancels",
-        "time_limit": "time_limit",
         "none": "none",
         "format": str(FORMAT),
         "batch": BATCH,
