@@ -13,6 +13,9 @@ Composing takes the includes (flat local functions from ``lua/lib``, each once, 
 `K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.schema`, binds the ARGV names after
 the includes, so that no include can read them by accident, and puts the check of the instance's format in front.
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
+
+An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
+table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from importlib import resources
 from ampsq import schema
 from ampsq.errors import Rejected
 
-__all__ = ["ComposeError", "Script", "compose", "names", "script"]
+__all__ = ["ComposeError", "Script", "compose", "compose_text", "names", "script"]
 
 _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
@@ -91,6 +94,10 @@ class _File:
     body: list[_Line] = field(default_factory=list)
 
 
+#: All that can be reached, in the order of definition: functions and variables as their lines, nests as their files.
+_Defined = dict[str, list[_Line] | _File]
+
+
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
@@ -131,32 +138,56 @@ def _read(path: str) -> _File:
     return _parse(path, file.read_text())
 
 
-def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File]) -> None:
-    for name in file.includes:
+def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defined: _Defined) -> None:
+    for include in file.includes:
+        name = include.removesuffix("()")
         path = f"lib/{name}"
         if path in chain:
             raise ComposeError(f"lua/{file.name}.lua: include cycle: {' -> '.join((*chain, path))}")
+        included = _read(path)
         if path not in done:
-            included = _read(path)
             if included.body:
                 raise ComposeError(
                     f"{included.body[0].place}: an include holds functions and `local name = {{}}`, nothing else"
                 )
-            _includes(included, (*chain, path), done)
+            _includes(included, (*chain, path), done, defined)
             done[path] = included
+            for function, lines in included.functions.items():
+                if function in defined:
+                    raise ComposeError(f"{lines[0].place}: {function} is defined twice")
+                defined[function] = lines
+        if include != name:
+            defined.setdefault(name, included)
 
 
-def _reached(files: list[_File], body: list[_Line]) -> list[list[_Line]]:
-    """The functions that the body reaches, in the order of definition."""
-    functions = {name: lines for file in files for name, lines in file.functions.items()}
+def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:
+    """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
     wanted: set[str] = set()
     open_lines = list(body)
     while open_lines:
         for word in _WORD.findall(open_lines.pop().text):
-            if word in functions and word not in wanted:
+            found = defined.get(word)
+            if found is not None and word not in wanted and word not in around:
                 wanted.add(word)
-                open_lines += functions[word]
-    return [lines for name, lines in functions.items() if name in wanted]
+                open_lines += found if isinstance(found, list) else []
+    known, lines = around | wanted, []
+    for name, found in defined.items():
+        if name in wanted:
+            lines += found if isinstance(found, list) else _nest(name, found, defined, known)
+    return lines
+
+
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_Line]:
+    """A file as one function that returns a table of the file's functions."""
+    place = f"lua/{file.name}.lua:1"
+    exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
+    table = _Line(f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", place)
+    return [
+        _Line(f"local function {name}()", place),
+        *_reached(defined, [table], around),
+        table,
+        _Line("end", place),
+    ]
 
 
 def _fold(line: _Line) -> str:
@@ -235,12 +266,26 @@ def compose(name: str, *, shebang: bool = True) -> Script:
     Raises:
         ComposeError: a name is unknown, an include is missing or in a cycle.
     """
-    main = _read(name)
+    return _compose(_read(name), shebang=shebang)
+
+
+def compose_text(name: str, text: str) -> Script:
+    """Compose a script that is no file of ``lua/``, with its includes; for tests.
+
+    Raises:
+        ComposeError: as of `compose`.
+    """
+    return _compose(_parse(name, text), shebang=True)
+
+
+def _compose(main: _File, *, shebang: bool) -> Script:
+    name = main.name
     done: dict[str, _File] = {}
-    _includes(main, (name,), done)
+    defined: _Defined = {}
+    _includes(main, (name,), done, defined)
     body = main.body if name == "open" else [_Line(_FORMAT_CHECK, f"lua/{name}.lua:1"), *main.body]
     arguments = tuple(_split(main.head.get("ARGV", "")))
-    parts = [line for lines in _reached(list(done.values()), body) for line in lines]
+    parts = _reached(defined, body, frozenset())
     folded = [(_fold(line), line.place) for line in parts]
     check = [(_fold(line), line.place) for line in body[: len(body) - len(main.body)]]
     last = [(_fold(line), line.place) for line in main.body]

@@ -129,6 +129,39 @@ def test_an_include_comes_once_however_often_it_is_reached(lua):
     assert functions.index("base") < functions.index("left")
 
 
+def test_a_nested_include_is_one_function_with_all_that_only_it_needs(lua, opened):
+    lua("lib/shared", "--- shared: x.\nlocal function shared()\n  return 1\nend\n")
+    lua("lib/own", "--- own: x.\nlocal count = {}\nlocal function own()\n  count.n = 40\n  return count.n\nend\n")
+    lua("lib/deep", "--- deep: x.\n--- @include own\nlocal function reckon()\n  return own() + shared()\nend\n")
+    lua(
+        "lib/heavy",
+        "--- heavy: x.\n--- @include shared, deep()\nlocal function total()\n  return deep().reckon()\nend\n",
+    )
+    lua("verb", "--- verb: x.\n--- @include shared, heavy(), fail\nreturn heavy().total() + shared()\n")
+
+    script = compose("verb")
+
+    functions = re.findall(r"^local function (\w+)", script.source, re.MULTILINE)
+    assert [name for name in functions if name not in {"main", "fail"}] == [
+        "shared",
+        "heavy",
+        "deep",
+        "own",
+        "reckon",
+        "total",
+    ]
+    assert run(opened, script) == 42
+
+
+def test_a_name_defined_in_two_includes_is_refused(lua):
+    lua("lib/a", "--- a: x.\nlocal function f()\n  return 1\nend\n")
+    lua("lib/b", "--- b: x.\nlocal function f()\n  return 2\nend\n")
+    lua("verb", "--- verb: x.\n--- @include a, b, fail\nreturn f()\n")
+
+    with pytest.raises(ComposeError, match=r"^lua/lib/b\.lua:2: f is defined twice"):
+        compose("verb")
+
+
 def test_a_cycle_is_refused_with_its_chain(lua):
     lua("lib/a", "--- a: x.\n--- @include b\nlocal function a()\n  return b()\nend\n")
     lua("lib/b", "--- b: x.\n--- @include c\nlocal function b()\n  return 1\nend\n")
