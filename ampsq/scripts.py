@@ -37,7 +37,8 @@ _VARIABLE = re.compile(r"^local (\w+) = \{\}$")
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
 #: Stands for ``K.`` while a line is folded; no Lua file has it.
 _KEY = "\x00"
-_WORD = re.compile(r"[A-Za-z_]\w*")
+#: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
+_WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
 _CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
 _FORMAT_CHECK = (
     "if call('HGET', K.instance(), F.format) ~= V.format then"
