@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ampsq.client import Client, Subscription
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
-    from ampsq.models import Action, Queue, Topic
+    from ampsq.models import Action, Queue, Topic, View
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
 
@@ -31,6 +31,7 @@ __all__ = [
     "Reject",
     "Subscription",
     "Topic",
+    "View",
     "Worker",
 ]
 
@@ -50,6 +51,7 @@ _HOMES = {
     "Reject": "worker",
     "Subscription": "client",
     "Topic": "models",
+    "View": "models",
     "Worker": "worker",
 }
 

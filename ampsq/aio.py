@@ -29,11 +29,13 @@ if TYPE_CHECKING:
         Sequence,
     )
     from datetime import timedelta
+    from types import EllipsisType
 
+    from ampsq.applying import Outcome
     from ampsq.calls import Verb
-    from ampsq.models import Definition, Queue
+    from ampsq.models import Definition, Queue, View
     from ampsq.server import Server
-    from ampsq.session import Outcome, QueueStats
+    from ampsq.session import QueueStats
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient", "AsyncSubscription", "Subscribing"]
@@ -116,7 +118,7 @@ class AsyncClient:
         return self._session.server
 
     async def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
-        """Define topics, queues and actions; see `Client.apply`."""
+        """Define topics, queues, views and actions; see `Client.apply`."""
         return await self._store.run(self._session.apply(definitions))
 
     async def publish(
@@ -152,6 +154,7 @@ class AsyncClient:
         name: str,
         *,
         max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
         renew: bool = False,
         on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
     ) -> Subscribing:
@@ -159,17 +162,14 @@ class AsyncClient:
 
         ``await`` it, or use it with ``async with``, which closes the subscription at the end.
         """
-        return Subscribing(self._subscribe(name, max_backlog, renew, on_message))
+        request = self._session.request()
+        core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
+        return Subscribing(self._subscribe(core, on_message))
 
     async def _subscribe(
-        self,
-        name: str,
-        max_backlog: int,
-        renew: bool,  # noqa: FBT001
-        on_message: Callable[[AsyncMessage], Awaitable[object]] | None,
+        self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], Awaitable[object]] | None
     ) -> AsyncSubscription:
         store, presence = self._store, self._opened[1] if self._opened else None
-        core = SubscriptionCore(self.instance, name, max_backlog, self._session.request(), renewed=renew)
         if presence is not None:
             await asyncio.to_thread(presence.start)
         await store.run(core.register())
@@ -192,6 +192,10 @@ class AsyncClient:
     async def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues, by name."""
         return await self._store.run(self._session.queues())
+
+    async def views(self) -> dict[str, View]:
+        """Read the definitions of all views, by name."""
+        return await self._store.run(self._session.views())
 
     async def topics(self) -> dict[str, dict[str, Any]]:
         """Read all topics by name: ``messages``, ``last`` (bookmark) and ``queues``."""
@@ -298,6 +302,20 @@ class AsyncSubscription:
                 return
             if message is not None:
                 yield message
+
+    async def replace(
+        self,
+        name: str | None = None,
+        *,
+        max_backlog: int | None = None,
+        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
+    ) -> None:
+        """Ask for something else from now on; see `Subscription.replace`."""
+        core = self._core
+        async with self._lock:
+            if core.closed:
+                raise Closed("this subscription was closed")
+            await self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
 
     async def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""

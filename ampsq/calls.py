@@ -13,23 +13,32 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "Browsed",
     "Catalog",
     "Figures",
     "Groups",
     "Opened",
+    "Page",
     "Published",
     "Taken",
     "Verb",
+    "Walk",
+    "Wish",
     "advance",
     "beat",
     "block",
+    "browse",
     "catalog",
     "define_action",
     "define_queue",
     "define_topic",
+    "define_view",
+    "hold_view",
+    "look",
     "notice",
     "open_instance",
     "publish",
+    "replace",
     "resize",
     "resume",
     "settle",
@@ -38,6 +47,8 @@ __all__ = [
     "sweep",
     "take",
     "unsubscribe",
+    "walk",
+    "watch",
 ]
 
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
@@ -62,6 +73,7 @@ class Catalog:
     queues: dict[str, str]
     actions: dict[str, str]
     patterns: dict[str, str]
+    views: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,78 @@ class Figures:
     ready: int
     subscriptions: int
     ahead: int
+    sorted: int
+    held: int
     topics: dict[str, tuple[int, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a subscription asks for.
+
+    Attributes:
+        asked: unacknowledged messages at most.
+        filter: the name of a filter and its tree; None: everything.
+        pattern: of queues, "" for one literal queue.
+        queues: those that it has now.
+        version: of the catalog that the pattern was matched against; None without a pattern.
+    """
+
+    asked: int
+    filter: tuple[str, str] | None
+    pattern: str
+    queues: Sequence[str]
+    version: int | None
+
+    @property
+    def arguments(self) -> list[EncodableT]:
+        """`asked`, `filter`, `tree`, `pattern` of the scripts' heads."""
+        return [self.asked, *(self.filter or (schema.VALUES["none"], "")), self.pattern]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where a walk over a queue's messages begins and ends.
+
+    Attributes:
+        end: the last ID of all that was recorded when it began.
+        room: unread messages that belong to the active part; None: all.
+        sorted: whether the queue judges its messages.
+        cursors: topic -> last ID read.
+    """
+
+    end: str
+    room: int | None
+    sorted: bool
+    cursors: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """A message that was looked at, not delivered.
+
+    Attributes:
+        ref: its place in the queue.
+        fields: of its log entry.
+        deliveries: how often it was delivered and came back.
+        holder: the subscription that holds it; empty when it is available.
+        rank: score and member in the order of delivery.
+    """
+
+    ref: bytes
+    fields: dict[bytes, bytes]
+    deliveries: int
+    holder: bytes
+    rank: tuple[float, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One step of a walk: where the next begins (None: nowhere), available messages looked at, and those that match."""
+
+    next: str | None
+    available: int
+    messages: list[Browsed]
 
 
 def _pairs(flat: Sequence[bytes]) -> dict[str, str]:
@@ -136,13 +219,31 @@ def define_queue(  # noqa: PLR0917  (in the order of the script's head)
     compiled: Sequence[int],
     topic: str,
     target: str,
+    trees: Sequence[str],
     topics: Sequence[str],
     subscriptions: Sequence[str],
 ) -> Call[None]:
-    """Add or change a queue; `compiled` has the numbers of `schema.COMPILED`, `topic` its only one, or ""."""
+    """Add or change a queue.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the queue.
+        definition: as JSON.
+        compiled: the numbers of `schema.COMPILED`.
+        topic: its only one, or "".
+        target: where a publish to its name goes.
+        trees: of its filter, its priority, its barrier expression; "" where there is none.
+        topics: those that feed it.
+        subscriptions: those whose pattern matches its name.
+    """
     numbers = " ".join(map(str, compiled)) + (f" {topic}" if topic else "")
-    arguments: list[EncodableT] = ["", version, name, definition, numbers, target, len(topics), *topics, *subscriptions]
-    return script_call("define_queue", arguments, lambda _: None)
+    head: list[EncodableT] = ["", version, name, definition, numbers, target, *trees]
+    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], lambda _: None)
+
+
+def define_view(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a view."""
+    return script_call("define_view", [version, name, definition], lambda _: None)
 
 
 def define_action(version: int, name: str, queue: str, definition: str) -> Call[None]:
@@ -170,12 +271,18 @@ def publish(
     return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
 
 
-def subscribe(  # noqa: PLR0917  (in the order of the script's head)
-    version: int | None, client: str, asked: int, pattern: str, patience: int, queues: Sequence[str]
-) -> Call[tuple[str, int]]:
+def subscribe(client: str, wish: Wish, patience: int) -> Call[tuple[str, int]]:
     """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
-    arguments = ["", "" if version is None else version, client, asked, pattern, patience, *queues]
+    version = "" if wish.version is None else wish.version
+    arguments = ["", version, client, *wish.arguments, patience, *wish.queues]
     return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
+
+
+def replace(subscription: str, wish: Wish) -> Call[tuple[int, bool]]:
+    """Change what a subscription asks for; gives the effective backlog, and whether part of its inbox is left."""
+    version = "" if wish.version is None else wish.version
+    arguments = ["", version, subscription, *wish.arguments, *wish.queues]
+    return script_call("replace", arguments, lambda reply: (int(reply[0]), bool(reply[1])), repeatable=True)
 
 
 def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
@@ -252,16 +359,77 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
 
 
 def _read_figures(reply: list[Any]) -> Figures:
-    fields, leased, ready, subscriptions, ahead, *rest = reply
+    fields, leased, ready, subscriptions, ahead, placed, held, *rest = reply
     topics = {
         rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
     }
-    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, topics)
+    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, topics)
 
 
 def stats(queue: str) -> Call[Figures]:
     """Read one queue's figures."""
     return script_call("stats", [queue], _read_figures, repeatable=True)
+
+
+def walk(queue: str) -> Call[Walk]:
+    """Begin a walk over a queue's messages."""
+
+    def read(reply: list[Any]) -> Walk:
+        end, room, placed, *cursors = reply
+        return Walk(end.decode(), None if room < 0 else int(room), bool(placed), _pairs(cursors))
+
+    return script_call("walk", [queue], read, repeatable=True)
+
+
+def _browsed(flat: list[Any]) -> list[Browsed]:
+    return [
+        Browsed(
+            flat[i],
+            dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)),
+            int(flat[i + 2]),
+            flat[i + 3],
+            (float(flat[i + 4]), flat[i + 5]),
+        )
+        for i in range(0, len(flat), 6)
+    ]
+
+
+def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[Page]:
+    """Look through a part of one source: ready, sorted, held, leases, or "log <topic>" up to an ID; nothing changes.
+
+    Args:
+        queue: the queue.
+        source: where to look.
+        after: the `next` of the step before, "" at first; of a log, an ID.
+        until: the last ID of a log to look at.
+        tree: of the filter that messages must match, "" for all.
+    """
+    return script_call(
+        "browse",
+        ["", queue, source, after, until, tree],
+        lambda reply: Page(reply[0].decode() or None, int(reply[1]), _browsed(reply[2:])),
+        repeatable=True,
+    )
+
+
+def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
+    """Which of at most 500 messages are available now; None in the place of one that is not."""
+
+    def read(reply: list[Any]) -> list[Browsed | None]:
+        found = {item.ref: item for item in _browsed(reply)}
+        return [found.get(ref) for ref in refs]
+
+    return script_call("look", ["", queue, *refs], read, repeatable=True)
+
+
+def watch(queue: str) -> Call[str]:
+    """Let a queue tell which messages' availability may have changed; gives the last ID of its events."""
+    return script_call("watch", [queue], lambda reply: str(reply.decode()), repeatable=True)
+
+
+def hold_view(view: str, owner: str, period: int) -> Call[bool]:
+    """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
+    return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
 
 
 def advance(action: str, expected: str, cursor: str, sequence: int) -> Call[bool]:

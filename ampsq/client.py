@@ -19,12 +19,14 @@ from ampsq.values import Interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
+    from types import EllipsisType
 
+    from ampsq.applying import Outcome
     from ampsq.calls import Verb
     from ampsq.embedded import EmbeddedServer
-    from ampsq.models import Definition, Queue
+    from ampsq.models import Definition, Queue, View
     from ampsq.server import Server
-    from ampsq.session import Outcome, QueueStats
+    from ampsq.session import QueueStats
     from ampsq.values import Bookmark
 
 __all__ = ["Address", "Client", "Subscription"]
@@ -151,7 +153,7 @@ class Client:
         return self._session.server
 
     def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
-        """Define topics, queues and actions, or change them; what is already so is left alone.
+        """Define topics, queues, views and actions, or change them; what is already so is left alone.
 
         Returns:
             Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
@@ -210,6 +212,7 @@ class Client:
         name: str,
         *,
         max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
         renew: bool = False,
         on_message: Callable[[Message], object] | None = None,
     ) -> Subscription:
@@ -218,18 +221,22 @@ class Client:
         Args:
             name: the queue or the regular expression.
             max_backlog: unacknowledged messages at most, over all its queues together; the effective one is also
-                limited by the queues' `max_per_subscription_backlog`. 0 gets no messages.
+                limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Other messages,
+                however many, cost nothing on the way to the next one. A body that is not JSON matches no filter.
             renew: extend the leases of this subscription as long as this process lives; default False: a lease
                 lapses unless the message is settled or extended.
             on_message: called with each message in a thread of the subscription's own; it settles the message. One
                 that raises is logged, and its message cancelled. Without it, iterate or call `get`.
 
         Raises:
-            UnknownQueue: no queue has this name.
+            UnknownQueue: no queue has this name. ExpressionError: the filter is wrong.
+            TooManyFilters: the queue's subscriptions have 32 distinct filters already.
         """
         if self._closed:
             raise Closed("this client was closed")
-        core = SubscriptionCore(self.instance, name, max_backlog, self._session.request(), renewed=renew)
+        request = self._session.request()
+        core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
         self._presence.start()
         self._store.run(core.register())
         self._presence.add(core)
@@ -262,6 +269,10 @@ class Client:
     def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues, by name."""
         return self._store.run(self._session.queues())
+
+    def views(self) -> dict[str, View]:
+        """Read the definitions of all views, by name."""
+        return self._store.run(self._session.views())
 
     def topics(self) -> dict[str, dict[str, Any]]:
         """Read all topics by name: ``messages``, ``last`` (bookmark) and ``queues``."""
@@ -396,6 +407,34 @@ class Subscription:
     def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""
         self._store.run(self._core.flush())
+
+    def replace(
+        self,
+        name: str | None = None,
+        *,
+        max_backlog: int | None = None,
+        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
+    ) -> None:
+        """Ask for something else from now on, at once: other queues, another backlog, another filter, or all of them.
+
+        Leases stay, also of messages that do not match any more and beyond the new backlog: then nothing is delivered
+        until enough of them are settled. What was delivered and not yet handed out goes back to its queue, uncounted,
+        so nothing is handed out from here on that the new wish does not want (AMPS, *Replacing Queue Subscriptions*).
+
+        Args:
+            name: a queue or a regular expression of queues; default as before.
+            max_backlog: unacknowledged messages at most; default as before.
+            filter: an expression, or None for everything; default as before.
+
+        Raises:
+            UnknownQueue, ExpressionError, TooManyFilters: as of `Client.subscribe`; then all is as before.
+            Closed: the subscription is closed.
+        """
+        core = self._core
+        with self._lock:
+            if core.closed:
+                raise Closed("this subscription was closed")
+            self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
 
     def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""

@@ -6,12 +6,19 @@
       - name: work
         underlying_topic: orders
         lease_period: 30s
+    views:
+      - name: open-orders
+        underlying_topic: work
+        projection: [/symbol, SUM(/qty) AS /total]
+        grouping: [/symbol]
     actions:
       - dead_letter: {queue: work, topic: dead}
 
 The elements are those of `ampsq.models`. Every value is read as the text that stands in the file, so that
 almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
-and ``null`` mean the default. Anchors and ``<<`` work, for queues that have much in common.
+and ``null`` mean the default. Anchors and ``<<`` work, for queues that have much in common. An expression has to be
+quoted only where YAML would read something else: if it begins with a quote or a square bracket, has ``#`` after a
+space or a colon before one, or, within a list in brackets, has commas or brackets.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.definition import nearest
 from ampsq.errors import DefinitionError
-from ampsq.models import Action, Definition, Queue, Topic
+from ampsq.models import Action, Definition, Queue, Topic, View
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -32,8 +39,8 @@ __all__ = ["load"]
 # A node of PyYAML; its type hints leave out `id`.
 _Node = Any
 
-_SECTIONS: dict[str, type[Definition]] = {"topics": Topic, "queues": Queue, "actions": Action}
-_FILE_ALLOWED = "the sections topics, queues and actions, each a list of definitions"
+_SECTIONS: dict[str, type[Definition]] = {"topics": Topic, "queues": Queue, "views": View, "actions": Action}
+_FILE_ALLOWED = "the sections topics, queues, views and actions, each a list of definitions"
 
 
 def load(path_or_text: str | Path) -> list[Definition]:
@@ -43,7 +50,7 @@ def load(path_or_text: str | Path) -> list[Definition]:
         path_or_text: a `Path`, or a text: YAML when it has a line break or a colon, else a file's path.
 
     Returns:
-        The topics, then the queues, then the actions, each in the order of the file.
+        The topics, then the queues, the views and the actions, each in the order of the file.
 
     Raises:
         DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
@@ -124,8 +131,7 @@ class _Reader:
         values = {element: _value(value) for element, (_, value) in elements.items()}
         faults = kind.faults(values)
         for element, text in faults:
-            line = elements[element][0] if element in elements else _line(node)
-            self._faults.append((line, f"{kind.title(values)}: {element}: {text}"))
+            self._faults.append((_line_of(element, elements, node), f"{kind.title(values)}: {element}: {text}"))
         if faults:
             return None
         definition = kind(**values)
@@ -167,6 +173,14 @@ class _Reader:
 
 def _line(node: _Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+def _line_of(element: str, elements: dict[str, tuple[int, _Node]], definition: _Node) -> int:
+    """Where a fault's element stands: ``projection[1]`` is the second item of a list."""
+    if element in elements:
+        return elements[element][0]
+    name, _, place = element.rstrip("]").partition("[")
+    return _line(elements[name][1].value[int(place)]) if place and name in elements else _line(definition)
 
 
 def _key(node: _Node) -> str:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from ampsq.aio import AsyncSubscription
     from ampsq.client import Subscription
+    from ampsq.expressions import Document
 
-__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "decode", "encode", "encode_headers"]
+__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "decode", "document_of", "encode", "encode_headers"]
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -77,6 +78,15 @@ def _fields(text: bytes) -> dict[str, bytes]:
     return {name.decode(errors="replace"): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
 
 
+def document_of(parts: list[bytes], body: bytes) -> Document:
+    """A delivered message as expressions see it; instance and origin are unknown here."""
+    from ampsq.expressions import Document  # noqa: PLC0415  (only a replaced subscription needs it)
+
+    fields = {name.encode(): value for name, value in _fields(b"".join(parts[6:])).items()}
+    topic, stream_id = parse_ref(parts[5].decode())
+    return Document(None if parts[4] == b"f" else body, fields=fields, topic=topic, stream_id=stream_id)
+
+
 class MessageView:
     """What a message is and how it was delivered; settling is in `Message` and `AsyncMessage`."""
 
@@ -106,8 +116,13 @@ class MessageView:
 
     @property
     def delivery(self) -> int:
-        """1 the first time, 2 when it came back once, and so on."""
+        """1 the first time, 2 when it came back once, and so on; 0 of a barrier."""
         return int(self.parts[2])
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether it is a barrier: everything before it is settled, and every subscription gets it, without a lease."""
+        return self.parts[2] == b"0"
 
     @property
     def queue(self) -> str:

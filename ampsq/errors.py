@@ -2,6 +2,7 @@
 
     AmpsqError
     ├─ DefinitionError          a definition or argument is wrong; nothing was sent
+    │   └─ ExpressionError      an expression cannot be read or is not allowed there; carries the column
     ├─ EmbeddedServerError      the embedded server cannot be started or reached
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
@@ -12,6 +13,7 @@
     │   ├─ StaleLease           the lease ended, or the message is held under a newer token
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
+    │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
     │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
@@ -23,7 +25,7 @@ class here (a test proves it). English texts are for people and may change; clas
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Self
 
 __all__ = [
     "AlreadyAcked",
@@ -32,6 +34,7 @@ __all__ = [
     "Closed",
     "DefinitionError",
     "EmbeddedServerError",
+    "ExpressionError",
     "FormatMismatch",
     "NotLeaseHolder",
     "Rejected",
@@ -39,6 +42,7 @@ __all__ = [
     "ServerFull",
     "ServerUnsuitable",
     "StaleLease",
+    "TooManyFilters",
     "Unavailable",
     "UnknownMessage",
     "UnknownQueue",
@@ -48,12 +52,42 @@ __all__ = [
 ]
 
 
+#: Characters of an expression that an error text shows before the place of the fault.
+_SHOWN_BEFORE: Final = 60
+
+
 class AmpsqError(Exception):
     """The root: catch it to catch everything that ampsq raises on purpose."""
 
 
 class DefinitionError(AmpsqError, ValueError):
     """A definition or argument is wrong: the text names the element, its value and what is allowed."""
+
+
+class ExpressionError(DefinitionError):
+    """An expression cannot be read, or says what is not allowed where it is; the text points at the place.
+
+    Attributes:
+        text: the expression.
+        column: the place of the fault in it, in characters from 1.
+    """
+
+    def __init__(self, reason: str, text: str, column: int) -> None:
+        self.reason = reason
+        self.text = text
+        self.column = column
+        super().__init__(f"column {column}: {reason}\n{_pointed_at(text, column)}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, int]]:
+        return type(self), (self.reason, self.text, self.column)
+
+
+def _pointed_at(text: str, column: int) -> str:
+    """The line of a text that has the column, cut where it is long, and a caret below that place."""
+    place = column - 1
+    start = max(text.rfind("\n", 0, place) + 1, place - _SHOWN_BEFORE)
+    line = text[start:].split("\n", 1)[0][: 2 * _SHOWN_BEFORE].replace("\t", " ")
+    return f"  {line}\n  {' ' * (place - start)}^"
 
 
 class EmbeddedServerError(AmpsqError):
@@ -140,6 +174,12 @@ class NotLeaseHolder(Rejected):
     """The queue's `leasing` is strict and another subscription holds the lease."""
 
     code = "AMPSQ_NOT_LEASE_HOLDER"
+
+
+class TooManyFilters(Rejected):
+    """The queue's subscriptions have as many distinct filters as are allowed; each costs an index. Share filters."""
+
+    code = "AMPSQ_TOO_MANY_FILTERS"
 
 
 class CatalogChanged(Rejected):

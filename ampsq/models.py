@@ -1,4 +1,4 @@
-"""What a user defines: topics, queues and actions, as frozen models that are right or do not exist.
+"""What a user defines: topics, queues, views and actions, as frozen models that are right or do not exist.
 
 A definition is checked whole when it is made: a `DefinitionError` lists every fault with the element, its
 value and what is allowed. In every element None means "not given", that is, the default.
@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
+from pydantic import AfterValidator
 
 from ampsq.definition import Definition, Fault, Name
-from ampsq.errors import DefinitionError
-from ampsq.values import (
-    Bookmark,
-    Interval,
-    is_name,
-    parse_count,
-    parse_ref,
-    parse_topic_or_pattern,
-    pattern_of,
-    ref_of,
-    shown,
+from ampsq.elements import (
+    MIN_LEASE_PERIOD,
+    Barrier,
+    Count,
+    Filter,
+    LeasePeriod,
+    PositiveCount,
+    Priority,
+    QueueDepth,
+    TopicOrPattern,
 )
+from ampsq.errors import DefinitionError
+from ampsq.values import Bookmark, Interval, is_name, parse_ref, pattern_of, ref_of, shown
+from ampsq.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import timedelta
 
 __all__ = [
     "CHANGES",
@@ -44,6 +45,7 @@ __all__ = [
     "Reason",
     "Semantics",
     "Topic",
+    "View",
     "parse_ref",
     "ref_of",
     "refused_changes",
@@ -55,53 +57,15 @@ Leasing = Literal["strict", "sublet"]
 Reason = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
 """Why a message expired: delivered or cancelled too often, expired by a consumer, or out of time."""
 
-MIN_LEASE_PERIOD = Interval(100)
-"""The shortest lease, 100ms: lapsed leases are looked for no more often than that."""
-
 # For a type checker, a default that is worked out from other elements fits every type.
 _NOT_GIVEN: Any = None
-
-
-def _positive(value: object) -> int:
-    count = parse_count(value)
-    if count < 1:
-        raise DefinitionError(f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000")
-    return count
-
-
-def _lease_period(value: object) -> Interval:
-    period = Interval.parse(value)
-    if period < MIN_LEASE_PERIOD:
-        raise DefinitionError(
-            f"{shown(value)} is too short; allowed: {MIN_LEASE_PERIOD.text} or longer, "
-            "or no lease_period for leases that never lapse"
-        )
-    return period
 
 
 def _in_order(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     return tuple(reason for reason in get_args(Reason) if reason in reasons)
 
 
-TopicOrPattern = Annotated[str, BeforeValidator(parse_topic_or_pattern)]
-Count = Annotated[int, BeforeValidator(parse_count)]
-PositiveCount = Annotated[int, BeforeValidator(_positive)]
 Reasons = Annotated[tuple[Reason, ...], AfterValidator(_in_order)]
-
-if TYPE_CHECKING:
-
-    class LeasePeriod:
-        """What a type checker knows: it is read as an interval, but written in any form of one."""
-
-        def __get__(self, instance: object, owner: type) -> Interval | None: ...
-        def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
-
-else:
-    LeasePeriod = Annotated[
-        Interval,
-        PlainValidator(_lease_period),
-        PlainSerializer(lambda period: period and period.text, when_used="json"),
-    ]
 
 
 class Topic(Definition):
@@ -124,6 +88,8 @@ class Queue(Definition):
             the queue's name. A new queue begins with the first message that the topic's log holds.
         default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
             required when that is a regular expression, which must match it.
+        filter: an expression over the body; only messages that match it enter the queue, which is decided once, when
+            the queue reads them. Default: all messages enter.
         semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
             removes it when it is sent.
         lease_period: how long a delivered message stays with its subscription, counted from its delivery;
@@ -139,6 +105,16 @@ class Queue(Definition):
             ``proportional``, but ``round-robin``, the only one allowed, for ``at-most-once``.
         leasing: who may acknowledge a leased message: everybody (``sublet``, default), or only the
             subscription that holds the lease (``strict``).
+        priority: an expression over the body, as in ``/price * /qty``; the message with the largest value is
+            delivered next, of equals the oldest. Read as an unsigned 64-bit number; NULL and what is no number come
+            last. Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
+        barrier_expression: an expression over the body that marks barriers. A barrier waits until every earlier
+            message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
+            room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor
+            ``target_queue_depth``.
+        target_queue_depth: messages that the queue keeps active; what is beyond waits in the topics' logs, where it
+            is not delivered, queried or settled by a filter. 1000 or more, best the messages of several seconds.
+            Default: no limit. Goes with neither ``priority`` nor ``barrier_expression``.
         allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
             delivered message after a crash (without an append-only file, or one not written at every
             command), unless this is true. Default: false.
@@ -146,6 +122,7 @@ class Queue(Definition):
 
     underlying_topic: TopicOrPattern = _NOT_GIVEN
     default_publish_target: Name = _NOT_GIVEN
+    filter: Filter | None = None
     semantics: Semantics = "at-least-once"
     lease_period: LeasePeriod = _NOT_GIVEN
     max_per_subscription_backlog: PositiveCount = 1
@@ -154,6 +131,9 @@ class Queue(Definition):
     max_cancels: Count = 0
     fairness_model: FairnessModel = _NOT_GIVEN
     leasing: Leasing = "sublet"
+    priority: Priority | None = None
+    barrier_expression: Barrier | None = None
+    target_queue_depth: QueueDepth | None = None
     allow_redelivery_after_crash: bool = False
 
     @property
@@ -188,9 +168,23 @@ class Queue(Definition):
                 f"{fairness!r} does not go with semantics 'at-most-once', which delivers to subscriptions "
                 "in turn; allowed: 'round-robin'",
             )
+        for (element, other), reason in _EXCLUSIVE.items():
+            if element in given and other in given:
+                yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
         underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
             yield from _target_conflicts(underlying, target)
+
+
+_EXCLUSIVE = {
+    ("priority", "barrier_expression"): "which leaves no order in which a message could be before or behind a barrier",
+    (
+        "priority",
+        "target_queue_depth",
+    ): "which is looked for among all messages that wait, so that none may be left out",
+    ("barrier_expression", "target_queue_depth"): "which has to be judged for every message that waits",
+}
+"""Pairs of elements that no queue has both of, and what is so about the first."""
 
 
 def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
@@ -302,6 +296,7 @@ CHANGES: Mapping[str, Change] = {
         "Refused: define a queue of another name over the new topics, and drain this one.",
     ),
     "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
+    "filter": Change("at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."),
     "semantics": Change(
         "refused",
         "Refused: define a queue of another name with the new semantics, and drain this one.",
@@ -315,6 +310,12 @@ CHANGES: Mapping[str, Change] = {
     "max_cancels": Change("at-once", "Checked against the new limit when a message next comes back."),
     "fairness_model": Change("at-once", "Every subscription's place is computed anew, before the next delivery."),
     "leasing": Change("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
+    "priority": Change(
+        "at-once",
+        "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
+    ),
+    "barrier_expression": Change("at-once", "Waiting messages are judged anew, in bounded steps."),
+    "target_queue_depth": Change("at-once", "The active part grows or stops growing; what is in it stays."),
     "allow_redelivery_after_crash": Change("at-once", "The server is checked again when the change is applied."),
 }
 """For each element of a queue, what a change does while messages are in the queue."""

@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "BARRIERS_KEPT",
     "BATCH",
     "BODY_BY_REF",
     "BYTES",
     "COMPILED",
     "DUE_PERIOD",
+    "EVENTS",
     "FIELDS",
     "FORMAT",
     "INSTANCES",
+    "KEEP_FILTER",
     "KEYS",
     "LEASES_ANCHOR",
+    "MAX_FILTERS",
     "PASS_AGAIN",
+    "SORT_WORK",
     "TRANSITIONS",
     "VALUES",
     "Event",
@@ -38,7 +43,7 @@ __all__ = [
 ]
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 #: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
 INSTANCES: Final = "ampsq:instances"
@@ -51,6 +56,21 @@ BYTES: Final = 1_000_000
 
 #: A body larger than this is pushed as a reference and read from the log at pick-up, so inboxes stay small.
 BODY_BY_REF: Final = 16_384
+
+#: Work that one script call spends on sorting messages by filters and priorities: a unit is about 8 us of server time.
+SORT_WORK: Final = 500
+
+#: Most distinct filters of a queue's subscriptions.
+MAX_FILTERS: Final = 32
+
+#: Milliseconds for which a filter's index is kept after its last subscription is gone.
+KEEP_FILTER: Final = 60_000
+
+#: About how many entries of a watched queue's `events` are kept; whoever falls further behind looks at everything anew.
+EVENTS: Final = 10_000
+
+#: Barriers that a subscription was sent and that are pushed again after a doubt.
+BARRIERS_KEPT: Final = 64
 
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
@@ -67,7 +87,8 @@ class State(StrEnum):
     """Where a message of one queue is. Waiting messages cost no key of their own: the cursor says it."""
 
     WAITING = "waiting"  # beyond the cursor of its topic, not in `ahead`
-    READY = "ready"  # read and waiting: it came back, or its time has come
+    READY = "ready"  # read and waiting: it came back, its time has come, or it has its place by priority and filters
+    HELD = "held"  # a barrier that waits for all before it, or read behind one
     DELAYED = "delayed"  # due later: an entry of `due`
     LEASED = "leased"  # delivered and unacknowledged: an entry of `leases`
     SETTLED = "settled"  # for ever: an entry of the journal, and of nothing else
@@ -85,6 +106,10 @@ class Event(StrEnum):
     DISCONNECTED = "disconnected"
     GIVEN_BACK = "given_back"
     DUE = "due"
+    SORTED = "sorted"
+    HELD = "held"
+    RELEASED = "released"
+    BARRIER = "barrier"
     MISSING = "missing"
 
 
@@ -98,7 +123,7 @@ class Transition:
     meaning: str
 
 
-_UNLEASED = (State.WAITING, State.READY, State.DELAYED)
+_UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.HELD)
 
 TRANSITIONS: Final = (
     Transition(
@@ -146,8 +171,22 @@ TRANSITIONS: Final = (
     ),
     Transition(Event.DUE, (State.DELAYED,), (State.READY,), "its time has come; keeps its old place"),
     Transition(
+        Event.SORTED,
+        (State.WAITING, State.READY),
+        (State.READY,),
+        "judged by priority and filters and put in its place; what the queue's filter refuses never was in the queue",
+    ),
+    Transition(Event.HELD, (State.WAITING, State.READY), (State.HELD,), "read, and a barrier or behind one"),
+    Transition(Event.RELEASED, (State.HELD,), (State.READY,), "the barrier before it was sent or settled"),
+    Transition(
+        Event.BARRIER,
+        (State.HELD,),
+        (State.SETTLED,),
+        "all before it is settled: sent to every subscription whose filter it matches, without a lease",
+    ),
+    Transition(
         Event.MISSING,
-        (State.READY, State.DELAYED, State.LEASED),
+        (State.READY, State.DELAYED, State.HELD, State.LEASED),
         (State.SETTLED,),
         "somebody else removed it from the log; journaled so that the counts stay true",
     ),
@@ -212,12 +251,17 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the subscription hashes",
         ),
         "due": Key(
-            ":due", "zset", "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>` -> ms",
+            ":due", "zset",
+            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `filter <queue> <id>` -> ms",
             "dispatch, settle, unsubscribe", "sweep", "leases; for delays: nothing, they are not durable",
         ),
         "subscription": Key(
-            ":s:<subscription>", "hash", "queues, pattern, asked, max, leased, client, `turn <queue>`",
-            "subscribe, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+            ":s:<subscription>", "hash", "queues, asked, max, leased, client, filter and its tree, `turn <queue>`",
+            "subscribe, replace, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+        ),
+        "barriers": Key(
+            ":s:<subscription>:barriers", "list", "barriers sent last, `<queue> <token> <ref>`", "dispatch",
+            "unsubscribe", "nothing: its loss matters only after a lost reply",
         ),
         "inbox": Key(
             ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
@@ -228,7 +272,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "nothing: it is the record",
         ),
         "queue": Key(
-            ":q:<queue>", "hash", "compiled definition and counters", "define_queue, dispatch, settle", "never",
+            ":q:<queue>", "hash", "compiled definition, counters, the filters' names", "define_queue, dispatch, settle",
+            "never",
             "the definition, the journal",
         ),
         "cursors": Key(
@@ -244,8 +289,33 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:ahead", "hash", "refs settled beyond the cursor", "settle", "dispatch", "the journal",
         ),
         "ready": Key(
-            ":q:<queue>:ready", "zset", "refs that were read and wait; score 0, so refs are the order",
+            ":q:<queue>:ready", "zset",
+            "refs that were read and wait; score 0, so refs are the order. If sorted: those without a place yet",
             "settle, sweep", "dispatch, settle", "log, cursors, journal, leases",
+        ),
+        "filters": Key(
+            ":q:<queue>:filters", "hash",
+            "of a sorted queue: `entry`, `priority`, `barrier`, `filter <id>` -> tree; `users <id>`; `place <id>`, up "
+            "to which its index is built; `kept` if the definition sorts; `resort` while all is to be judged anew",
+            "define_queue, subscribe, dispatch", "sweep", "the definition and the subscriptions",
+        ),
+        "sorted": Key(
+            ":q:<queue>:sorted:<filter>", "zset",
+            "the index of a filter: matching messages in order of delivery; `none` has all. Score -priority, member "
+            "the ref, behind `#` and the low bits of a priority of 2^53 or more",
+            "dispatch", "dispatch, settle, sweep", "log, cursors, journal, leases",
+        ),
+        "places": Key(
+            ":q:<queue>:places", "hash", "ref -> the prefix of its member, for priorities of 2^53 and more",
+            "dispatch", "dispatch, settle", "log and priority",
+        ),
+        "held": Key(
+            ":q:<queue>:held", "zset", "a barrier that waits, first, and what was read behind it; score 0", "dispatch",
+            "dispatch, settle", "log, cursors, journal",
+        ),
+        "events": Key(
+            ":q:<queue>:events", "stream", "of a watched queue: refs whose availability may have changed",
+            "dispatch, settle, sweep", "its own length", "not needed: whoever missed some looks at everything",
         ),
         "free": Key(
             ":q:<queue>:free:<filter>", "zset", "subscriptions with room -> the fairness model's score",
@@ -267,6 +337,16 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trimming",
             "nothing: it is the record",
         ),
+        "view": Key(
+            ":view:<view>", "hash", "group -> row, JSON", "the coordinator", "the coordinator", "the underlying topic",
+        ),
+        "views": Key(
+            ":views", "hash", "view -> definition, JSON", "define_view", "never", "the configuration",
+        ),
+        "keepers": Key(
+            ":keepers", "hash", "view -> who keeps it up to date, and until when, ms", "hold_view", "never",
+            "not needed: any coordinator takes it again",
+        ),
         "action": Key(
             ":action:<action>", "hash", "journal cursor and publisher sequence", "advance", "never",
             "the journal and the target's log",
@@ -283,8 +363,12 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
+        "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
+        # filters
+        "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
+        "filter": "filter", "tree": "tree",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         # journal entries
@@ -307,6 +391,7 @@ COMPILED: Final = (
     "once",
     "strict",
     "room",
+    "depth",
 )
 
 #: Words and limits that scripts and Python share, `V.<name>` in Lua.
@@ -321,6 +406,11 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "batch": BATCH,
         "bytes": BYTES,
         "body_by_ref": BODY_BY_REF,
+        "sort_work": SORT_WORK,
+        "max_filters": MAX_FILTERS,
+        "keep_filter": KEEP_FILTER,
+        "events": EVENTS,
+        "barriers_kept": BARRIERS_KEPT,
         "due_period": DUE_PERIOD,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,

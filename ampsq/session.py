@@ -9,41 +9,35 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
+from ampsq.applying import add_topic, apply
 from ampsq.delivery import Bookmarks, encode, encode_headers
 from ampsq.errors import (
-    CatalogChanged,
     DefinitionError,
     Rejected,
     ServerFull,
-    ServerUnsuitable,
-    UnknownQueue,
     UnknownTopic,
     rejection,
 )
 from ampsq.flow import command
-from ampsq.models import Action, Queue, Topic, refused_changes
+from ampsq.models import Queue, View
 from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
 from ampsq.server import Server, examine
-from ampsq.values import Bookmark, is_name, parse_name, parse_ref, pattern_of, ref_of
+from ampsq.values import Bookmark, parse_name, parse_ref, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ampsq.calls import Catalog, Published, Verb
+    from ampsq.applying import Outcome
+    from ampsq.calls import Published, Verb
     from ampsq.flow import Call, Flow
     from ampsq.models import Definition
 
-__all__ = ["Outcome", "QueueStats", "Session"]
+__all__ = ["QueueStats", "Session"]
 
 _log = logging.getLogger("ampsq")
-#: What applying a definition came to.
-Outcome = Literal["new", "changed", "unchanged"]
-#: Catalog changes between reading and writing; more than this is not chance.
-_RACES: Final = 50
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -63,9 +57,12 @@ class QueueStats:
     """A queue's figures at one moment.
 
     Attributes:
-        depth: messages that are not settled: `waiting`, `ready`, `delayed` and, at least once, `leased` together.
-        waiting: recorded and not yet read by the queue; an upper bound after others removed log entries.
-        ready: came back and wait.
+        depth: messages that are not settled: `waiting`, `ready`, `held`, `delayed` and, at least once, `leased`.
+        waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, and after others
+            removed log entries.
+        ready: read and waiting: came back, or have their place by priority and filters.
+        held: a barrier that waits, and what was read behind it.
+        filtered: messages that the queue's filter kept out.
         delayed: come back later.
         leased: delivered and unacknowledged.
         delivered, acknowledged, expired, returned, missing: events since the queue was defined.
@@ -74,8 +71,8 @@ class QueueStats:
     """
 
     __slots__ = (
-        "acknowledged", "delayed", "delivered", "depth", "expired", "leased", "missing", "name", "ready",
-        "returned", "subscriptions", "topics", "waiting",
+        "acknowledged", "delayed", "delivered", "depth", "expired", "filtered", "held", "leased", "missing", "name",
+        "ready", "returned", "subscriptions", "topics", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, figures: calls.Figures) -> None:
@@ -85,14 +82,16 @@ class QueueStats:
         self.name = name
         self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
         self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
-        self.ready, self.leased, self.delayed = figures.ready, figures.leased, count("delayed")
+        self.ready, self.held = figures.ready + figures.sorted, figures.held
+        self.leased, self.delayed = figures.leased, count("delayed")
         compiled = dict(zip(COMPILED, figures.fields["compiled"].split(), strict=False))
         # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
         held = 0 if compiled["once"] == "1" else self.leased
-        self.depth = self.waiting + self.ready + self.delayed + held
+        self.depth = self.waiting + self.ready + self.held + self.delayed + held
         self.delivered = count("token")
         self.acknowledged, self.expired = count("acknowledged"), count("expired")
         self.returned, self.missing = count("returned"), count("missing")
+        self.filtered = count("filtered")
         self.subscriptions = figures.subscriptions
 
     def __repr__(self) -> str:
@@ -102,22 +101,6 @@ class QueueStats:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         return {name: getattr(self, name) for name in sorted(self.__slots__)}
-
-
-def _compiled(queue: Queue) -> list[int]:
-    numbers = {
-        # At-most-once has nothing to take back: its leases only fill the backlog.
-        "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
-        "backlog": queue.max_backlog or 0,
-        "deliveries": queue.max_deliveries,
-        "cancels": queue.max_cancels,
-        "ratio": int(queue.fairness_model == "proportional"),
-        "turn": int(queue.fairness_model == "round-robin"),
-        "once": int(queue.semantics == "at-most-once"),
-        "strict": int(queue.leasing == "strict"),
-        "room": queue.max_per_subscription_backlog,
-    }
-    return [numbers[name] for name in COMPILED]
 
 
 class Session:
@@ -166,146 +149,8 @@ class Session:
     # -- definitions
 
     def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
-        """Define topics, queues and actions, in that order; what is already so is left alone.
-
-        Raises:
-            DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
-        """
-        order: dict[type[Definition], int] = {Topic: 0, Queue: 1, Action: 2}
-        definitions = list(definitions)
-        catalog = yield calls.catalog()
-        self._check(catalog, definitions)
-        outcomes: list[tuple[Definition, Outcome]] = []
-        for definition in sorted(definitions, key=lambda item: order.get(type(item), 3)):
-            outcome: Outcome | None = None
-            for _ in range(_RACES):
-                catalog = yield calls.catalog()
-                # The first look counts: later ones see what this call itself has begun.
-                outcome = outcome or _outcome(catalog, definition)
-                try:
-                    if outcome != "unchanged":
-                        yield from self._define(catalog, definition)
-                except CatalogChanged:
-                    continue
-                outcomes.append((definition, outcome))
-                break
-            else:
-                raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {definition!r} was applied")
-        return outcomes
-
-    def _check(self, catalog: Catalog, definitions: list[Definition]) -> None:
-        """Refuse all of the definitions when one of them cannot be, also because of another one of them."""
-        topics = {item.name: item.to_json() for item in definitions if isinstance(item, Topic)}
-        stored = {item.name: item.to_json() for item in definitions if isinstance(item, Queue)}
-        planned = replace(catalog, topics=catalog.topics | topics, queues=catalog.queues | stored)
-        queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
-        for definition in definitions:
-            outcome = _outcome(catalog, definition)
-            if isinstance(definition, Topic):
-                _check_topic(queues, definition)
-            if isinstance(definition, Queue) and outcome != "unchanged":
-                self._check_queue(catalog, definition)
-                self._check_names(planned, definition)
-        for definition in definitions:
-            if isinstance(definition, Action):
-                queue = queues.get(definition.queue)
-                if queue is None:
-                    raise UnknownQueue(queue=definition.queue, action=definition.name)
-                known = catalog.actions.get(definition.name)
-                if known is not None and Action.from_json(known).queue != definition.queue:
-                    raise DefinitionError(
-                        f"Action {definition.name!r}: queue: {Action.from_json(known).queue!r} cannot become "
-                        f"{definition.queue!r}, whose journal it has not followed; allowed: an action of another name"
-                    )
-                _check_loop(definition, queue)
-
-    def _check_queue(self, catalog: Catalog, queue: Queue) -> None:
-        known = catalog.queues.get(queue.name)
-        refused = refused_changes(Queue.from_json(known), queue) if known else []
-        if refused:
-            raise DefinitionError("\n".join(refused))
-        self._check_at_most_once(queue)
-
-    def _define(self, catalog: Catalog, definition: Definition) -> Flow[None]:
-        text = definition.to_json()
-        if isinstance(definition, Topic):
-            yield self._define_topic(catalog, definition.name, text)
-        elif isinstance(definition, Queue):
-            yield from self._define_queue(catalog, definition, text)
-        elif isinstance(definition, Action):
-            yield from self._define_action(catalog, definition, text)
-
-    def _define_topic(self, catalog: Catalog, topic: str, text: str) -> Call[None]:
-        queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
-        return calls.define_topic(catalog.version, topic, text, queues)
-
-    def _define_queue(self, catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
-        target = queue.default_publish_target
-        topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
-        subscriptions = [
-            subscription
-            for subscription, pattern in catalog.patterns.items()
-            if queue.name not in catalog.queues and _matches(pattern, queue.name)
-        ]
-        if target not in catalog.topics:
-            yield self._define_topic(catalog, target, "{}")
-            raise CatalogChanged(reason="the queue's publish target was added")
-        alone = "" if queue.is_pattern else queue.underlying_topic
-        yield calls.define_queue(
-            catalog.version, queue.name, text, _compiled(queue), alone, target, sorted(topics), subscriptions
-        )
-
-    def _check_at_most_once(self, queue: Queue) -> None:
-        if queue.semantics != "at-most-once" or queue.allow_redelivery_after_crash:
-            return
-        if self.server is None or not self.server.never_forgets:
-            raise ServerUnsuitable(
-                f"Queue {queue.name!r}: semantics: 'at-most-once' needs a server that never brings back a delivered "
-                "message: appendonly yes and appendfsync always. Configure it so (the embedded one: `ampsq up "
-                "--appendfsync always`, Client(appendfsync='always')), or say allow_redelivery_after_crash: true"
-            )
-
-    @staticmethod
-    def _check_names(catalog: Catalog, queue: Queue) -> None:
-        """A queue's name stands for its publish target, so it cannot be a topic of its own as well."""
-        target = queue.default_publish_target
-        if queue.name != target and queue.name in catalog.topics:
-            raise DefinitionError(
-                f"Queue {queue.name!r}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
-                "allowed: a name that no topic has, or the topic itself as underlying_topic"
-            )
-        for stored in catalog.queues.values():
-            other = Queue.from_json(stored)
-            if other.name == target and other.default_publish_target != other.name:
-                raise DefinitionError(
-                    f"Queue {queue.name!r}: default_publish_target: {target!r} is a queue over "
-                    f"{other.underlying_topic!r}; allowed: a topic"
-                )
-            if other.name == queue.underlying_topic and other.underlying_topic != other.name:
-                raise DefinitionError(
-                    f"Queue {queue.name!r}: underlying_topic: {queue.underlying_topic!r} is a queue over "
-                    f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
-                )
-
-    def _define_action(self, catalog: Catalog, action: Action, text: str) -> Flow[None]:
-        if action.topic not in catalog.topics and action.topic not in catalog.queues:
-            yield self._define_topic(catalog, action.topic, "{}")
-            raise CatalogChanged(reason="the action's topic was added")
-        yield calls.define_action(catalog.version, action.name, action.queue, text)
-
-    def add_topic(self, topic: str) -> Flow[None]:
-        """Add a topic that is first published to, with the queues whose pattern it matches."""
-        parse_name(topic)
-        for _ in range(_RACES):
-            catalog = yield calls.catalog()
-            if topic in catalog.topics or topic in catalog.queues:
-                return
-            try:
-                yield self._define_topic(catalog, topic, "{}")
-            except CatalogChanged:
-                continue
-            return
-        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while topic {topic!r} was added")
+        """Define topics, queues, views and actions; see `Client.apply`."""
+        return (yield from apply(list(definitions), self.server))
 
     # -- publishing
 
@@ -327,7 +172,7 @@ class Session:
         try:
             published = yield call
         except UnknownTopic:
-            yield from self.add_topic(topic)
+            yield from add_topic(topic)
             published = yield call
         return published
 
@@ -400,6 +245,11 @@ class Session:
         figures = yield calls.stats(queue)
         return QueueStats(queue, figures)
 
+    def views(self) -> Flow[dict[str, View]]:
+        """Read the definitions of all views."""
+        catalog = yield calls.catalog()
+        return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
+
     def queues(self) -> Flow[dict[str, Queue]]:
         """Read the definitions of all queues."""
         catalog = yield calls.catalog()
@@ -420,45 +270,6 @@ class Session:
                 "queues": sorted(queues),
             }
         return out
-
-
-def _check_topic(queues: dict[str, Queue], topic: Topic) -> None:
-    """A name that stands for another topic cannot be a topic of its own as well."""
-    queue = queues.get(topic.name)
-    if queue is not None and queue.default_publish_target != topic.name:
-        raise DefinitionError(
-            f"Topic {topic.name!r}: name: {topic.name!r} is a queue, whose messages go to "
-            f"{queue.default_publish_target!r}; allowed: a name that no such queue has"
-        )
-
-
-def _check_loop(action: Action, queue: Queue) -> None:
-    """A dead letter must not come back into the queue that gave it up."""
-    if queue.feeds_from(action.topic) or action.topic == queue.name:
-        raise DefinitionError(
-            f"Action {action.name!r}: topic: {action.topic!r} feeds the queue {action.queue!r} itself, "
-            "so that a dead letter would come back; allowed: a topic that does not"
-        )
-
-
-def _outcome(catalog: Catalog, definition: Definition) -> Outcome:
-    """What applying a definition comes to. A topic that was only used until now is no news either."""
-    if isinstance(definition, Topic):
-        known = catalog.topics
-    elif isinstance(definition, Queue):
-        known = catalog.queues
-    elif isinstance(definition, Action):
-        known = catalog.actions
-    else:
-        raise DefinitionError(f"{definition!r}: allowed are Topic, Queue and Action")
-    text = known.get(definition.name)
-    if text is None:
-        return "new"
-    return "unchanged" if text == definition.to_json() else "changed"
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return pattern == name if is_name(pattern) else pattern_of(pattern).search(name) is not None
 
 
 def _several(failures: list[Rejected], done: int) -> Rejected:

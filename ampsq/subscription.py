@@ -10,9 +10,12 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from types import EllipsisType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ampsq import calls
+from ampsq.calls import Wish
+from ampsq.delivery import document_of
 from ampsq.errors import (
     CatalogChanged,
     DefinitionError,
@@ -21,19 +24,24 @@ from ampsq.errors import (
     UnknownSubscription,
     rejection,
 )
+from ampsq.expressions import parse
 from ampsq.flow import Collect, Post, command
-from ampsq.schema import BATCH, key
-from ampsq.values import is_name, pattern_of
+from ampsq.schema import BARRIERS_KEPT, BATCH, key
+from ampsq.values import is_name, pattern_of, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ampsq.calls import Groups, Taken, Verb
     from ampsq.delivery import MessageView
+    from ampsq.expressions import Expression
     from ampsq.flow import Call, Flow
     from ampsq.store import AsyncChannel, Channel
 
 __all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
 
 _log = logging.getLogger("ampsq")
+T = TypeVar("T")
 
 #: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
 PATIENCE: Final = 30_000
@@ -70,6 +78,17 @@ def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]
     }
 
 
+def parse_filter(text: str | None) -> Expression | None:
+    """Read a subscription's filter.
+
+    Raises:
+        ExpressionError: it is wrong, or its answer would change with time.
+    """
+    if text is not None and not isinstance(text, str):
+        raise DefinitionError(f"filter={shown(text)}: allowed is a text, as in '/price > 10'")
+    return parse(text, "filter") if text is not None else None
+
+
 class SubscriptionCore:
     """One subscription as its client knows it.
 
@@ -78,6 +97,7 @@ class SubscriptionCore:
         name: a queue, or a regular expression of queues.
         asked: the backlog asked for.
         client: the client's name, whose presence is the subscription's.
+        text: its filter; None: everything.
         renewed: leases are extended as long as the client lives.
 
     Attributes:
@@ -87,10 +107,11 @@ class SubscriptionCore:
         late: the acknowledgements of a batch that came too late, newest last.
     """
 
-    def __init__(self, instance: str, name: str, asked: int, client: str, *, renewed: bool = False) -> None:
-        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
-            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
-        self.instance, self.name, self.asked, self.client = instance, name, asked, client
+    def __init__(
+        self, instance: str, name: str, asked: int, client: str, *, text: str | None = None, renewed: bool = False
+    ) -> None:
+        self.instance, self.client = instance, client
+        self.wants(name, asked, text)
         self.renewed = renewed
         self.id = ""
         self.max_backlog = 0
@@ -106,6 +127,8 @@ class SubscriptionCore:
         self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
         self._acks: deque[Parts] = deque()
         self._acks_since = 0.0
+        # queue and token of the barriers that came last
+        self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # refs whose acknowledgement may have been done by a call that was never answered
         self._doubtful: set[bytes] = set()
         # a call was never answered that may have delivered messages to us; nothing is posted then
@@ -116,28 +139,89 @@ class SubscriptionCore:
 
     # -- registering
 
+    def wants(self, name: str, asked: int, text: str | None) -> None:
+        """Note what is asked for: queues, backlog, filter.
+
+        Raises:
+            DefinitionError: the backlog is no whole number. ExpressionError: the filter is wrong.
+        """
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
+            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
+        self.filter = parse_filter(text)
+        self.name, self.asked = name, asked
+
+    def wish_with(
+        self, name: str | None, asked: int | None, text: str | EllipsisType | None
+    ) -> tuple[str, int, str | None]:
+        """What is asked for, with what is given in place of what was."""
+        former = self.filter.text if self.filter else None
+        return (
+            self.name if name is None else name,
+            self.asked if asked is None else asked,
+            former if isinstance(text, EllipsisType) else text,
+        )
+
     def register(self) -> Flow[None]:
         """Subscribe, or subscribe again after the subscription was lost.
 
         Raises:
-            UnknownQueue: the name is no queue's.
+            UnknownQueue: the name is no queue's. TooManyFilters: of the queue's subscriptions.
             DefinitionError: the name is neither a name nor a regular expression.
         """
+
+        def subscribe(wish: Wish) -> Call[tuple[str, int]]:
+            return calls.subscribe(self.client, wish, PATIENCE)
+
+        self.id, self.max_backlog = yield from self._matched(subscribe)
+
+    def _matched(self, ask: Callable[[Wish], Call[T]]) -> Flow[T]:
+        """Ask with the queues that the name stands for, again when the catalog changed meanwhile."""
+        tree = (self.filter.id, self.filter.json) if self.filter else None
+        answer: T
         if is_name(self.name):
-            call = calls.subscribe(None, self.client, self.asked, "", PATIENCE, [self.name])
-            self.id, self.max_backlog = yield call
-            return
+            answer = yield ask(Wish(self.asked, tree, "", [self.name], None))
+            return answer
         pattern = pattern_of(self.name)
         for _ in range(_RACES):
             catalog = yield calls.catalog()
             queues = [queue for queue in catalog.queues if pattern.search(queue)]
-            call = calls.subscribe(catalog.version, self.client, self.asked, self.name, PATIENCE, queues)
             try:
-                self.id, self.max_backlog = yield call
+                answer = yield ask(Wish(self.asked, tree, self.name, queues, catalog.version))
             except CatalogChanged:
                 continue
-            return
+            return answer
         raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {self.name!r} was subscribed")
+
+    def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> Flow[None]:
+        """Ask for something else from now on; leases stay, what nobody began to process goes back uncounted.
+
+        Nothing that does not match is handed out afterwards: what was picked up and not handed out goes back first.
+        """
+        former = (self.name, self.asked, self.filter)
+        self.wants(name, asked, text)
+        try:
+            yield from self._return_unstarted(channel)
+
+            def replace(wish: Wish) -> Call[tuple[int, bool]]:
+                return calls.replace(self.id, wish)
+
+            more = True
+            while more:
+                self.max_backlog, more = yield from self._matched(replace)
+        except Rejected:
+            self.name, self.asked, self.filter = former
+            self.max_backlog = yield calls.resize(self.id, self.asked)
+            raise
+        # Barriers went to everybody: those that were sent stay, if the new wish has them.
+        kept = [item for item in self.buffer if self._is_wanted(*item)]
+        self.buffer.clear()
+        self.buffer.extend(kept)
+
+    def _is_wanted(self, parts: Parts, body: bytes) -> bool:
+        queue = parts[0].decode()
+        if self.name != queue if is_name(self.name) else not pattern_of(self.name).search(queue):
+            return False
+        return self.filter is None or self.filter.matches(document_of(parts, body))
 
     def _lost(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
@@ -260,7 +344,11 @@ class SubscriptionCore:
                 tokens = held.setdefault(queue, {})
             if b"\n" in parts[5]:
                 parts[5:] = parts[5].split(b"\n", 1)
-            tokens[parts[1]] = parts[5]
+            if parts[2] == b"0":
+                # A barrier: no lease. Its token is remembered, so that a resume does not push it again.
+                self._barriers.append((parts[0], parts[1]))
+            else:
+                tokens[parts[1]] = parts[5]
             buffer.append((parts, elements[i + 1]))
         if elements:
             self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
@@ -317,7 +405,7 @@ class SubscriptionCore:
         for queue in (queues or b"").split():
             cursor = "0"
             while True:
-                tokens = list(self._held.get(queue, {}))
+                tokens = [*self._held.get(queue, {}), *(token for name, token in self._barriers if name == queue)]
                 cursor = yield calls.resume(self.id, queue, cursor, tokens)
                 if cursor == "0":
                     break
@@ -326,7 +414,9 @@ class SubscriptionCore:
     # -- settling
 
     def acknowledge(self, message: MessageView) -> bool:
-        """Add to the next batch; True when it is full and should be flushed now."""
+        """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""
+        if message.is_barrier:
+            return False
         if not self._acks:
             self._acks_since = time.monotonic()
         self._acks.append(message.parts)
@@ -337,7 +427,9 @@ class SubscriptionCore:
         return time.monotonic() - self._acks_since if self._acks else 0.0
 
     def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
-        """Settle one message at once; raises what the server answers."""
+        """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
+        if message.is_barrier:
+            return
         call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
         try:
             refused = yield call
@@ -396,7 +488,7 @@ class SubscriptionCore:
 
     def unstarted(self) -> Groups:
         """What is in the buffer: messages that nobody began to process."""
-        return group([parts for parts, _ in list(self.buffer)])
+        return group([parts for parts, _ in list(self.buffer) if parts[2] != b"0"])
 
     def renew(self) -> Flow[None]:
         """Extend every lease that is held here by its queue's period, three times a period."""
@@ -424,28 +516,36 @@ class SubscriptionCore:
                         held.pop(token, None)
         self._renewals[queue] = (period, read_at, extend_at)
 
-    def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
-        """Ask for no more, and return what nobody began to process, uncounted."""
+    def _drain_inbox(self, channel: Channel | AsyncChannel) -> Flow[None]:
+        """Ask for no more, and pick up what was pushed until now."""
         yield from self._collect_all(channel)
-        try:
-            self.max_backlog = yield calls.resize(self.id, 0)
-        except UnknownSubscription:
-            # What it held is back in its queues, or will be.
-            self.buffer.clear()
-            return
+        self.max_backlog = yield calls.resize(self.id, 0)
         while True:
             taken = yield calls.take(self.id, BATCH, {})
             self._keep(taken.elements)
             if not taken.elements:
-                break
+                return
+
+    def _return_unstarted(self, channel: Channel | AsyncChannel) -> Flow[None]:
+        """Ask for no more, and return what nobody began to process, uncounted; barriers stay in the buffer."""
+        yield from self._drain_inbox(channel)
         held = self.unstarted()
+        barriers = [item for item in self.buffer if item[0][2] == b"0"]
         self.buffer.clear()
+        self.buffer.extend(barriers)
         for queue, (refs, tokens) in held.items():
             for first in range(0, len(refs), BATCH):
                 part = slice(first, first + BATCH)
                 yield calls.settle("given_back", queue, refs[part], tokens[part], by=self.id)
             for token in tokens:
                 self._held[queue].pop(token, None)
+
+    def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
+        """Ask for no more, and return what nobody began to process, uncounted."""
+        # Without a subscription, what it held is back in its queues, or will be.
+        with contextlib.suppress(UnknownSubscription):
+            yield from self._return_unstarted(channel)
+        self.buffer.clear()
 
     def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""

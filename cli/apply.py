@@ -36,7 +36,7 @@ Examples:
 @click.argument("file")
 @connected
 def apply(settings: Settings, file: str) -> None:
-    """Define topics, queues and actions from a YAML file.
+    """Define topics, queues, views and actions from a YAML file.
 
     FILE is checked whole, against the server too, before anything is done; - is standard input. What is already
     so is left alone, so that a file may be applied again and again. Nothing is removed.

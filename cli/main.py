@@ -29,7 +29,7 @@ __all__ = ["COMMANDS", "main", "program"]
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
-    "apply": "Define topics, queues and actions from a YAML file.",
+    "apply": "Define topics, queues, views and actions from a YAML file.",
     "topics": "List the topics.",
     "queues": "List the queues with their figures, or show one.",
     "publish": "Publish one message, or one a line of a file.",

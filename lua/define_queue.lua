@@ -1,15 +1,17 @@
 --- define_queue: add a queue or change its definition; its subscriptions take the change at once.
---- ARGV now, version, name, definition, compiled, target, number, values...
+--- ARGV now, version, name, definition, compiled, target, entry, priority, barrier, number, values...
 --- FAIL CATALOG_CHANGED
 --- GIVES 1
---- @include clock, fail, catalog, membership, dispatch
--- values: `number` topics that feed it, then the subscriptions whose pattern matches its name.
+--- @include clock, fail, catalog, membership, definition, dispatch
+-- values: `number` topics that feed it, then the subscriptions whose pattern matches its name. entry, priority, barrier:
+-- trees of the queue's filter, priority and barrier expression, or ''.
 local ms = clock_ms(now)
 check_catalog(version)
 local former = call('HGET', K.queue(name), F.compiled)
 call('HSET', K.queues(), name, definition)
 call('HSET', K.queue(name), F.compiled, compiled, F.target, target)
 call('HSET', K.leases(name), V.anchor, '')
+define_sorting(name, entry, priority, barrier)
 if former and former ~= compiled and call('HLEN', K.leases(name)) > 1 then
   -- A pass that is under way, and the next one's time, were reckoned with the former lease period.
   call('HDEL', K.queue(name), F.passing)

@@ -24,6 +24,12 @@ for i = 1, #scanned[2], 2 do
     lost[#lost + 1] = {ref = scanned[2][i], lease = lease}
   end
 end
+for _, text in ipairs(cursor == '0' and call('LRANGE', K.barriers(subscription_id), 0, -1) or {}) do
+  local queue, token, ref = string.match(text, '^(%S+) (%d+) (.*)$')
+  if queue == queue_name and not held[token] then
+    lost[#lost + 1] = {ref = ref, lease = {token = token, delivery = '0', deadline = '0'}}
+  end
+end
 table.sort(lost, function(a, b) return a.ref < b.ref end)
 for _, item in ipairs(lost) do
   call('RPUSH', K.inbox(subscription_id), queue_name .. ' ' .. item.lease.token .. ' ' .. item.lease.delivery .. ' '

@@ -1,11 +1,11 @@
 --- subscribe: register a consumer's wish; its messages come by `take` or into its inbox.
---- ARGV now, version, client, asked, pattern, patience, queues...
---- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE
+--- ARGV now, version, client, asked, filter, tree, pattern, patience, queues...
+--- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership
+--- @include clock, fail, catalog, membership, dispatch
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
--- whose client shows no sign of life is gone.
+-- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
 -- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
 local ms = clock_ms(now)
 local made = tonumber(call('HGET', K.instance(), F.registered) or 0)
@@ -15,15 +15,19 @@ for number = made, math.max(made - 31, 1), -1 do
   if fields[1] == client then return {id, tonumber(fields[2])} end
 end
 if version ~= '' then check_catalog(version) end
-for i = queues_from, #ARGV do
-  if call('HEXISTS', K.queues(), ARGV[i]) == 0 then fail(E.UNKNOWN_QUEUE, {queue = ARGV[i]}) end
-end
+check_queues(filter, {unpack(ARGV, queues_from)})
 local id = string.format('s%08d', call('HINCRBY', K.instance(), F.registered, 1))
 call('HSET', K.subscription(id), F.queues, '', F.asked, asked, F.max, 0, F.leased, 0, F.client, client)
+if filter ~= V.none then call('HSET', K.subscription(id), F.filter, filter, F.tree, tree) end
 for i = queues_from, #ARGV do join(id, ARGV[i]) end
 if pattern ~= '' then
   call('HSET', K.patterns(), id, pattern)
   change_catalog()
 end
 call('ZADD', K.subscriptions(), ms + patience, id)
-return {id, refresh(id)}
+local max = refresh(id)
+-- A barrier may have waited for somebody to come; messages are taken, not pushed at once.
+for i = queues_from, #ARGV do
+  if call('EXISTS', K.held(ARGV[i])) == 1 then dispatch_or_defer(ARGV[i], ms, 0) end
+end
+return {id, max}

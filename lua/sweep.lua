@@ -1,8 +1,8 @@
---- sweep: do what is due: lease passes, delayed messages whose time has come, dispatches left over.
+--- sweep: do what is due: lease passes, delays that are over, dispatches left over, filters nobody uses any more.
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, pass
+--- @include clock, fail, pass, filters, events
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, readied = 0, {}
@@ -13,13 +13,16 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   if kind == 'ready' then
     call('ZADD', K.ready(name), 0, ref)
     call('HINCRBY', K.queue(name), F.delayed, -1)
+    note_changes(load_queue(name), {ref})
     if not readied[name] then readied[name], readied[#readied + 1] = true, name end
     work = work + 1
   elseif kind == 'leases' then
     pass_leases(name, ms)
     work = work + V.batch
+  elseif kind == 'filter' then
+    forget_filter(name, ref, ms)
   else
-    dispatch_or_defer(name, ms, V.batch)
+    dispatch_or_defer(name, ms, V.batch, nil, true)
     work = work + V.batch
   end
 end

@@ -30,8 +30,8 @@ for name in string.gmatch(in_turn(subscription), '%S+') do
     else
       for i = 1, #given do elements[#elements + 1] = given[i] end
     end
-  elseif next(freed) and load_queue(name).backlog > 0 then
-    -- Places under the queue's own limit are everybody's.
+  elseif next(freed) and (load_queue(name).backlog > 0 or load_queue(name).sorted or load_queue(name).depth > 0) then
+    -- Places under the queue's own limits are everybody's, and a barrier may have its turn.
     if subscription.unsaved then save(subscription) end
     dispatch_or_defer(name, ms, V.batch)
   end

@@ -2,7 +2,7 @@
 --- ARGV now, subscription_id, held...
 --- GIVES 1 while part of its inbox is left (call again), else 0
 --- FLAGS allow-oom
---- @include clock, fail, groups, settle, dispatch, inbox
+--- @include clock, fail, membership, groups, settle, dispatch, inbox
 -- held: groups of queue, number, refs, tokens that nobody began to process. Those and what is still in the inbox count as
 -- never delivered; the rest is found by a lease pass, which is due at once. The first call ends it, whatever follows.
 local ms = clock_ms(now)
@@ -17,10 +17,8 @@ if subscription then
   call('DEL', K.subscription(subscription_id))
   call('HDEL', K.patterns(), subscription_id)
   call('ZREM', K.subscriptions(), subscription_id)
-  for name in string.gmatch(subscription.queues, '%S+') do
-    call('ZREM', K.free(name, V.none), subscription_id)
-    call('SREM', K.members(name), subscription_id)
-  end
+  call('DEL', K.barriers(subscription_id))
+  leave_all(subscription, ms)
   for _, group in ipairs(groups) do
     if group.queue then settle(group.queue, ms, V.given_back, 0, group.refs, group.tokens, subscription_id, freed) end
   end

@@ -1,4 +1,4 @@
---- inbox: what was pushed to a subscription; only what is still leased under its token is handed out.
+--- inbox: what was pushed to a subscription; only barriers and what is still leased under its token are handed out.
 --- @include leases, ref, element, settle
 
 local function parse_head(head)
@@ -10,6 +10,11 @@ end
 local function lease_of(element)
   local value = call('HGET', K.leases(element.queue), element.ref)
   return value and string.match(value, '^%d+') == element.token and value or nil
+end
+
+-- A barrier was delivered outside of all leases.
+local function is_barrier(element)
+  return element.delivery == '0'
 end
 
 -- A body that was pushed by reference is read from the log; nil when somebody removed it there.
@@ -33,9 +38,9 @@ local function take_inbox(id, wanted, freed)
         break
       end
       local element = parse_head(texts[i])
-      local lease = lease_of(element)
+      local lease = not is_barrier(element) and lease_of(element)
       local head, body
-      if lease then head, body = whole(element, texts[i], texts[i + 1]) end
+      if lease or is_barrier(element) then head, body = whole(element, texts[i], texts[i + 1]) end
       if head then
         out[#out + 1], out[#out + 2] = head, body
         bytes = bytes + #head + #body
@@ -48,16 +53,22 @@ local function take_inbox(id, wanted, freed)
 end
 
 -- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something.
-local function give_back_inbox(id, now, freed)
-  local groups, queues = {}, {}
+-- keep: tells of an element that it stays in the inbox; nil: none does.
+local function give_back_inbox(id, now, freed, keep)
+  local groups, queues, kept = {}, {}, {}
   local texts = call('LPOP', K.inbox(id), 2 * V.batch) or {}
   for i = 1, #texts, 2 do
     local element = parse_head(texts[i])
-    local group = groups[element.queue] or {refs = {}, tokens = {}}
-    groups[element.queue] = group
-    group.refs[#group.refs + 1] = element.ref
-    group.tokens[#group.tokens + 1] = element.token
+    if keep and keep(element) then
+      kept[#kept + 1], kept[#kept + 2] = texts[i], texts[i + 1]
+    elseif not is_barrier(element) then
+      local group = groups[element.queue] or {refs = {}, tokens = {}}
+      groups[element.queue] = group
+      group.refs[#group.refs + 1] = element.ref
+      group.tokens[#group.tokens + 1] = element.token
+    end
   end
+  if #kept > 0 then call('RPUSH', K.inbox(id), unpack(kept)) end
   for name, group in pairs(groups) do
     local queue = load_queue(name)
     if queue then

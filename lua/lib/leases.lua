@@ -1,6 +1,6 @@
 --- leases: reading them, and the one place where leased messages go back or are settled.
 -- Callers check everything first; from here on there are only writes.
---- @include subscription, journal, batch
+--- @include subscription, journal, batch, events
 
 -- `<token> <holder> <delivery> <deadline> <length>`; numbers that never rise are last, so a prefix identifies.
 local function parse_lease(value)
@@ -93,5 +93,6 @@ local function return_leased(queue, cause, refs, leases, freed, due)
   call_in_batches('ZADD', K.due(), later)
   if #later > 0 then call('HINCRBY', K.queue(queue.name), F.delayed, #later / 2) end
   call('HINCRBY', K.queue(queue.name), F.returned, #refs)
+  note_changes(queue, refs)
   expire_returned(queue, expired)
 end

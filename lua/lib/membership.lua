@@ -1,5 +1,5 @@
---- membership: which queues a subscription has, and the one backlog over all of them.
---- @include subscription
+--- membership: which queues a subscription has, its filter there, and the one backlog over all of them.
+--- @include subscription, filters, fail
 
 -- The least of what it asked for and of the queues' limits; from then on its places are counted against it.
 local function refresh(id)
@@ -13,9 +13,27 @@ local function refresh(id)
   return max
 end
 
+local function check_queues(filter, queues)
+  for _, name in ipairs(queues) do
+    if call('HEXISTS', K.queues(), name) == 0 then fail(E.UNKNOWN_QUEUE, {queue = name}) end
+    if filter ~= V.none and not has_room_for_filter(name, filter) then
+      fail(E.TOO_MANY_FILTERS, {queue = name, allowed = V.max_filters})
+    end
+  end
+end
+
 -- A subscription that ended since its pattern was matched joins nothing.
 local function join(id, queue)
-  local queues = call('HGET', K.subscription(id), F.queues)
+  local queues, filter, tree = unpack(call('HMGET', K.subscription(id), F.queues, F.filter, F.tree))
   if not queues or call('SADD', K.members(queue), id) == 0 then return end
   call('HSET', K.subscription(id), F.queues, queues == '' and queue or queues .. ' ' .. queue)
+  if filter then join_filter(queue, filter, tree) end
+end
+
+local function leave_all(subscription, now)
+  for name in string.gmatch(subscription.queues, '%S+') do
+    call('ZREM', K.free(name, subscription.filter), subscription.id)
+    call('SREM', K.members(name), subscription.id)
+    leave_filter(name, subscription.filter, now)
+  end
 end

@@ -2,7 +2,7 @@
 --- @include dispatch
 
 -- route: names of queues; one that reads several topics has `*` before it and is told that this one has something.
--- oldest: ms of the first new entry. Nobody free in a hundred queues is one look.
+-- oldest: ms of the first new entry. Nobody free in a hundred plain queues is one look.
 local function push(route, topic, oldest, now, limit)
   local names, frees = {}, {}
   local function serve()
@@ -15,6 +15,7 @@ local function push(route, topic, oldest, now, limit)
     if star ~= '' then call('ZADD', K.behind(name), 'NX', oldest, topic) end
     names[#names + 1] = name
     frees[#frees + 1] = K.free(name, V.none)
+    frees[#frees + 1] = K.filters(name)
     if #names == 100 then serve() end
   end
   if #names > 0 then serve() end

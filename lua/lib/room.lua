@@ -1,4 +1,4 @@
---- room: the free subscriptions of a queue while one dispatch lasts, best first, read in pages as they are needed.
+--- room: the free subscriptions of one filter of a queue while a dispatch lasts, best first, read in pages as needed.
 --- @include subscription
 
 -- Before what is worse or, among equals, registered later.
@@ -40,10 +40,12 @@ local function load_page(room)
   end
 end
 
--- own: a subscription whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many pages
+-- own: a subscription with this filter whose room is not saved yet, or nil. Without it, nobody free is one look. Otherwise as many pages
 -- are read as give `wanted` places.
-local function open_room(name, wanted, own)
-  local room = {key = K.free(name, V.none), list = {}, loaded = 0, total = 0, touched = {}, stale = {}, own = own}
+local function open_room(name, filter, wanted, own)
+  local room = {
+    key = K.free(name, filter), filter = filter, list = {}, loaded = 0, total = 0, touched = {}, stale = {}, own = own,
+  }
   load_page(room)
   if own and own.leased < own.max then
     own.score = current_score(load_queue(name), own)

@@ -8,9 +8,11 @@ local loaded_subscriptions = {}
 -- One object a subscription and script, so that everybody counts on the same number of leases.
 local function load_subscription(id)
   if loaded_subscriptions[id] then return loaded_subscriptions[id] end
-  local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased)
+  local fields = call('HMGET', K.subscription(id), F.queues, F.max, F.leased, F.filter)
   if not fields[1] then return nil end
-  local subscription = {id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3])}
+  local subscription = {
+    id = id, queues = fields[1], max = tonumber(fields[2]), leased = tonumber(fields[3]), filter = fields[4] or V.none,
+  }
   loaded_subscriptions[id] = subscription
   return subscription
 end
@@ -39,7 +41,7 @@ local function current_score(queue, subscription)
 end
 
 local function place(queue, subscription)
-  local free = K.free(queue.name, V.none)
+  local free = K.free(queue.name, subscription.filter)
   if subscription.leased < subscription.max then
     call('ZADD', free, current_score(queue, subscription), subscription.id)
   else

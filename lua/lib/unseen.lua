@@ -10,7 +10,7 @@ local function prune_inbox(queue, holder, tokens, number)
     local element = parse_head(texts[i])
     if element.queue == queue.name and tokens[element.token] then
       unseen[element.token] = true
-    elseif lease_of(element) then
+    elseif is_barrier(element) or lease_of(element) then
       table.insert(kept, 1, texts[i])
       table.insert(kept, 1, texts[i + 1])
     end

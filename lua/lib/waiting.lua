@@ -3,20 +3,37 @@
 -- this returns has left `ready` or is behind the cursor.
 --- @include merge, journal
 
+-- How many more messages may become active. Without a target depth there is no limit to look at.
+local function places_below_depth(queue)
+  local active = call('ZCARD', K.ready(queue.name)) + call('ZCARD', K.sorted(queue.name, V.none))
+    + (call('HGET', K.queue(queue.name), F.delayed) or 0)
+  if not queue.once then active = active + call('HLEN', K.leases(queue.name)) - 1 end
+  return math.max(queue.depth - active, 0)
+end
+
+-- A member of `ready` that had its place by a large priority before keeps the prefix of that.
+local function without_prefix(refs)
+  for i = 1, #refs do
+    if string.byte(refs[i]) == 35 then refs[i] = string.sub(refs[i], 5) end
+  end
+end
+
 local function no_messages()
-  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false}
+  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false, returned = 0}
 end
 
 -- One step; true when another may find more, because some of these were missing from their logs.
 local function read_ready(queue, out, wanted, budget)
   local refs = call('ZRANGE', K.ready(queue.name), 0, wanted - 1)
   if #refs == 0 then return false end
+  local members = {unpack(refs)}
+  if queue.sorted then without_prefix(refs) end
   local attempts = call('HMGET', K.attempts(queue.name), unpack(refs))
   local taken, missing = {}, {}
   for i, ref in ipairs(refs) do
     local topic, id = parse_ref(ref)
     local entry = call('XRANGE', K.log(topic), id, id)[1]
-    taken[i] = ref
+    taken[i] = members[i]
     if entry then
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
       local number = #out.refs + 1
@@ -40,19 +57,25 @@ local function something_waits(queue)
   return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
-local function next_messages(queue, wanted)
-  local out, budget = no_messages(), {bytes = 0}
+-- from_log: how many of the wanted ones may come straight from the logs; nil: all of them. The first `returned` ones were
+-- ready. Beyond the target depth nothing is read, so nothing more is there until something is settled.
+local function next_messages(queue, wanted, from_log)
+  local out, budget, reading = no_messages(), {bytes = 0}, from_log or wanted
+  local deep = queue.depth > 0 and places_below_depth(queue) or reading
   -- Mostly there is neither: one look for both.
   local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
   for _ = 1, some and 4 or 0 do
     out.cut = read_ready(queue, out, wanted - #out.refs, budget)
     if not out.cut or #out.refs == wanted or budget.bytes >= V.bytes then break end
   end
-  if not out.cut and queue.topic ~= '' and #out.refs < wanted and budget.bytes < V.bytes then
-    read_log(queue, out, wanted, budget, some and call('HLEN', K.ahead(queue.name)) or 0)
+  out.returned = #out.refs
+  local last = math.min(wanted, out.returned + math.min(reading, deep))
+  if not out.cut and queue.topic ~= '' and #out.refs < last and budget.bytes < V.bytes then
+    read_log(queue, out, last, budget, some and call('HLEN', K.ahead(queue.name)) or 0)
   end
   local more = not out.cut and queue.topic == ''
-  while more and #out.refs < wanted and budget.bytes < V.bytes do more = read_round(queue, out, wanted, budget) end
+  while more and #out.refs < last and budget.bytes < V.bytes do more = read_round(queue, out, last, budget) end
+  if queue.depth > 0 and deep <= #out.refs - out.returned then out.exhausted = true end
   out.cut = out.cut or budget.bytes >= V.bytes
   return out
 end

@@ -16,7 +16,7 @@ def test_open_makes_an_instance_and_finds_it_again(world):
     world.mark()
 
     assert world.run("open", 5_000, "nyc-1", "t6w1xk") == ["nyc-1.t6w1xk", "0", 5_000]
-    assert world.changes() == {":instance": {"format": "1", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
+    assert world.changes() == {":instance": {"format": "2", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
     world.mark()
     assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
     assert world.changes() == {}
@@ -27,19 +27,26 @@ ARGUMENTS = {
     "beat": [1_000, 10, "s00000001"],
     "catalog": [],
     "define_action": [0, "a", "work", "{}"],
-    "define_queue": [1_000, 0, "work", "{}", "0 0 0 0 1 0 0 0 1", "orders", 1, "orders"],
+    "define_queue": [1_000, 0, "work", "{}", "0 0 0 0 1 0 0 0 1 0", "orders", "", "", "", 1, "orders"],
+    "browse": [1_000, "work", "ready", "", "", ""],
     "define_topic": [1_000, 0, "orders", "{}"],
+    "define_view": [0, "board", "{}"],
+    "hold_view": [1_000, "board", "me", 5_000],
+    "look": [1_000, "work", FIRST],
     "notice": [1_000, "orders", ""],
     "open": [1_000, "i", "two"],
     "publish": [1_000, "orders", "", "", "b", "body"],
+    "replace": [1_000, "", "s00000001", 5, "none", "", "", "work"],
     "resize": [1_000, "s00000001", 5],
     "resume": [1_000, "s00000001", "work", 0],
     "settle": [1_000, "acknowledged", 0, "", "work", 1, FIRST, "1"],
     "stats": ["work"],
-    "subscribe": [1_000, "", "c/9", 1, "", 10_000, "work"],
+    "subscribe": [1_000, "", "c/9", 1, "none", "", "", 10_000, "work"],
     "sweep": [9_000],
     "take": [1_000, "s00000001", 1],
     "unsubscribe": [1_000, "s00000001"],
+    "walk": ["work"],
+    "watch": ["work"],
 }
 
 
@@ -48,7 +55,7 @@ def test_every_script_is_tried_on_another_format():
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
-@pytest.mark.parametrize("found", ["2", "", None])
+@pytest.mark.parametrize("found", ["1", "", None])
 def test_every_script_refuses_another_format_and_changes_nothing(world, name, found):
     if found is None and name == "open":
         return  # it makes the format
@@ -64,7 +71,7 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
     with pytest.raises(FormatMismatch) as refusal:
         world.run(name, *ARGUMENTS[name])
 
-    assert refusal.value.detail == {"expected": "1", "found": False if found is None else found}
+    assert refusal.value.detail == {"expected": "2", "found": False if found is None else found}
     assert world.changes() == {}
 
 
@@ -123,7 +130,7 @@ def test_a_queue_is_defined_with_its_topics_route_and_anchor(world):
         ":queues": {"work": "{}"},
         ":topics": {"orders": "{}", "returns": "{}"},
         ":routes": {"orders": "*work", "returns": "*work", "work": ">orders"},
-        ":q:work": {"compiled": "5000 0 0 0 1 0 0 0 7", "target": "orders"},
+        ":q:work": {"compiled": "5000 0 0 0 1 0 0 0 7 0", "target": "orders"},
         ":q:work:cursors": {"orders": "0-0 0", "returns": "0-0 0"},
         ":instance": {"catalog": "1"},
     }
@@ -140,7 +147,7 @@ def test_a_queue_over_one_topic_alone_is_routed_without_a_star(world):
         ":queues": {"work": "{}"},
         ":topics": {"orders": "{}"},
         ":routes": {"orders": "work", "work": ">orders"},
-        ":q:work": {"compiled": "0 0 0 0 1 0 0 0 1000 orders", "target": "orders"},
+        ":q:work": {"compiled": "0 0 0 0 1 0 0 0 1000 0 orders", "target": "orders"},
         ":q:work:cursors": {"orders": "0-0 0"},
         ":instance": {"catalog": "1"},
     }
@@ -280,6 +287,7 @@ def test_the_catalog_is_one_picture(world):
         ["work", "{}"],
         ["dead", "{}"],
         ["s00000001", "w.*"],
+        [],
     ]
     assert world.changes() == {}
 
@@ -303,15 +311,15 @@ def test_stats_count_each_thing_where_it_is(world):
     fields, *numbers = world.run("stats", "work")
 
     assert dict(zip(fields[::2], fields[1::2], strict=True)) == {
-        "compiled": "0 0 0 0 1 0 0 0 1000",
+        "compiled": "0 0 0 0 1 0 0 0 1000 0",
         "target": "orders",
         "token": "3",
         "acknowledged": "1",
         "returned": "1",
         "delayed": "1",
     }
-    # leased, ready, subscriptions, ahead; then each topic: unread, cursor, last ID
-    assert numbers == [2, 0, 1, 1, "orders", 2, "1000-2", "1000-4", "returns", 0, "0-0", "0-0"]
+    # leased, ready, subscriptions, ahead, sorted, held; then each topic: unread, cursor, last ID
+    assert numbers == [2, 0, 1, 1, 0, 0, "orders", 2, "1000-2", "1000-4", "returns", 0, "0-0", "0-0"]
     assert world.changes() == {}
 
 

@@ -15,7 +15,7 @@ def test_subscribe_registers_and_places_in_every_queue(world):
     world.queue("mail", "letters", room=3)
     world.mark()
 
-    reply = world.run("subscribe", world.now, "", "c/1", 9, "", 10_000, "work", "mail")
+    reply = world.run("subscribe", world.now, "", "c/1", 9, "none", "", "", 10_000, "work", "mail")
 
     assert reply == ["s00000001", 3]
     assert world.changes() == {
@@ -31,11 +31,11 @@ def test_subscribe_registers_and_places_in_every_queue(world):
 
 def test_subscribe_asked_again_answers_what_was_made_and_changes_nothing(world):
     world.queue("work", "orders", room=5)
-    first = world.run("subscribe", world.now, "", "c/1", 9, "", 10_000, "work")
+    first = world.run("subscribe", world.now, "", "c/1", 9, "none", "", "", 10_000, "work")
     world.subscribe("work", client="c/2")
     world.mark()
 
-    assert world.run("subscribe", world.now, "", "c/1", 9, "", 10_000, "work") == first
+    assert world.run("subscribe", world.now, "", "c/1", 9, "none", "", "", 10_000, "work") == first
     assert world.changes() == {}
 
 

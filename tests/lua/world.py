@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ampsq.expressions import parse
 from ampsq.flow import script_call
 from ampsq.schema import LEASES_ANCHOR
 from ampsq.values import ref_of
@@ -46,6 +47,14 @@ def read_element(head, body):
         rest = rest[int(length) :]
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
     return Delivered(queue, token, int(delivery), int(deadline), kind, place, fields, body)
+
+
+def wished(text):
+    """Name and tree of a filter."""
+    if text is None:
+        return "none", ""
+    expression = parse(text, "filter")
+    return expression.id, expression.json
 
 
 def difference(old, new):
@@ -103,15 +112,21 @@ class World:
         }
         return found | {suffix: None for suffix in self.before if suffix not in after}
 
-    def queue(self, name, *topics, subscriptions=(), target=None, pattern=False, **numbers):
+    def queue(
+        self, name, *topics, subscriptions=(), target=None, pattern=False, entry="", priority="", barrier="", **numbers
+    ):
         """One topic alone, unless there are several, or a pattern that may match more later."""
         compiled = self.compiled(**numbers) + (f" {topics[0]}" if len(topics) == 1 and not pattern else "")
-        head = (self.now, self.version(), name, "{}", compiled, target or topics[0])
+        trees = [parse(text, "query").json if text else "" for text in (entry, priority, barrier)]
+        head = (self.now, self.version(), name, "{}", compiled, target or topics[0], *trees)
         return self.run("define_queue", *head, len(topics), *topics, *subscriptions)
 
     @staticmethod
-    def compiled(*, lease=0, backlog=0, deliveries=0, cancels=0, fairness="proportional", once=0, strict=0, room=1000):
-        return " ".join(map(str, (lease, backlog, deliveries, cancels, *FAIRNESS[fairness], once, strict, room)))
+    def compiled(
+        *, lease=0, backlog=0, deliveries=0, cancels=0, fairness="proportional", once=0, strict=0, room=1000, depth=0
+    ):
+        numbers = (lease, backlog, deliveries, cancels, *FAIRNESS[fairness], once, strict, room, depth)
+        return " ".join(map(str, numbers))
 
     def topic(self, name, *queues):
         return self.run("define_topic", self.now, self.version(), name, "{}", *queues)
@@ -123,11 +138,15 @@ class World:
         """Somebody else's entry."""
         return decoded(self.store.redis.execute_command("XADD", self.key(f":log:{topic}"), stream_id, *fields))
 
-    def subscribe(self, *queues, asked=1, pattern="", version="", patience=10_000, client=None):
+    def subscribe(self, *queues, asked=1, filter=None, pattern="", version="", patience=10_000, client=None):  # noqa: A002
         """A new one, unless a client asks again."""
         self.requests += 1
         client = client or f"c/{self.requests}"
-        return self.run("subscribe", self.now, version, client, asked, pattern, patience, *queues)[0]
+        return self.run("subscribe", self.now, version, client, asked, *wished(filter), pattern, patience, *queues)[0]
+
+    def replace(self, subscription, *queues, asked=1, filter=None, pattern="", version=""):  # noqa: A002
+        wish = (asked, *wished(filter), pattern, *queues)
+        return self.run("replace", self.now, version, subscription, *wish)
 
     def groups(self, items):
         """{queue: [(ref, token), ...]}, or messages themselves, as the scripts take them."""

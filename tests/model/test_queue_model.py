@@ -314,10 +314,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.real.run("open", 1_000, "i", "one")
         for version, queue in enumerate(queues):
             limits = (queue.lease, queue.backlog, queue.deliveries, queue.cancels)
-            compiled = " ".join(map(str, (*limits, *FAIRNESS[queue.fairness], 0, 0, 3)))
+            compiled = " ".join(map(str, (*limits, *FAIRNESS[queue.fairness], 0, 0, 3, 0)))
             if len(queue.topics) == 1:
                 compiled += " " + queue.topics[0]
-            topics = (queue.topics[0], len(queue.topics), *queue.topics)
+            topics = (queue.topics[0], "", "", "", len(queue.topics), *queue.topics)
             self.real.run("define_queue", 1_000, version, queue.name, "{}", compiled, *topics)
 
     def pick(self, items, picks):
@@ -349,7 +349,8 @@ class QueueMachine(RuleBasedStateMachine):
         asked=st.integers(0, 5),
     )
     def subscribe(self, queues, asked):
-        id_, max_ = self.real.run("subscribe", self.model.now, "", f"c/{next(_instances)}", asked, "", 10_000, *queues)
+        wish = (asked, "none", "", "")
+        id_, max_ = self.real.run("subscribe", self.model.now, "", f"c/{next(_instances)}", *wish, 10_000, *queues)
         assert max_ == min(asked, 3)
         self.model.subs[id_] = Sub(id_, queues, max_)
         self.take_of(self.model.subs[id_], [])

@@ -172,6 +172,67 @@ def allow_redelivery_after_crash_looks_at_the_server_again(client):
     assert client.queue_stats("work").depth == 2
 
 
+def numbered(client, count):
+    filled(client, 0)
+    client.publish_many("work", [{"n": number} for number in range(count)])
+
+
+def numbers_of(messages):
+    return [message.data["n"] for message in messages]
+
+
+def filter_holds_for_what_is_read_from_now_on(client):
+    numbered(client, 4)
+    with client.subscribe("work", max_backlog=1) as messages:
+        (first,) = pick_up(messages, 1)
+        client.apply(base(filter="/n > 2"))
+        first.cancel()
+        assert numbers_of([messages.get(2)]) == [0]
+        messages.flush()
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [0, 3]
+    assert client.queue_stats("work").filtered == 2
+
+
+def priority_puts_everything_in_its_new_place(client):
+    numbered(client, 4)
+    client.apply(base(priority="/n"))
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [3, 2, 1, 0]
+    client.apply(base(priority="0 - /n"))
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [0, 1, 2, 3]
+    client.apply(base(priority="/n % 2"))
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [1, 3, 0, 2]
+    client.apply(base())
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [0, 1, 2, 3]
+
+
+def barrier_expression_judges_what_waits(client):
+    numbered(client, 4)
+    client.apply(base(barrier_expression="/n = 1"))
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [0]
+    client.apply(base(barrier_expression="/n = 0 OR /n = 2"))
+    with client.subscribe("work", max_backlog=9) as messages:
+        barrier, *others = rest_of(messages)
+        assert (barrier.data["n"], barrier.is_barrier, numbers_of(others)) == (0, True, [1])
+    client.apply(base())
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [1, 2, 3]
+
+
+def target_queue_depth_bounds_the_active_part(client):
+    numbered(client, 1_100)
+    client.apply(base(target_queue_depth=1_000, max_per_subscription_backlog=2_000))
+    with client.subscribe("work", max_backlog=2_000) as messages:
+        assert len(rest_of(messages)) == 1_000
+        client.apply(base(max_per_subscription_backlog=2_000))
+        assert numbers_of(rest_of(messages)) == list(range(1_000, 1_100))
+
+
 SCENES = {
     "name": name_makes_another_queue,
     "underlying_topic": underlying_topic_is_refused,
@@ -183,6 +244,10 @@ SCENES = {
     "max_deliveries": max_deliveries_is_checked_when_a_message_comes_back,
     "max_cancels": max_cancels_is_checked_when_a_message_comes_back,
     "fairness_model": fairness_model_places_everybody_anew,
+    "filter": filter_holds_for_what_is_read_from_now_on,
+    "priority": priority_puts_everything_in_its_new_place,
+    "barrier_expression": barrier_expression_judges_what_waits,
+    "target_queue_depth": target_queue_depth_bounds_the_active_part,
     "leasing": leasing_judges_the_next_acknowledgement,
     "allow_redelivery_after_crash": allow_redelivery_after_crash_looks_at_the_server_again,
 }
@@ -210,7 +275,7 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError):
         client.apply(Queue(name="chain", underlying_topic="work"))
-    with pytest.raises(DefinitionError, match="allowed are Topic, Queue and Action"):
+    with pytest.raises(DefinitionError, match="allowed are Topic, Queue, View and Action"):
         client.apply("queue")
     assert set(client.queues()) == {"work"}
 

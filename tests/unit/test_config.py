@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from ampsq.config import load
 from ampsq.errors import DefinitionError
-from ampsq.models import Action, Queue, Topic
+from ampsq.models import Action, Queue, Topic, View
 
 FILE = """\
+views:
+  - name: open
+    underlying_topic: work
+    filter: /qty > 0
+    projection: [/symbol, SUM(/price * /qty) AS /value]
+    grouping: [/symbol]
 actions:
   - dead_letter: {queue: work, topic: dead}
   - {name: late, on: expire, do: publish, queue: work, topic: late, reasons: [time_limit]}
@@ -24,6 +32,13 @@ topics:
 DEFINITIONS = [
     Topic(name="orders"),
     Queue(name="work", underlying_topic="orders", lease_period="30s", max_per_subscription_backlog=100),
+    View(
+        name="open",
+        underlying_topic="work",
+        filter="/qty > 0",
+        projection=["/symbol", "SUM(/price * /qty) AS /value"],
+        grouping=["/symbol"],
+    ),
     Action.dead_letter("work", "dead"),
     Action.dead_letter("work", "late", name="late", reasons=("time_limit",)),
 ]
@@ -35,7 +50,7 @@ def refusals(path_or_text):
     return str(caught.value).splitlines()
 
 
-def test_a_text_gives_topics_then_queues_then_actions():
+def test_a_text_gives_topics_then_queues_then_views_then_actions():
     assert load(FILE) == DEFINITIONS
 
 
@@ -64,6 +79,74 @@ def test_nothing_after_a_colon_is_the_default():
 def test_switches_and_numbers_are_read_from_their_text():
     (queue,) = load("queues: [{name: w, allow_redelivery_after_crash: yes, max_backlog: 10k, lease_period: 5}]")
     assert queue == Queue(name="w", allow_redelivery_after_crash=True, max_backlog=10_000, lease_period=5)
+
+
+def test_expressions_are_read_as_they_stand():
+    text = """
+queues:
+  - name: a
+    filter: /country IN ('US', 'UK') AND /note != "it's"
+    priority: -/age * 10
+  - name: b
+    filter: >
+      /a = 1
+      AND /b LIKE '^[a-z]+'
+    barrier_expression: "'end' = /type"
+    underlying_topic: open
+views:
+  - name: open
+    underlying_topic: [orders, trades]
+    projection:
+      - COUNT(*) AS /n
+      - "[/unit price] AS /price"
+    grouping: ["[/unit price]"]
+"""
+    a, b, view = load(text)
+    assert (a.filter, a.priority) == ("""/country IN ('US', 'UK') AND /note != "it's\"""", "-/age * 10")
+    assert b.filter.split() == ["/a", "=", "1", "AND", "/b", "LIKE", "'^[a-z]+'"]
+    assert (b.barrier_expression, b.underlying_topic) == ("'end' = /type", "open")
+    assert view.projection == ("COUNT(*) AS /n", "[/unit price] AS /price")
+
+
+def test_faults_of_expressions_have_the_line_of_their_text():
+    lines = refusals("""\
+queues:
+  - name: w
+    filter: /a >
+    priority: /b
+    barrier_expression: /c = 1
+    target_queue_depth: 5
+views:
+  - name: v
+    underlying_topic: w
+    projection:
+      - COUNT(*) AS /n
+      - /a
+      - SUM(/qty
+    grouping: [/b,
+      c]
+  - name: u
+    projection: /a
+    projection[0]: /a
+""")
+    assert [re.sub(r"(column \d+|missing|does not go with \w+|is \w+ \w+).*", r"\1", line) for line in lines] == [
+        "<text>:3: Queue 'w': filter: '/a >': column 5",
+        "<text>:5: Queue 'w': barrier_expression: does not go with priority",
+        "<text>:6: Queue 'w': target_queue_depth: '5' is too small",
+        "<text>:6: Queue 'w': target_queue_depth: does not go with barrier_expression",
+        "<text>:6: Queue 'w': target_queue_depth: does not go with priority",
+        "<text>:13: View 'v': projection[2]: 'SUM(/qty': column 9",
+        "<text>:15: View 'v': grouping[1]: 'c' is not an",
+        "<text>:16: View 'u': underlying_topic: missing",
+        "<text>:17: View 'u': projection: '/a' is not a",
+        "<text>:18: View 'u': projection[0]: no such element; did you mean 'projection'?",
+    ]
+
+
+def test_the_documents_view_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
+    (view,) = load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    assert view.feeds_from("best-trades")
 
 
 def test_anchors_and_merges_share_elements_wherever_the_sections_stand():
@@ -127,7 +210,9 @@ actions:
 @pytest.mark.parametrize("text", ["\n", "# nothing\n", "a text\n", "- name: work\n", "&a [*a]\n", "3\n"])
 def test_a_file_without_sections_is_refused(text):
     (line,) = refusals(text)
-    assert line.startswith("<text>:1: the file has no definitions; allowed: the sections topics, queues and")
+    assert line.startswith(
+        "<text>:1: the file has no definitions; allowed: the sections topics, queues, views and actions"
+    )
 
 
 def test_a_section_that_is_no_list_is_refused():

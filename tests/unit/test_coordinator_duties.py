@@ -189,7 +189,7 @@ def ghost(store, client):
     client.apply(Queue(name="work"))
     number = iter(range(1, 100))
     return lambda patience=60_000: store.call(
-        calls.subscribe(None, f"ghost/{next(number)}", 1, "", patience, ["work"])
+        calls.subscribe(f"ghost/{next(number)}", calls.Wish(1, None, "", ["work"], None), patience)
     )[0]
 
 
@@ -273,7 +273,7 @@ def test_a_server_that_comes_back_gives_grace_to_those_that_were_there(start_ser
         stack.callback(client.close)
         client.apply(Queue(name="work"))
         store = client._store
-        found = store.call(calls.subscribe(None, "ghost/1", 1, "", 1, ["work"]))[0]
+        found = store.call(calls.subscribe("ghost/1", calls.Wish(1, None, "", ["work"], None), 1))[0]
         duty = Absence(grace=LONG)
         look(duty, store, 1)
         duty._trusted_from = 0.0

@@ -20,7 +20,9 @@ GROUND = {
     "ampsq.supervisor": set(),
     "ampsq.values": {"ampsq.errors"},
     "ampsq.definition": {"ampsq.errors", "ampsq.values"},
-    "ampsq.models": {"ampsq.errors", "ampsq.values", "ampsq.definition"},
+    "ampsq.elements": {"ampsq.errors", "ampsq.values", "ampsq.expressions"},
+    "ampsq.view": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.expressions"},
+    "ampsq.models": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.view"},
     "ampsq.config": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.models"},
     "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
     "ampsq.flow": {"ampsq.scripts"},
@@ -81,6 +83,13 @@ def is_below(name, roof):
 @pytest.mark.parametrize("name", sorted(GROUND))
 def test_the_ground_floor_imports_only_what_it_stands_on(name):
     assert ours(name) <= GROUND[name]
+
+
+def test_expressions_stand_on_the_ground_floor_alone():
+    used = {target for name in PATHS if name.startswith("ampsq.expressions") for target in ours(name)}
+
+    allowed = {"ampsq.schema", "ampsq.errors", "ampsq.values"}
+    assert {target for target in used if not target.startswith("ampsq.expressions")} <= allowed
 
 
 def test_imports_never_come_back_to_where_they_started():

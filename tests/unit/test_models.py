@@ -3,17 +3,18 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampsq import models
 from ampsq.errors import DefinitionError
-from ampsq.models import CHANGES, Action, Bookmark, Interval, Queue, Topic, parse_ref, ref_of, refused_changes
+from ampsq.models import CHANGES, Action, Bookmark, Interval, Queue, Topic, View, parse_ref, ref_of, refused_changes
 from ampsq.values import parse_count, parse_size
 
 NAMES = st.from_regex(r"[A-Za-z0-9_./-]{1,255}", fullmatch=True)
@@ -59,6 +60,7 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "name": "work",
         "underlying_topic": "work",
         "default_publish_target": "work",
+        "filter": None,
         "semantics": "at-least-once",
         "lease_period": None,
         "max_per_subscription_backlog": 1,
@@ -67,6 +69,9 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "max_cancels": 0,
         "fairness_model": "proportional",
         "leasing": "sublet",
+        "priority": None,
+        "barrier_expression": None,
+        "target_queue_depth": None,
         "allow_redelivery_after_crash": False,
     }
 
@@ -184,6 +189,93 @@ def test_an_at_least_once_queue_may_be_served_in_any_way(fairness):
     assert Queue(name="work", fairness_model=fairness).fairness_model == fairness
 
 
+# --- queues: expressions, and how many messages are active ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        {"filter": "/country IN ('US', 'UK') AND /qty > 100"},
+        {"priority": "/price * /qty"},
+        {"priority": "/level"},
+        {"barrier_expression": "/type = 'end-of-day'"},
+        {"filter": "/a LIKE '^x+'", "barrier_expression": "/b IS NOT NULL"},
+        {"filter": "/a = 1", "priority": "IF(/urgent = 1, 10, 0)"},
+        {"filter": "/a = 1", "target_queue_depth": 1_000},
+    ],
+)
+def test_an_expression_is_checked_and_stays_as_it_was_written(elements):
+    queue = Queue(name="work", **elements)
+    assert queue.model_dump(exclude_defaults=True, include=set(elements)) == elements
+    assert Queue.from_json(queue.to_json()) == queue
+    assert all(json.loads(queue.to_json())[element] == value for element, value in elements.items())
+
+
+EXPRESSIONS = ["filter", "priority", "barrier_expression"]
+
+
+@pytest.mark.parametrize("element", EXPRESSIONS)
+def test_what_is_no_expression_is_refused_with_its_column_on_one_line(element):
+    text = refusal(Queue, name="work", **{element: "/price >\n> 3"})
+    assert text.startswith(f"Queue 'work': {element}: '/price >\\n> 3': column 10: ")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("element", EXPRESSIONS)
+@pytest.mark.parametrize(
+    ("text", "column"), [("1 + UNIX_TIMESTAMP()", 5), ("SUM(/qty)", 1), ("/a + LEASE_COUNT()", 6), ("", 1)]
+)
+def test_what_has_no_answer_to_keep_is_no_queues_expression(element, text, column):
+    assert refusal(Queue, name="work", **{element: text}).startswith(
+        f"Queue 'work': {element}: {text!r}: column {column}: "
+    )
+
+
+@pytest.mark.parametrize("element", EXPRESSIONS)
+@pytest.mark.parametrize("value", [5, True, ["/a"], {}, b"/a"])
+def test_an_expression_that_is_no_text_is_refused_with_an_example(element, value):
+    text = refusal(Queue, name="work", **{element: value})
+    assert text.startswith(
+        f"Queue 'work': {element}: {value!r} is not a text; allowed: an expression over the body, as"
+    )
+
+
+@pytest.mark.parametrize("value", [0, 999, "0.9k"])
+def test_a_queue_has_a_thousand_active_messages_or_more(value):
+    assert Queue(name="work", target_queue_depth="10k").target_queue_depth == 10_000
+    text = refusal(Queue, name="work", target_queue_depth=value)
+    assert text.startswith(
+        f"Queue 'work': target_queue_depth: {value!r} is too small; allowed: a whole number from 1000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"priority": "/level"}, {"barrier_expression": "/end = 1"}),
+        ({"priority": "/level"}, {"target_queue_depth": 1_000}),
+        ({"barrier_expression": "/end = 1"}, {"target_queue_depth": 1_000}),
+    ],
+)
+def test_priorities_barriers_and_a_target_depth_exclude_each_other(one, other):
+    (first,), (second,) = one, other
+    text = refusal(Queue, name="work", **one, **other)
+    assert text.startswith(f"Queue 'work': {second}: does not go with {first}, which ")
+    assert text.endswith("; allowed: one of the two")
+
+
+def test_wrong_expressions_and_combinations_are_listed_together():
+    text = refusal(
+        Queue, name="work", filter="/a =", priority="/a b", barrier_expression="f(", target_queue_depth=5, leasing="all"
+    )
+    title, *faults = text.split("\n  - ")
+    assert title == "Queue 'work' has 8 faults:"
+    assert [fault.split(":")[0] for fault in faults] == [
+        "filter", "leasing", "priority", "barrier_expression", "target_queue_depth",
+        "barrier_expression", "target_queue_depth", "target_queue_depth",
+    ]  # fmt: skip
+
+
 # --- queues: unknown elements, several faults -----------------------------------------------------------
 
 
@@ -257,6 +349,17 @@ def queues(draw):
         "max_cancels": draw(st.integers(0, 10**9)),
         "leasing": draw(st.sampled_from(["strict", "sublet"])),
         "allow_redelivery_after_crash": draw(st.booleans()),
+        "filter": draw(st.sampled_from([None, "/a = 'ü'", "/a > 1  AND\n/b LIKE '^x'"])),
+        **draw(
+            st.sampled_from(
+                [
+                    {},
+                    {"priority": "/price * /qty"},
+                    {"barrier_expression": "/last = 1"},
+                    {"target_queue_depth": 5_000},
+                ]
+            )
+        ),
     }
     if elements["underlying_topic"] == "^":
         elements["default_publish_target"] = topic
@@ -331,6 +434,187 @@ def test_an_action_lists_all_that_it_misses():
     assert "on: 'delete' is not known; allowed: 'expire'" in text
 
 
+# --- views ---------------------------------------------------------------------------------------------
+
+VIEW = {
+    "name": "by-symbol",
+    "underlying_topic": "work",
+    "projection": ["/symbol", "SUM(/price * /qty) AS /value", "COUNT(*) AS /numbers/orders"],
+    "grouping": ["/symbol"],
+}
+
+
+def view_refusal(**changed):
+    return refusal(View, **{**VIEW, **changed})
+
+
+def test_a_view_keeps_its_texts_and_has_one_row_by_default():
+    view = View(name="all", underlying_topic="orders", projection=["COUNT(*) AS /orders"])
+    assert view.model_dump() == {
+        "name": "all",
+        "underlying_topic": ("orders",),
+        "filter": None,
+        "projection": ("COUNT(*) AS /orders",),
+        "grouping": (),
+    }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"underlying_topic": ["orders", "trades"], "filter": "/qty > 0"},
+        {"underlying_topic": "^(orders|trades)$"},
+        {"projection": ["COUNT(*) AS /n"], "grouping": []},
+    ],
+)
+def test_a_view_comes_back_from_its_json(changed):
+    view = View(**{**VIEW, **changed})
+    assert View.from_json(view.to_json()) == view == pickle.loads(pickle.dumps(view))  # noqa: S301 - our own bytes
+    assert view.model_copy(update={"filter": "/a = 1"}).filter == "/a = 1"
+
+
+def test_a_views_topics_are_one_or_several_names_or_a_pattern():
+    several = View(**{**VIEW, "underlying_topic": ("trades", "orders", "trades")})
+    assert several.underlying_topic == ("orders", "trades")
+    assert not several.is_pattern
+    assert [topic for topic in ("order", "orders", "orders2", "trades", "by-symbol") if several.feeds_from(topic)] == [
+        "orders",
+        "trades",
+    ]
+    pattern = View(**{**VIEW, "underlying_topic": "^orders"})
+    assert pattern.underlying_topic == ("^orders",)
+    assert pattern.is_pattern
+    assert pattern.feeds_from("orders2")
+    assert not pattern.feeds_from("late-orders")
+
+
+@pytest.mark.parametrize("topics", [["orders", "^trades"], ["a b", "c"]])
+def test_a_pattern_stands_alone(topics):
+    assert "is not a name, and a regular expression stands alone; allowed: " in view_refusal(underlying_topic=topics)
+
+
+@pytest.mark.parametrize("topics", [[], (), 5, {"a": 1}])
+def test_a_view_has_topics(topics):
+    text = view_refusal(underlying_topic=topics)
+    assert text.startswith(
+        f"View 'by-symbol': underlying_topic: {topics!r} names no topic; allowed: the name of a topic"
+    )
+
+
+@pytest.mark.parametrize("topics", ["by-symbol", ["orders", "by-symbol"], "symbol$"])
+def test_a_view_is_not_made_of_its_own_rows(topics):
+    text = view_refusal(underlying_topic=topics)
+    assert text.startswith(
+        f"View 'by-symbol': underlying_topic: {topics!r} feeds the view from 'by-symbol', the topic of"
+    )
+
+
+def test_a_view_lists_all_that_it_misses():
+    title, *faults = refusal(View).split("\n  - ")
+    assert title == "View without a name has 3 faults:"
+    assert [fault.split(";")[0] for fault in faults] == [
+        "name: missing",
+        "underlying_topic: missing",
+        "projection: missing",
+    ]
+
+
+@pytest.mark.parametrize("element", ["projection", "grouping"])
+@pytest.mark.parametrize("value", ["/symbol", 5, ["/symbol", None], {"/symbol": 1}])
+def test_a_list_of_texts_is_nothing_else(element, value):
+    text = view_refusal(**{element: value})
+    assert text.startswith(f"View 'by-symbol': {element}: {value!r} is not a list of texts; allowed: a list of ")
+
+
+@pytest.mark.parametrize("text", ["/a + 1", "symbol", "SUM(/a)", "'a'", "/a AS /b", "/a, /b", "", "TOPIC_NAME()"])
+def test_rows_are_grouped_by_identifiers_alone(text):
+    assert view_refusal(grouping=["/symbol", text]) == (
+        f"View 'by-symbol': grouping[1]: {text!r} is not an identifier; allowed: a list of identifiers, as in "
+        "['/symbol'], or none for one row of everything"
+    )
+
+
+def test_an_identifier_groups_once_however_it_is_written():
+    assert "grouping[1]: '[/symbol]': given twice" in view_refusal(grouping=["/symbol", "[/symbol]"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[/symbol]",
+        "[/symbol] AS /s",
+        "UPPER(/symbol) AS /s",
+        "IF(/symbol LIKE '(a|b)+c', SUM(/qty), MAX(/qty)) AS /s",
+        "SUM(/qty) / COUNT(*) AS /s",
+        "'text' AS /s",
+        "AMPS_INSTANCE_NAME() AS /s",
+        "MAX(TOPIC_NAME()) AS /s",
+    ],
+)
+def test_a_row_has_what_is_the_same_for_its_messages(text):
+    assert View(**{**VIEW, "projection": [text]}).projection == (text,)
+
+
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        ("/qty", "/qty"),
+        ("SUM(/qty) / /price AS /s", "/price"),
+        ("CONCAT(/symbol, /legs[0]/qty) AS /s", "/legs[0]/qty"),
+        ("/symbol/name AS /s", "/symbol/name"),
+        ("TOPIC_NAME() AS /s", "TOPIC_NAME()"),
+        ("/qty LIKE '(a|b)+c' AS /s", "/qty"),
+    ],
+)
+def test_what_may_differ_between_the_messages_of_a_row_is_refused(text, loose):
+    assert view_refusal(projection=["/symbol", text]) == (
+        f"View 'by-symbol': projection[1]: {text!r} uses {loose}, which may differ between the messages of one row; "
+        f"allowed outside of an aggregate: the grouping's /symbol; inside of one, as in MAX({loose}), anything"
+    )
+
+
+def test_without_grouping_there_are_only_aggregates():
+    text = view_refusal(grouping=[], projection=["/symbol"])
+    assert "allowed outside of an aggregate: no identifier, since there is no grouping; inside" in text
+
+
+@pytest.mark.parametrize("second", ["COUNT(*) AS /a", "COUNT(*) AS /a/b", "COUNT(*) AS /a/b/c"])
+def test_each_projection_has_a_place_of_its_own(second):
+    text = view_refusal(projection=["SUM(/qty) AS /a/b", second])
+    assert text.startswith(
+        f"View 'by-symbol': projection[1]: {second!r}: the path {second.split()[-1]} is that of 'SUM("
+    )
+
+
+@pytest.mark.parametrize(
+    ("element", "text"),
+    [("projection", "SUM(/a + [orders]./legs[0]/q) AS /q"), ("grouping", "[orders]./legs[0]/q")],
+)
+def test_a_view_joins_no_topics(element, text):
+    assert view_refusal(underlying_topic=["orders", "trades"], **{element: ["/symbol", text]}) == (
+        f"View 'by-symbol': {element}[1]: {text!r} uses [orders]./legs[0]/q, a field of one topic, and a view does not "
+        "join topics; allowed: /legs[0]/q, which is read from every message, whatever its topic"
+    )
+
+
+def test_a_view_lists_the_faults_of_every_projection():
+    title, *faults = view_refusal(
+        name="a b",
+        filter="/a >",
+        projection=["SUM(/qty)", "SUM(SUM(/qty)) AS /a", "UNIX_TIMESTAMP() AS /t", "/qty"],
+    ).split("\n  - ")
+    assert title == "View 'a b' has 6 faults:"
+    assert [fault.split(" ")[0] for fault in faults] == [
+        "name:", "filter:", "projection[0]:", "projection[1]:", "projection[2]:", "projection[3]:",
+    ]  # fmt: skip
+    assert all("column" in fault for fault in faults[1:5])
+
+
+def test_a_wrong_grouping_brings_no_faults_that_follow_from_it():
+    assert view_refusal(grouping=["symbol"]).startswith("View 'by-symbol': grouping[0]: 'symbol' is not an identifier")
+
+
 # --- changes -------------------------------------------------------------------------------------------
 
 
@@ -342,6 +626,9 @@ def test_every_element_of_a_queue_says_what_its_change_does():
 @pytest.mark.parametrize(
     "changed",
     [
+        {"filter": "/a = 1", "priority": "/b"},
+        {"filter": "/a = 1", "barrier_expression": "/b = 1"},
+        {"target_queue_depth": 5_000},
         {"lease_period": "5s", "max_backlog": 3, "max_per_subscription_backlog": 9, "leasing": "strict"},
         {
             "max_deliveries": 1,
@@ -558,6 +845,23 @@ def test_the_models_import_neither_redis_nor_yaml_nor_click():
     assert done.stdout.strip() == "set()"
 
 
-def test_every_element_of_a_queue_is_explained():
-    explained = inspect.getdoc(models.Queue)
-    assert all(f"    {element}: " in explained for element in Queue.model_fields)
+def test_expressions_are_imported_when_the_first_one_is_given():
+    code = "import sys, ampsq.models as m; m.Queue(name='a'); print([n for n in sys.modules if 'expressions' in n])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def explained(model):
+    """What a model's docstring says of its elements."""
+    return re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", inspect.getdoc(model), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("model", [Queue, View, Action, Topic])
+def test_every_element_is_explained(model):
+    assert {element for element, _ in explained(model)} == set(model.model_fields)
+
+
+def test_the_list_of_view_elements_is_the_models_own():
+    page = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
+    rows = [f"- `{element}`: {' '.join(text.split()).replace('``', '`')}" for element, text in explained(View)]
+    assert [line for line in page.splitlines() if line.startswith("- `")] == rows

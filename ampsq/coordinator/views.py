@@ -1,0 +1,213 @@
+"""Duty: views. Their rows are kept up to date, written down for queries, and published when they change.
+
+One coordinator at a time keeps a view; another takes it over a few seconds after the first one is gone, from the rows
+written down. What is to be published is written down first, with the sequence of its first message: whoever takes over
+publishes it again, under the same numbers, so that each change of a row is published exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq import calls
+from ampsq.applying import add_topic
+from ampsq.browse import Scene
+from ampsq.coordinator.definitions import Definitions
+from ampsq.errors import Unavailable, UnknownTopic
+from ampsq.flow import command
+from ampsq.models import View
+from ampsq.schema import BATCH, BYTES, FIELDS, key
+from ampsq.views import PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.calls import Catalog
+    from ampsq.store import Store
+
+__all__ = ["Views"]
+
+_log = logging.getLogger("ampsq.coordinator")
+#: Seconds between two rounds while nothing changes. A round costs the server about 20 us a view.
+_PAUSE: Final = 0.05
+#: Milliseconds for which a view is kept without a sign of life, and seconds after which one is given.
+_PERIOD: Final = 5_000
+_RENEW: Final = 1.5
+#: Seconds between two looks whether a view that somebody else keeps is free.
+_LOOK_AGAIN: Final = 1.0
+#: Seconds of one round for one view: the other duties wait meanwhile.
+_BUDGET: Final = 0.03
+#: Least seconds between two versions of a row.
+_CONFLATE: Final = 0.1
+#: Seconds until a view that failed is tried again.
+_AFTER_FAILURE: Final = 2.0
+
+
+class Views:
+    """Keeps the views that no other coordinator keeps."""
+
+    name = "views"
+
+    def __init__(self) -> None:
+        self._definitions = Definitions()
+        self._owner = secrets.token_hex(8)
+        self._kept: dict[str, _Kept] = {}
+        self._retry_at: dict[str, float] = {}
+
+    def run_once(self, store: Store) -> float:
+        """Do a bounded piece of work for every view."""
+        catalog = self._definitions.read(store)
+        if not catalog.views:
+            self._kept.clear()
+            return _CONFLATE
+        more = False
+        for name, text in catalog.views.items():
+            if time.monotonic() >= self._retry_at.get(name, 0.0):
+                more = self._try(store, catalog, name, text) or more
+        return 0.0 if more else _PAUSE
+
+    def _try(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
+        """Work on one view. What fails begins anew later, and holds up no other view."""
+        try:
+            return self._work(store, catalog, name, text)
+        except Unavailable:
+            self._kept.clear()
+            raise
+        except Exception:  # noqa: BLE001  (one view that cannot be kept must not stop the others)
+            _log.exception("view %s of %s failed; trying again", name, store.instance)
+            self._kept.pop(name, None)
+            self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+            return False
+
+    def _work(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
+        kept = self._kept.get(name)
+        if kept is not None and not kept.is_of(catalog, text):
+            kept = None
+        if kept is None or time.monotonic() >= kept.renew_at:
+            renew_at = time.monotonic() + _RENEW
+            if not store.call(calls.hold_view(name, self._owner, _PERIOD)):
+                self._kept.pop(name, None)
+                self._retry_at[name] = time.monotonic() + _LOOK_AGAIN
+                return False
+            if kept is None:
+                kept = self._kept[name] = _Kept(store, View.from_json(text), text, catalog)
+            kept.renew_at = renew_at
+        return kept.work(store)
+
+
+class _Kept:
+    """One view while it is kept here.
+
+    Attributes:
+        renew_at: when to give a sign of life, by the monotonic clock.
+    """
+
+    def __init__(self, store: Store, view: View, text: str, catalog: Catalog) -> None:
+        self._view, self._text = view, text
+        self._over_queue = is_over_queue(catalog, view)
+        self._hash = key(store.instance, "view", view.name)
+        self._publisher = f"view:{view.name}"
+        self._publish_at = 0.0
+        self._complete = False
+        self.renew_at = 0.0
+        self._sequence = self._last_sequence(store)
+        self._finish_pending(store)
+        origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
+        given = store.run(stored_rows(store.instance, view.name))
+        self._follower = Follower(Scene(store.instance, origin), view, catalog, given)
+
+    def is_of(self, catalog: Catalog, text: str) -> bool:
+        """Whether this is still what the catalog says."""
+        return text == self._text and self._over_queue == is_over_queue(catalog, self._view)
+
+    def work(self, store: Store) -> bool:
+        """Read for a while and tell what changed; True when there is more to read at once."""
+        until = time.monotonic() + _BUDGET
+        more = True
+        while more and time.monotonic() < until:
+            more = store.run(self._follower.step())
+        if self._follower.complete and time.monotonic() >= self._publish_at:
+            self._publish_at = time.monotonic() + _CONFLATE
+            changes = self._follower.changes()
+            for batch in _batches(changes):
+                self._tell(store, batch)
+                self._follower.accept(batch)
+            if not self._complete:
+                store.call(command(["HSET", self._hash, STATE, fingerprint(self._view)], int))
+                self._complete = True
+        return more
+
+    def _last_sequence(self, store: Store) -> int:
+        publishers = key(store.instance, "publishers")
+        return store.call(
+            command(["HGET", publishers, self._publisher], lambda reply: int(reply.split(b" ")[0]) if reply else 0)
+        )
+
+    def _finish_pending(self, store: Store) -> None:
+        """Publish what somebody had begun to publish; what was recorded then is not recorded again."""
+        pending = store.call(command(["HGET", self._hash, PENDING], lambda reply: reply))
+        if pending is not None:
+            first, changes = _read_pending(pending)
+            self._publish(store, first, changes)
+
+    def _tell(self, store: Store, changes: list[Change]) -> None:
+        """Publish a batch of changes and write them down."""
+        first = self._sequence + 1
+        store.call(command(["HSET", self._hash, PENDING, _write_pending(first, changes)], int))
+        if not self._publish(store, first, changes):
+            # Somebody else kept the view meanwhile: its numbers are not ours, and neither are its rows.
+            raise Unavailable(f"view {self._view.name!r} was kept by two coordinators at once")
+
+    def _publish(self, store: Store, first: int, changes: list[Change]) -> bool:
+        """Publish rows under fixed numbers, and write them down; False when others had these numbers already."""
+        bodies = [change.text for change in changes if change.row is not None]
+        fresh = True
+        if bodies:
+            call = calls.publish(self._view.name, bodies, [], self._publisher, first)
+            try:
+                published = store.call(call)
+            except UnknownTopic:
+                store.run(add_topic(self._view.name))
+                published = store.call(call)
+            fresh = not published.duplicates or call.repeated
+            self._sequence = max(self._sequence, first + len(bodies) - 1)
+        rows: list[str | bytes] = []
+        for change in changes:
+            if change.row is not None:
+                rows += [change.key, change.text]
+        if rows:
+            store.call(command(["HSET", self._hash, *rows], int))
+        gone = [change.key for change in changes if change.row is None]
+        store.call(command(["HDEL", self._hash, PENDING, *gone], int))
+        return fresh
+
+
+def _batches(changes: list[Change]) -> Iterator[list[Change]]:
+    """Cut changes so that each part is one call: at most 500 rows, and about a megabyte."""
+    batch: list[Change] = []
+    total = 0
+    for change in changes:
+        batch.append(change)
+        total += len(change.text)
+        if len(batch) == BATCH or total >= BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+def _write_pending(first: int, changes: list[Change]) -> bytes:
+    return json.dumps([first, [[change.key, change.text.decode()] for change in changes]]).encode()
+
+
+def _read_pending(text: bytes) -> tuple[int, list[Change]]:
+    first, changes = json.loads(text)
+    return first, [Change(name, _row(row), row.encode()) for name, row in changes]
+
+
+def _row(text: str) -> dict[str, Any] | None:
+    return json.loads(text) if text else None

@@ -1,0 +1,8 @@
+"""Expressions over messages: filters, priorities, barriers, queries and views; see `docs/expressions.md`."""
+
+from __future__ import annotations
+
+from ampsq.expressions.document import Document
+from ampsq.expressions.expression import Aggregate, Expression, Projection, Use, parse, parse_projection
+
+__all__ = ["Aggregate", "Document", "Expression", "Projection", "Use", "parse", "parse_projection"]

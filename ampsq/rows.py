@@ -1,0 +1,440 @@
+"""The rows of a view, without any waiting: messages come and go, and every group's row is exact at each moment.
+
+What a message added to an aggregate, its removal takes away without a trace: sums are kept as whole numbers (every
+float is a whole number of 2**-1074), so that nothing is rounded before a value is asked for, and the least and the
+greatest value come from a heap that forgets lazily. A message costs some 300 bytes while it is counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ampsq.expressions import Document, parse, parse_projection
+from ampsq.expressions.scalars import first, integer_or_float, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+    from ampsq.expressions import Aggregate, Expression
+    from ampsq.expressions.scalars import Scalar, Value
+    from ampsq.models import View
+
+__all__ = ["ACCUMULATORS", "Accumulator", "Group", "Rows", "key_of", "place_of"]
+
+#: What the messages of one row have in common: the values of the grouping expressions.
+Group = tuple[Any, ...]
+#: Every finite float is a whole number of 2 ** -_BITS.
+_BITS: Final = 1074
+_SQUARE_BITS: Final = 2 * _BITS
+#: A heap is built anew when it holds this many entries more than twice the values that are left.
+_STALE: Final = 64
+#: Places of values in their order.
+_NUMBERS, _STRINGS, _NO_NUMBER = range(3)
+#: The tree of what `COUNT(*)` counts: messages, also those that are no JSON.
+_EVERY: Final = ("n", 1)
+#: What a row's expressions read where the group's messages have no fields.
+_EMPTY: Final = Document(b"{}")
+
+
+class Accumulator(Protocol):
+    """One aggregate of one group. Values are added and removed in any order; NULLs never come here."""
+
+    def add(self, value: Scalar) -> None:
+        """Count a value."""
+        ...
+
+    def remove(self, value: Scalar) -> None:
+        """Take back a value that was added."""
+        ...
+
+    def value(self) -> Scalar | None:
+        """The aggregate of what is there now; None, NULL, where SQL has it."""
+        ...
+
+
+class _Count:
+    """How many values there are."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def add(self, _: Scalar) -> None:
+        self._number += 1
+
+    def remove(self, _: Scalar) -> None:
+        self._number -= 1
+
+    def value(self) -> Scalar | None:
+        return self._number
+
+
+class _Moments:
+    """Numbers, their sum and, where it is asked for, the sum of their squares; exact.
+
+    Attributes:
+        number: how many values there are.
+        floats: how many of them are floats.
+        total: the sum of the finite ones, in units of 2**-1074.
+        squares: the sum of their squares, in units of 2**-2148.
+        odd: the values that are not finite, by their text.
+    """
+
+    __slots__ = ("floats", "number", "odd", "squared", "squares", "total")
+
+    def __init__(self, *, squared: bool = False) -> None:
+        self.number = self.floats = self.total = self.squares = 0
+        self.squared = squared
+        self.odd: Counter[str] = Counter()
+
+    def add(self, value: Scalar) -> None:
+        self._count(value, 1)
+
+    def remove(self, value: Scalar) -> None:
+        self._count(value, -1)
+
+    def _count(self, value: Scalar, sign: int) -> None:
+        number = number_of(value)
+        self.number += sign
+        if isinstance(number, float):
+            self.floats += sign
+            if not math.isfinite(number):
+                self.odd[str(number)] += sign
+                return
+            numerator, denominator = number.as_integer_ratio()
+            units = numerator << (_BITS + 1 - denominator.bit_length())
+        else:
+            units = number << _BITS
+        self.total += sign * units
+        if self.squared:
+            self.squares += sign * units * units
+
+    def infinite(self) -> float | None:
+        """What the values that are not finite make of every sum; None without such values."""
+        odd = +self.odd
+        if not odd:
+            return None
+        return float(next(iter(odd))) if len(odd) == 1 else math.nan
+
+
+def _ratio(numerator: int, denominator: int) -> float:
+    """The float nearest to a quotient of whole numbers, which Python's division of them is."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _root(numerator: int, denominator: int) -> float:
+    """The float nearest to the square root of a quotient, which itself may be beyond the floats."""
+    # 55 bits of the root, of which the last is set where there is more: enough to round right.
+    shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
+    if shift >= 0:
+        denominator <<= 2 * shift
+    else:
+        numerator <<= -2 * shift
+    root = math.isqrt(numerator // denominator)
+    root |= root * root * denominator != numerator
+    return _ratio(root << shift, 1) if shift >= 0 else _ratio(root, 1 << -shift)
+
+
+class _Sum(_Moments):
+    """The sum; an integer while all values are integers and it stays in their range."""
+
+    __slots__ = ()
+
+    def value(self) -> Scalar | None:
+        if not self.number:
+            return None
+        infinite = self.infinite()
+        if infinite is not None:
+            return infinite
+        return _ratio(self.total, 1 << _BITS) if self.floats else integer_or_float(self.total >> _BITS)
+
+
+class _Average(_Moments):
+    """The mean, always a float."""
+
+    __slots__ = ()
+
+    def value(self) -> Scalar | None:
+        if not self.number:
+            return None
+        infinite = self.infinite()
+        return _ratio(self.total, self.number << _BITS) if infinite is None else infinite
+
+
+class _Deviation(_Moments):
+    """The standard deviation, of a population (`less` 0) or of a sample (`less` 1)."""
+
+    __slots__ = ("_less",)
+
+    def __init__(self, less: int) -> None:
+        super().__init__(squared=True)
+        self._less = less
+
+    def value(self) -> Scalar | None:
+        if self.number <= self._less:
+            return None
+        if self.infinite() is not None:
+            return math.nan
+        squares = self.number * self.squares - self.total * self.total
+        return _root(squares, self.number * (self.number - self._less) << _SQUARE_BITS)
+
+
+def place_of(value: Scalar) -> tuple[int, Scalar]:
+    """Where a value stands among all others: numbers, then strings, then NaN.
+
+    Strings stay strings here even if they spell a number: the language's `<`, which reads them as numbers beside
+    numbers and as texts beside texts, has cycles (``"9" < 9.5 < "10" < "9"``), and an order must have none.
+    """
+    if isinstance(value, bytes):
+        return _STRINGS, value
+    return (_NUMBERS, value) if value == value else (_NO_NUMBER, 0)  # noqa: PLR0124
+
+
+class _Later:
+    """A place in the other direction, for a heap that has the greatest value first."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, value: Scalar) -> None:
+        self.place = place_of(value)
+
+    def __lt__(self, other: _Later) -> bool:
+        return other.place < self.place
+
+
+class _Values:
+    """The values that are there, each with how often."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        # By place: a NaN is unequal to itself, and would never be found again.
+        self.counts: dict[tuple[int, Scalar], int] = {}
+
+    def add(self, value: Scalar) -> None:
+        place = place_of(value)
+        self.counts[place] = self.counts.get(place, 0) + 1
+
+    def remove(self, value: Scalar) -> None:
+        place = place_of(value)
+        left = self.counts[place] - 1
+        if left:
+            self.counts[place] = left
+        else:
+            del self.counts[place]
+
+
+class _Distinct(_Values):
+    """How many different values there are."""
+
+    __slots__ = ()
+
+    def value(self) -> Scalar | None:
+        return len(self.counts)
+
+
+class _Extreme(_Values):
+    """The first value in an order. NaN counts only where there is nothing else."""
+
+    __slots__ = ("_heap", "_key")
+
+    def __init__(self, key: Callable[[Scalar], object]) -> None:
+        super().__init__()
+        self._key = key
+        self._heap: list[tuple[object, int, Scalar]] = []
+
+    def add(self, value: Scalar) -> None:
+        new = place_of(value) not in self.counts
+        super().add(value)
+        if new and value == value:  # noqa: PLR0124
+            if len(self._heap) > 2 * len(self.counts) + _STALE:
+                self._heap = [self._entry(known) for kind, known in self.counts if kind != _NO_NUMBER]
+                heapq.heapify(self._heap)
+            else:
+                heapq.heappush(self._heap, self._entry(value))
+
+    def _entry(self, value: Scalar) -> tuple[object, int, Scalar]:
+        return self._key(value), 0, value
+
+    def value(self) -> Scalar | None:
+        while self._heap and place_of(self._heap[0][2]) not in self.counts:
+            heapq.heappop(self._heap)
+        if self._heap:
+            return self._heap[0][2]
+        return math.nan if self.counts else None
+
+
+#: What keeps each aggregate.
+ACCUMULATORS: Final[Mapping[str, Callable[[], Accumulator]]] = {
+    "COUNT": _Count,
+    "COUNT_DISTINCT": _Distinct,
+    "SUM": _Sum,
+    "AVG": _Average,
+    "MIN": lambda: _Extreme(place_of),
+    "MAX": lambda: _Extreme(_Later),
+    "STDDEV_POP": lambda: _Deviation(0),
+    "STDDEV_SAMP": lambda: _Deviation(1),
+}
+
+
+class _Column(NamedTuple):
+    """One expression of a projection: where it goes, how it is worked out, which of the view's aggregates it reads."""
+
+    path: tuple[str, ...]
+    expression: Expression
+    places: tuple[int, ...]
+
+
+class _State:
+    """What is known of one group.
+
+    Attributes:
+        size: how many messages it has.
+        aggregates: one accumulator for each different aggregate of the projection.
+        document: of one of its messages: what is not aggregated is the same in all of them.
+    """
+
+    __slots__ = ("aggregates", "document", "size")
+
+    def __init__(self, aggregates: list[Accumulator], document: Document) -> None:
+        self.size = 0
+        self.aggregates = aggregates
+        self.document = document
+
+
+class Rows:
+    """The rows of one view, and the messages that they are made of.
+
+    NaN and infinity become null in a row. Without a grouping all messages together are the one row, which is there
+    even while there is no message. Messages that are not JSON count if the view has no filter; their fields are NULL.
+
+    Args:
+        view: its projection, grouping and filter.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._filter = parse(view.filter, "filter") if view.filter else None
+        self._grouping = [parse(text, "filter") for text in view.grouping]
+        wanted: dict[tuple[str, str], Aggregate] = {}
+        self._columns = [_column(*parse_projection(text), wanted) for text in view.projection]
+        self._makers = [ACCUMULATORS[aggregate.function] for aggregate in wanted.values()]
+        self._operands = [None if each.operand.tree == _EVERY else each.operand for each in wanted.values()]
+        self._groups: dict[Group, _State] = {}
+        self._messages: dict[bytes, tuple[Group, tuple[Scalar | None, ...]]] = {}
+        self._changed: set[Group] = set()
+        if not view.grouping:
+            self._state((), _EMPTY)
+            self._changed.add(())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def groups(self) -> list[Group]:
+        """All groups that there are now."""
+        return list(self._groups)
+
+    def add(self, ref: bytes, document: Document, *, for_good: bool = False) -> None:
+        """Count a message, if the filter lets it in; one that is counted already is left alone.
+
+        Args:
+            ref: which message.
+            document: what it says.
+            for_good: it is never added again nor removed, so that nothing of it need be kept.
+        """
+        if ref in self._messages or not (self._filter is None or self._filter.matches(document)):
+            return
+        group = tuple(_part(expression.value(document)) for expression in self._grouping)
+        values = tuple(1 if operand is None else first(operand.value(document)) for operand in self._operands)
+        state = self._groups.get(group) or self._state(group, document)
+        state.size += 1
+        for aggregate, value in zip(state.aggregates, values, strict=True):
+            if value is not None:
+                aggregate.add(value)
+        self._changed.add(group)
+        if not for_good:
+            self._messages[ref] = group, values
+
+    def _state(self, group: Group, document: Document) -> _State:
+        found = _State([make() for make in self._makers], document if document.is_json and group else _EMPTY)
+        self._groups[group] = found
+        return found
+
+    def remove(self, ref: bytes) -> None:
+        """Count a message no more; one that is not counted is nothing to do."""
+        known = self._messages.pop(ref, None)
+        if known is None:
+            return
+        group, values = known
+        state = self._groups[group]
+        state.size -= 1
+        for aggregate, value in zip(state.aggregates, values, strict=True):
+            if value is not None:
+                aggregate.remove(value)
+        if not state.size and group:
+            del self._groups[group]
+        self._changed.add(group)
+
+    def keep_only(self, refs: Container[bytes]) -> None:
+        """Count no more what is not among these."""
+        for ref in [ref for ref in self._messages if ref not in refs]:
+            self.remove(ref)
+
+    def take_changed(self) -> set[Group]:
+        """Give the groups that messages were added to or removed from since the last time, vanished ones too."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def row(self, group: Group) -> dict[str, Any] | None:
+        """Work out one row, nested as the columns' paths say; None when the group has no message left."""
+        state = self._groups.get(group)
+        if state is None:
+            return None
+        values = [aggregate.value() for aggregate in state.aggregates]
+        row: dict[str, Any] = {}
+        for column in self._columns:
+            inner = row
+            for name in column.path[:-1]:
+                inner = inner.setdefault(name, {})
+            read = [values[place] for place in column.places]
+            inner[column.path[-1]] = _plain(column.expression.value(state.document, read))
+        return row
+
+
+def key_of(group: Group) -> str:
+    """A text for a group: a list as JSON has it, different for different groups."""
+    return json.dumps(group, separators=(",", ":"), default=lambda text: text.decode(errors="surrogateescape"))
+
+
+def _part(value: Value) -> Any:
+    """A value as part of a group: hashable; NaN is the same as NaN, and 1.0 as 1."""
+    if isinstance(value, list):
+        return tuple(_part(element) for element in value)
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else int(value) if value.is_integer() else value
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _column(expression: Expression, path: tuple[str, ...], wanted: dict[tuple[str, str], Aggregate]) -> _Column:
+    """Prepare one column, and add those of its aggregates to `wanted` that no column before it had."""
+    keys = [(aggregate.function, aggregate.operand.json) for aggregate in expression.aggregates]
+    for key, aggregate in zip(keys, expression.aggregates, strict=True):
+        wanted.setdefault(key, aggregate)
+    places = list(wanted)
+    return _Column(path, expression, tuple(map(places.index, keys)))

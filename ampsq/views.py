@@ -1,0 +1,529 @@
+"""Keeping a view's rows in step with what they are made of: the available messages of a queue, or topics' logs.
+
+A `Follower` first walks over everything and then looks at what changed. From a queue it hears in two ways: new
+messages are in the topics' logs, and of every other change the queue's `events` tell which message it concerns. Each
+time the message's state *now* is what counts, so that it does not matter in which order the two are read, or how often.
+The coordinator follows for views, and a client for its aggregated subscriptions. All of it is flows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ampsq import calls
+from ampsq.browse import Walker, select, sow_queue
+from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.expressions import parse
+from ampsq.flow import command
+from ampsq.models import Queue, View
+from ampsq.rows import Rows, key_of
+from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
+from ampsq.values import parse_name, ref_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.browse import Query, Scene, SowMessage
+    from ampsq.calls import Browsed, Catalog
+    from ampsq.flow import Flow
+    from ampsq.rows import Group
+
+__all__ = [
+    "PENDING",
+    "STATE",
+    "Change",
+    "Follower",
+    "aggregated",
+    "check_view",
+    "fingerprint",
+    "follow",
+    "is_over_queue",
+    "next_rows",
+    "sow",
+    "stored_rows",
+]
+
+_REFS: Final = FIELDS["refs"].encode()
+#: Refs of one look: bodies come along.
+_LOOK: Final = 100
+#: Entries of `events` read at once, each with up to `BATCH` refs.
+_ENTRIES: Final = 20
+#: Calls of one step, about.
+_CALLS: Final = 20
+#: Seconds between two looks for a restarted server and for new topics.
+_CHECK: Final = 1.0
+#: Least seconds between two walks over a queue with a target depth, which is walked anew when something changed.
+_WALK_AGAIN: Final = 1.0
+#: Messages read from a log at once, at first; then about a megabyte's worth.
+_FIRST_READ: Final = 20
+#: Seconds for which changes are gathered before they are told.
+_CONFLATE: Final = 0.1
+#: Fields of a view's hash that are no rows: the definition whose rows they all are, and what is being published.
+STATE: Final = "state"
+PENDING: Final = "pending"
+#: Stands for a queue's events among the streams that are waited for.
+_EVENTS_NAME: Final = ""
+
+
+class Change(NamedTuple):
+    """A row that changed.
+
+    Attributes:
+        key: its group, as JSON.
+        row: as it is now; None when its last message is gone.
+        text: the row as JSON; empty when it is gone.
+    """
+
+    key: str
+    row: dict[str, Any] | None
+    text: bytes
+
+
+class _Source(Protocol):
+    """What a view's rows are made of."""
+
+    def start(self) -> Flow[None]:
+        """Begin to read everything."""
+        ...
+
+    def read_all(self, rows: Rows) -> Flow[bool]:
+        """Read a part of everything; False when that was all."""
+        ...
+
+    def streams(self) -> dict[str, tuple[str, str]]:
+        """What tells of news: names, each with its key and the last ID that was read."""
+        ...
+
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
+        """Read what came in some of the streams; False when everything must be read anew."""
+        ...
+
+    def refresh(self) -> Flow[None]:
+        """Look for new topics: the catalog has changed."""
+        ...
+
+    def overdue(self) -> float:
+        """Seconds until everything is to be read anew; infinite while it is not."""
+        ...
+
+
+class _Waiting:
+    """The available messages of a queue."""
+
+    def __init__(self, scene: Scene, queue: str, view: View) -> None:
+        self._scene, self._queue = scene, queue
+        self._filter = parse(view.filter, "filter") if view.filter else None
+        self._walker: Walker | None = None
+        self._events = ""
+        self._cursors: dict[str, str] = {}
+        self._marked: set[bytes] = set()
+        self._walked, self._is_stale = float("-inf"), False
+
+    def start(self) -> Flow[None]:
+        # Events from here on tell what changed under the walk; what was recorded by now is met by it.
+        yield from self._skip()
+        # What the rows have of an earlier walk and this one does not meet is there no more.
+        self._marked = set()
+        self._walker = Walker(self._scene, self._queue, self._filter)
+        self._walked, self._is_stale = time.monotonic(), False
+
+    def _skip(self) -> Flow[None]:
+        """Go to the end of all streams."""
+        self._events = yield calls.watch(self._queue)
+        figures = yield calls.stats(self._queue)
+        self._cursors = {topic: last for topic, (_, _, last) in figures.topics.items()}
+
+    def overdue(self) -> float:
+        return self._walked + _WALK_AGAIN - time.monotonic() if self._is_stale else float("inf")
+
+    def read_all(self, rows: Rows) -> Flow[bool]:
+        if self._walker is None:
+            return False
+        page: list[Browsed] | None = yield from self._walker.page()
+        if page is None:
+            rows.keep_only(self._marked)
+            self._marked = set()
+            return False
+        self._marked.update(found.ref for found in page)
+        self._add(rows, page)
+        return True
+
+    def _add(self, rows: Rows, messages: Iterable[Browsed]) -> None:
+        for found in messages:
+            rows.add(found.ref, self._scene.document(found))
+
+    def streams(self) -> dict[str, tuple[str, str]]:
+        instance = self._scene.instance
+        logs = {topic: (key(instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
+        return {_EVENTS_NAME: (key(instance, "events", self._queue), self._events), **logs}
+
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
+        if self._walker is not None and self._walker.bounded:
+            # What becomes active when others leave has no event: all that is active is looked at once more.
+            yield from self._skip()
+            self._is_stale = True
+            return True
+        if _EVENTS_NAME in names and not (yield from self._read_events(rows)):
+            yield from self.start()
+            return False
+        topics = [name for name in names if name != _EVENTS_NAME]
+        if topics:
+            figures = yield calls.stats(self._queue)
+            for topic in topics[:_CALLS]:
+                yield from self._read_log(rows, topic, figures.topics[topic][2])
+        return True
+
+    def _read_events(self, rows: Rows) -> Flow[bool]:
+        """Look at what changed; False when events were lost before they were read."""
+        events = key(self._scene.instance, "events", self._queue)
+        entries = yield command(
+            ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
+        )
+        length, first = yield command(["XINFO", "STREAM", events], _length_and_first)
+        if length >= EVENTS and _is_after(first, self._events):
+            return False
+        refs = dict.fromkeys(ref for _, fields in entries for ref in _refs(fields))
+        some: list[bytes] = []
+        for number, ref in enumerate(refs, 1):
+            some.append(ref)
+            if len(some) == _LOOK or number == len(refs):
+                yield from self._look(rows, some)
+                some = []
+        if entries:
+            self._events = entries[-1][0].decode()
+        return True
+
+    def _look(self, rows: Rows, refs: list[bytes]) -> Flow[None]:
+        found = yield calls.look(self._queue, refs)
+        for ref, message in zip(refs, found, strict=True):
+            if message is None:
+                rows.remove(ref)
+            else:
+                rows.add(ref, self._scene.document(message))
+
+    def _read_log(self, rows: Rows, topic: str, until: str) -> Flow[None]:
+        asked = self._filter.json if self._filter is not None else ""
+        for _ in range(_CALLS):
+            page = yield calls.browse(self._queue, f"log {topic}", self._cursors[topic], until, asked)
+            self._add(rows, page.messages)
+            self._cursors[topic] = page.next or until
+            if page.next is None:
+                return
+
+    def refresh(self) -> Flow[None]:
+        figures = yield calls.stats(self._queue)
+        for topic in figures.topics:
+            self._cursors.setdefault(topic, "0-0")
+
+
+class _Recorded:
+    """Every message of some topics."""
+
+    def __init__(self, scene: Scene, view: View, topics: Iterable[str]) -> None:
+        self._scene, self._view = scene, view
+        self._cursors = dict.fromkeys(topics, "0-0")
+        self._sizes: dict[str, int] = {}
+        self._first: deque[str] = deque()
+
+    def start(self) -> Flow[None]:
+        self._cursors = dict.fromkeys(self._cursors, "0-0")
+        self._first = deque(self._cursors)
+        yield from ()
+
+    def read_all(self, rows: Rows) -> Flow[bool]:
+        if not self._first:
+            return False
+        topic = self._first[0]
+        if not (yield from self._read_log(rows, topic)):
+            self._first.popleft()
+        return True
+
+    def streams(self) -> dict[str, tuple[str, str]]:
+        return {topic: (key(self._scene.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
+
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
+        for topic in names[:_CALLS]:
+            yield from self._read_log(rows, topic)
+        return True
+
+    def _read_log(self, rows: Rows, topic: str) -> Flow[bool]:
+        """Read on in one log; False at its end."""
+        number = min(max(BYTES // self._sizes[topic], 1), BATCH) if topic in self._sizes else _FIRST_READ
+        log = key(self._scene.instance, "log", topic)
+        entries = yield command(
+            ["XRANGE", log, f"({self._cursors[topic]}", "+", "COUNT", number], list[tuple[bytes, list[bytes]]]
+        )
+        total = 0
+        for entry_id, flat in entries:
+            total += sum(map(len, flat))
+            ref = ref_of(topic, entry_id.decode()).encode()
+            found = calls.Browsed(ref, dict(zip(flat[::2], flat[1::2], strict=True)), 0, b"", (0.0, ref))
+            rows.add(ref, self._scene.document(found), for_good=True)
+        if entries:
+            self._sizes[topic] = max(total // len(entries), 1)
+            self._cursors[topic] = entries[-1][0].decode()
+        return len(entries) == number
+
+    def refresh(self) -> Flow[None]:
+        catalog = yield calls.catalog()
+        for topic in catalog.topics:
+            if self._view.feeds_from(topic):
+                self._cursors.setdefault(topic, "0-0")
+
+    def overdue(self) -> float:
+        return float("inf")
+
+
+class Follower:
+    """One view's rows, and how to keep them in step.
+
+    Args:
+        scene: where the view is.
+        view: its definition.
+        catalog: what is defined, as it was read last.
+        given: rows that are known outside already, by their keys: only what differs from them is a change.
+
+    Attributes:
+        complete: whether everything was read; before that there are no changes.
+
+    Raises:
+        DefinitionError: the view cannot be kept; see `check_view`.
+    """
+
+    def __init__(self, scene: Scene, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None) -> None:
+        check_view(catalog, view)
+        self._view, self._instance = view, scene.instance
+        self._rows = Rows(view)
+        self._source: _Source = (
+            _Waiting(scene, view.underlying_topic[0], view)
+            if is_over_queue(catalog, view)
+            else _Recorded(scene, view, [topic for topic in catalog.topics if view.feeds_from(topic)])
+        )
+        self._given = dict(given or {})
+        self._changed: set[Group] = set()
+        self._gone: set[str] = set()
+        self._started = self._compared = False
+        self._checked_at = float("-inf")
+        self._life: tuple[bytes, bytes] | None = None
+        self.complete = False
+
+    def step(self, wait: float = 0.0) -> Flow[bool]:
+        """Do one bounded piece of the work; True when there is more to do at once.
+
+        Args:
+            wait: seconds to wait for news, if there are none.
+        """
+        if time.monotonic() - self._checked_at >= _CHECK:
+            yield from self._check()
+        if not self._started:
+            yield from self._source.start()
+            self._started = True
+        if not self.complete:
+            self.complete = not (yield from self._source.read_all(self._rows))
+            return True
+        news = yield from self._news(min(wait, self._source.overdue()))
+        if self._source.overdue() <= 0:
+            self._started = self.complete = False
+            return True
+        if not news:
+            return False
+        self.complete = yield from self._source.read_news(self._rows, news)
+        return True
+
+    def _check(self) -> Flow[None]:
+        """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
+        run_id = yield command(["INFO", "server"], _run_id)
+        version = yield command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
+        life, self._life = self._life, (run_id, version)
+        self._checked_at = time.monotonic()
+        if life is None:
+            return
+        if life[0] != run_id:
+            self._rows = Rows(self._view)
+            self._started = self.complete = self._compared = False
+        elif life[1] != version:
+            yield from self._source.refresh()
+
+    def _news(self, wait: float) -> Flow[list[str]]:
+        """The names of the streams that have something unread."""
+        streams = self._source.streams()
+        if not streams:
+            return []
+        block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
+        keys, cursors = zip(*streams.values(), strict=True)
+        asked = ["XREAD", "COUNT", 1, *block, "STREAMS", *keys, *cursors]
+        found = yield command(asked, _stream_keys, blocks=max(wait, 0.0))
+        return [name for name, (where, _) in streams.items() if where.encode() in found]
+
+    def changes(self) -> list[Change]:
+        """The rows that differ from what was given; `accept` them, or they come again."""
+        if not self.complete:
+            return []
+        self._changed |= self._rows.take_changed()
+        if not self._compared:
+            self._changed.update(self._rows.groups())
+            self._gone, self._compared = set(self._given), True
+        changes: dict[Group, Change] = {}
+        for group in self._changed:
+            name, row = key_of(group), self._rows.row(group)
+            self._gone.discard(name)
+            text = b"" if row is None else json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+            if self._given.get(name, b"") != text:
+                changes[group] = Change(name, row, text)
+        self._changed = set(changes)
+        self._gone &= self._given.keys()
+        return [*changes.values(), *(Change(name, None, b"") for name in self._gone)]
+
+    def accept(self, changes: Iterable[Change]) -> None:
+        """Note that these changes were dealt with."""
+        for change in changes:
+            if change.row is None:
+                self._given.pop(change.key, None)
+            else:
+                self._given[change.key] = change.text
+
+
+def is_over_queue(catalog: Catalog, view: View) -> bool:
+    """Whether a view is made of the available messages of a queue, not of topics."""
+    return len(view.underlying_topic) == 1 and view.underlying_topic[0] in catalog.queues
+
+
+def check_view(catalog: Catalog, view: View) -> None:
+    """Refuse a view that cannot be kept.
+
+    Raises:
+        DefinitionError: it is over another view.
+    """
+    for name in view.underlying_topic:
+        if name in catalog.views:
+            raise DefinitionError(
+                f"View {view.name!r}: underlying_topic: {name!r} is a view, whose topic has every version of its rows; "
+                "allowed: a queue, or topics that are no views"
+            )
+
+
+def aggregated(
+    name: str,
+    projection: Sequence[str],
+    grouping: Sequence[str] = (),
+    filter: str | None = None,  # noqa: A002
+) -> View:
+    """The view of an aggregated subscription, which nobody but its client keeps.
+
+    Raises:
+        DefinitionError: an argument is wrong; the text lists every fault.
+    """
+    return View(
+        name="." if parse_name(name) != "." else "-",
+        underlying_topic=name,
+        projection=projection,
+        grouping=grouping,
+        filter=filter,
+    )
+
+
+def follow(scene: Scene, view: View) -> Flow[Follower]:
+    """A follower of a view over what exists.
+
+    Raises:
+        UnknownQueue: there is neither a queue nor a topic of that name.
+    """
+    catalog = yield calls.catalog()
+    if not any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic):
+        raise UnknownQueue(queue=view.underlying_topic[0])
+    return Follower(scene, view, catalog)
+
+
+def next_rows(follower: Follower, wait: float) -> Flow[list[dict[str, Any]]]:
+    """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds."""
+    more = yield from follower.step(wait)
+    # What changes all the time is told about ten times a second.
+    until = time.monotonic() + _CONFLATE
+    while more and not (follower.complete and time.monotonic() >= until):
+        more = yield from follower.step()
+    changes = follower.changes()
+    follower.accept(changes)
+    return [change.row for change in changes if change.row is not None]
+
+
+def fingerprint(view: View) -> str:
+    """What marks stored rows as those of this definition."""
+    return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
+
+
+def stored_rows(instance: str, view: str) -> Flow[dict[str, bytes]]:
+    """The rows that the coordinator has written down, by their groups; each as it was at some moment of the call."""
+    rows: dict[bytes, bytes] = {}
+    cursor = b"0"
+    while True:
+        cursor, flat = yield command(
+            ["HSCAN", key(instance, "view", view), cursor, "COUNT", BATCH], lambda reply: (reply[0], reply[1])
+        )
+        rows.update(zip(flat[::2], flat[1::2], strict=True))
+        if cursor == b"0":
+            break
+    return {name.decode(): text for name, text in sorted(rows.items()) if name.startswith(b"[")}
+
+
+def sow(scene: Scene, name: str, query: Query) -> Flow[list[SowMessage]]:
+    """Query the available messages of a queue or the rows of a view.
+
+    Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.
+
+    Raises:
+        UnknownQueue: there is neither a queue nor a view of that name.
+    """
+    definition = yield command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
+    if definition is not None:
+        return (yield from sow_queue(scene, Queue.from_json(definition), query))
+    definition = yield command(["HGET", key(scene.instance, "views"), name], lambda reply: reply)
+    if definition is None:
+        raise UnknownQueue(queue=name)
+    view = View.from_json(definition)
+    if (yield from _is_kept(scene.instance, view)):
+        rows = yield from stored_rows(scene.instance, name)
+    else:
+        rows = yield from _computed_rows(scene, view)
+    return select(query, rows.items(), name)
+
+
+def _is_kept(instance: str, view: View) -> Flow[bool]:
+    """Whether somebody keeps the rows of this definition, and has all of them."""
+    state = yield command(["HGET", key(instance, "view", view.name), STATE], lambda reply: reply)
+    kept = yield command(["HGET", key(instance, "keepers"), view.name], lambda reply: reply)
+    now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    return state == fingerprint(view).encode() and kept is not None and int(kept.rpartition(b" ")[2]) > now
+
+
+def _computed_rows(scene: Scene, view: View) -> Flow[dict[str, bytes]]:
+    catalog = yield calls.catalog()
+    follower = Follower(scene, view, catalog)
+    while not follower.complete:
+        yield from follower.step()
+    return {change.key: change.text for change in sorted(follower.changes())}
+
+
+def _refs(fields: list[bytes]) -> list[bytes]:
+    return dict(zip(fields[::2], fields[1::2], strict=True)).get(_REFS, b"").split()
+
+
+def _length_and_first(reply: list[Any]) -> tuple[int, str]:
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    first = facts[b"first-entry"]
+    return facts[b"length"], first[0].decode() if first else "0-0"
+
+
+def _is_after(stream_id: str, other: str) -> bool:
+    return tuple(map(int, stream_id.split("-"))) > tuple(map(int, other.split("-")))
+
+
+def _run_id(reply: bytes) -> bytes:
+    return next(line for line in reply.splitlines() if line.startswith(b"run_id:"))
+
+
+def _stream_keys(reply: list[tuple[bytes, Any]] | None) -> set[bytes]:
+    return {name for name, _ in reply or ()}

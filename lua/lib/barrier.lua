@@ -1,0 +1,45 @@
+--- barrier: a message that goes to all subscriptions at once, when everything before it is settled.
+--- @include sort, element, places, events
+
+-- Something has its place, is leased or delayed, so that a barrier behind it has to wait.
+local function something_placed(queue)
+  if call('EXISTS', K.sorted(queue.name, V.none)) == 1 or call('HLEN', K.leases(queue.name)) > 1 then return true end
+  return tonumber(call('HGET', K.queue(queue.name), F.delayed) or 0) > 0
+end
+
+-- Delivery 0 says that it is a barrier: there is no lease, and nothing to acknowledge. own: the subscription whose
+-- messages are returned; its barriers are, too, at the end of `out`, since they come before what it is given next.
+local function send_barrier(queue, plan, ref, fields, members, now, own, out)
+  local token = string.format('%d', call('HINCRBY', K.queue(queue.name), F.token, 1))
+  local head, body = pushed_element(queue.name, token, '0', '0', ref, fields)
+  local document = document_of(plan, ref, fields, 0, now)
+  for _, id in ipairs(members) do
+    local filter = call('HGET', K.subscription(id), F.filter) or V.none
+    if filter == V.none or judge(plan, filter, document) then
+      if own and own.id == id then
+        out[#out + 1], out[#out + 2] = element_of(queue.name, token, '0', '0', ref, fields)
+      else
+        call('RPUSH', K.inbox(id), head, body)
+      end
+      call('RPUSH', K.barriers(id), queue.name .. ' ' .. token .. ' ' .. ref)
+      call('LTRIM', K.barriers(id), -V.barriers_kept, -1)
+    end
+  end
+  bill(plan, document, #members)
+end
+
+-- The next barrier, if it is its turn; true when it left the queue. Without any subscription it waits.
+local function pass_barrier(queue, plan, now, own, out)
+  local ref = call('ZRANGE', K.held(queue.name), 0, 0)[1]
+  if not ref or something_placed(queue) or call('EXISTS', K.ready(queue.name)) == 1 then return false end
+  local members = call('SMEMBERS', K.members(queue.name))
+  if #members == 0 then return false end
+  local topic, id = parse_ref(ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  call('ZREM', K.held(queue.name), ref)
+  if entry then send_barrier(queue, plan, ref, entry[2], members, now, own, out) end
+  journal(queue.name, entry and V.barrier or V.missing, '', {ref})
+  note_changes(queue, {ref})
+  release_held(queue)
+  return true
+end

@@ -1,0 +1,80 @@
+--- browse: messages of one source of a queue, judged by a filter, in steps that are bounded like a dispatch.
+--- @include plan, waiting, whereabouts, rank
+
+local function open_browse(queue, filter)
+  local browse = {queue = queue, plan = load_plan(queue), available = 0, found = {}, filtered = filter ~= ''}
+  browse.plan.trees.browse = filter
+  return browse
+end
+
+local function is_over(browse)
+  return browse.plan.spent.work >= V.sort_work
+end
+
+-- Adds a message when it matches: ref, fields, deliveries before, holder, score, member.
+local function show(browse, ref, fields, holder, score, member, now)
+  local attempts = call('HGET', K.attempts(browse.queue.name), ref)
+  local deliveries = attempts and string.match(attempts, '^%d+') or '0'
+  local document = document_of(browse.plan, ref, fields, tonumber(deliveries), now)
+  local matches = not browse.filtered or judge(browse.plan, 'browse', document)
+  browse.available = browse.available + 1
+  bill(browse.plan, document, 1)
+  if not matches then return end
+  local out, number = browse.found, #browse.found
+  out[number + 1], out[number + 2], out[number + 3] = ref, fields, deliveries
+  out[number + 4], out[number + 5], out[number + 6] = holder, score, member
+end
+
+local function browse_zset(browse, key, after, now)
+  local score, member = string.match(after, '^(%S+) (.*)$')
+  local rank = score and rank_after(key, tonumber(score), member) or 0
+  while not is_over(browse) do
+    local page = call('ZRANGE', key, rank, rank + 31, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      local ref = ref_of_member(page[i])
+      local topic, id = parse_ref(ref)
+      local entry = call('XRANGE', K.log(topic), id, id)[1]
+      if entry then show(browse, ref, entry[2], '', page[i + 1], page[i], now) end
+      after = page[i + 1] .. ' ' .. page[i]
+      if is_over(browse) then return after end
+    end
+    if #page < 64 then return '' end
+    rank = rank + 32
+  end
+  return after
+end
+
+local function browse_leases(browse, cursor, now)
+  local scanned = call('HSCAN', K.leases(browse.queue.name), cursor == '' and '0' or cursor, 'COUNT', 100)
+  for i = 1, #scanned[2], 2 do
+    local ref = scanned[2][i]
+    local topic, id = parse_ref(ref)
+    local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
+    if entry then show(browse, ref, entry[2], string.match(scanned[2][i + 1], '^%d+ (%S+)'), '0', ref, now) end
+  end
+  return scanned[1] == '0' and '' or scanned[1]
+end
+
+-- What was unread when the walk began, and is still available: unread, or read and in its place.
+local function browse_log(browse, topic, after, until_id, now)
+  local make_ref, step = ref_maker(topic), 4
+  after = after == '' and '0-0' or after
+  while not is_over(browse) do
+    local entries = call('XRANGE', K.log(topic), '(' .. after, until_id, 'COUNT', step)
+    for _, entry in ipairs(entries) do
+      local ref = make_ref(entry[1])
+      local where = where_is(browse.queue, ref)
+      local enters = where ~= 'waiting' or not browse.plan.trees.entry
+        or judge(browse.plan, 'entry', document_of(browse.plan, ref, entry[2], 0, now))
+      if enters and (where == 'waiting' or where == 'ready' or where == 'sorted' or where == 'held') then
+        show(browse, ref, entry[2], '', '0', ref, now)
+      end
+      browse.plan.spent.work = browse.plan.spent.work + 0.5
+      after = entry[1]
+      if is_over(browse) then return after end
+    end
+    if #entries < step then return '' end
+    step = math.min(step * 2, 64)
+  end
+  return after
+end

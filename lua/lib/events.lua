@@ -1,0 +1,5 @@
+--- events: what tells the readers of a watched queue which messages to look at again.
+local function note_changes(queue, refs)
+  if not queue.watched or #refs == 0 then return end
+  call('XADD', K.events(queue.name), 'MAXLEN', '~', V.events, '*', F.refs, table.concat(refs, ' '))
+end

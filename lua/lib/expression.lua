@@ -1,0 +1,73 @@
+--- expression: filters and priorities on messages; the language is docs/expressions.md. Included as `expression()`: each
+-- function here is then a field of what it returns, and nothing else is.
+--- @include tree, evaluation
+
+-- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
+local function compile_expression(json)
+  return {run = compile_node(cjson.decode(json)), cost = 5 + math.floor(#json / 16)}
+end
+
+-- fields: as XRANGE gives them. now: ms. An entry without our body field has as document the object of its fields.
+local function open_document(topic, id, fields, deliveries, now)
+  local d = {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = 0, steps = {left = 0}}
+  for i = 1, #fields, 2 do
+    if fields[i] == F.body and not d.body then d.body = fields[i + 1] end
+  end
+  return d
+end
+
+local function document_size(d)
+  if d.body then return #d.body end
+  local size = 0
+  for _, text in ipairs(d.fields) do size = size + #text end
+  return size
+end
+
+-- Steps spent on this document so far; a step is some 0.1 us.
+local function evaluation_work(d)
+  return d.work
+end
+
+-- Whether a filter matches; a body that is not JSON matches none.
+local function expression_matches(compiled, d)
+  return evaluate(compiled, d, truth) == true
+end
+
+-- Whole numbers are evaluated exactly, since integers and floats are told apart.
+local function expression_value(compiled, d)
+  local value = evaluate(compiled, d, as_value)
+  local kind = type(value)
+  if kind == 'number' and value % 1 ~= 0 or kind == 'table' and value.hi or kind ~= 'number' and kind ~= 'table' then
+    return value
+  end
+  return evaluate(compiled, d, as_value, exact_numbers())
+end
+
+-- The place of a message in a sorted set whose least (score, member) comes first: score and what the member begins with.
+-- Scores hold 53 bits, so of larger priorities the lowest 11 stand in the member, the higher ones first.
+local function expression_priority(compiled, d)
+  local value = evaluate(compiled, d, numeric)
+  if value == nil or value ~= value then return 1, '' end
+  if type(value) == 'number' and value < 2 ^ 53 then return 0 - math.floor(math.max(value, 0)), '' end
+  local exact = exact_numbers()
+  if type(value) == 'number' then
+    value = value < 2 ^ 64 and exact.of(math.floor(value)) or exact.parse('18446744073709551615')
+  end
+  if value.neg then return 0, '' end
+  if value.hi * 1e10 + value.lo < 2 ^ 53 then return 0 - exact.float(value), '' end
+  local low = (value.hi * 1024 + value.lo) % 2048
+  return -exact.float(exact.result('-', value, exact.of(low))), '#' .. string.format('%03x', 2047 - low)
+end
+
+-- For tests: a value as text.
+local function describe_value(value)
+  local kind = type(value)
+  if kind == 'nil' then return 'null' end
+  if kind == 'boolean' then return value and 'i:1' or 'i:0' end
+  if kind == 'string' then return 's:' .. value end
+  if kind == 'number' then return value == value and string.format('d:%.17g', value) or 'd:nan' end
+  if value.hi then return 'i:' .. exact_numbers().text(value) end
+  local parts = {}
+  for i = 1, #value do parts[i] = describe_value(value[i]) end
+  return '[' .. table.concat(parts, ',') .. ']'
+end

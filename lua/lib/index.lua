@@ -1,0 +1,25 @@
+--- index: a filter's index of what had its place before anybody asked for that filter, built in steps.
+--- @include sort, rank, places
+
+local function index_some(queue, plan, id, now)
+  local all, places, field = K.sorted(queue.name, V.none), {}, 'place ' .. id
+  local place = plan.places[id]
+  local from = place.member == '' and 0 or rank_after(all, place.score, place.member)
+  local page = call('ZRANGE', all, from, from + 63, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    local ref = ref_of_member(page[i])
+    local topic, entry_id = parse_ref(ref)
+    local entry = call('XRANGE', K.log(topic), entry_id, entry_id)[1]
+    local document = entry and document_of(plan, ref, entry[2], 0, now)
+    if document and judge(plan, id, document) then add_place(places, page[i + 1], page[i]) end
+    if document then bill(plan, document, 1) end
+  end
+  call_in_batches('ZADD', K.sorted(queue.name, id), places)
+  if #page < 128 then
+    plan.places[id] = nil
+    call('HDEL', K.filters(queue.name), field)
+  else
+    plan.places[id] = {score = tonumber(page[#page]), member = page[#page - 1]}
+    call('HSET', K.filters(queue.name), field, page[#page] .. ' ' .. page[#page - 1])
+  end
+end

@@ -1,0 +1,49 @@
+--- messages: functions that tell something of the message.
+--- @include document, numbers
+
+local function message_functions()
+  local M = {}
+
+  local function exact_of(d, whole)
+    return d.exact and d.exact.of(whole) or whole
+  end
+
+  local function field_of(d, name)
+    if not d.body then return nil end
+    for i = 1, #d.fields, 2 do
+      if d.fields[i] == name then return d.fields[i + 1] end
+    end
+  end
+
+  local function filled(text)
+    return text ~= '' and text or nil
+  end
+
+  local function instance_field(d, name)
+    d.instance = d.instance or call('HMGET', K.instance(), F.name, F.origin)
+    return d.instance[name] or ''
+  end
+
+  function M.TRUE_VALUE() return true end
+  function M.FALSE_VALUE() return false end
+  function M.NAN_VALUE() return 0 / 0 end
+  function M.MESSAGE_SIZE(d) return d.body and exact_of(d, #d.body) end
+  function M.TOPIC_NAME(d) return filled(d.topic) end
+  function M.BOOKMARK(d) return d.topic .. '~' .. instance_field(d, 2) .. '~' .. d.id end
+  function M.CLIENT_NAME(d) return filled(field_of(d, F.publisher)) end
+  function M.AMPS_INSTANCE_NAME(d) return filled(instance_field(d, 1)) end
+  function M.LEASE_COUNT(d) return exact_of(d, tonumber(d.deliveries)) end
+  function M.UNIX_TIMESTAMP(d) return exact_of(d, math.floor(d.now / 1000)) end
+  function M.LAST_UPDATED(d)
+    return spelled(d, '0' .. string.sub(string.match(d.id, '^%d+'), 1, -4))
+  end
+  function M.CORRELATION_ID(d)
+    local headers = field_of(d, F.headers)
+    if not headers then return nil end
+    local names, fine = decode_body(headers)
+    local id = fine and type(names) == 'table' and names.correlation_id
+    return type(id) == 'string' and filled(id) or nil
+  end
+
+  return M
+end

@@ -1,0 +1,55 @@
+--- plan: what a sorted queue judges its messages by: its own expressions and the filters of its subscriptions.
+--- @include queue, expression()
+
+local loaded_plans = {}
+
+-- trees: of `entry`, `priority`, `barrier` and of each filter. places: filter -> place up to which its index is built.
+-- spent: the work that this script has done on all queues.
+local function load_plan(queue)
+  if loaded_plans[queue.name] then return loaded_plans[queue.name] end
+  loaded_plans.language = loaded_plans.language or expression()
+  loaded_plans.spent = loaded_plans.spent or {work = 0}
+  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, language = loaded_plans.language,
+    spent = loaded_plans.spent}
+  local fields = call('HGETALL', K.filters(queue.name))
+  for i = 1, #fields, 2 do
+    local kind, id = string.match(fields[i], '^(%l+) ?(.*)$')
+    if kind == 'filter' then
+      plan.filters[#plan.filters + 1] = id
+      plan.trees[id] = fields[i + 1]
+    elseif kind == 'place' then
+      local score, member = string.match(fields[i + 1], '^(%S+) ?(.*)$')
+      plan.places[id] = {score = tonumber(score), member = member}
+    elseif kind ~= 'users' then
+      plan.trees[kind] = fields[i + 1]
+    end
+  end
+  loaded_plans[queue.name] = plan
+  return plan
+end
+
+-- The compiled tree of that name; compiled when it is first needed.
+local function compiled_tree(plan, name)
+  local tree = plan.compiled[name]
+  if not tree then
+    tree = plan.language.compile_expression(plan.trees[name])
+    plan.compiled[name] = tree
+  end
+  return tree
+end
+
+local function judge(plan, name, document)
+  return plan.language.expression_matches(compiled_tree(plan, name), document)
+end
+
+-- The document of a message, and the work of reading it on the bill.
+local function document_of(plan, ref, fields, deliveries, now)
+  local topic, id = parse_ref(ref)
+  local document = plan.language.open_document(topic, id, fields, deliveries, now)
+  plan.spent.work = plan.spent.work + 1 + plan.language.document_size(document) / 1500
+  return document
+end
+
+local function bill(plan, document, number)
+  plan.spent.work = plan.spent.work + number * 0.15 + plan.language.evaluation_work(document) / 130
+end

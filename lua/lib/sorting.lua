@@ -1,0 +1,97 @@
+--- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
+--- @include choose, barrier, handover, resort
+
+local function open_rooms(queue, plan, limit, own)
+  local rooms = {}
+  local function open(filter)
+    local room = open_room(queue.name, filter, limit, own and own.filter == filter and own or nil)
+    if room.list[1] then rooms[#rooms + 1] = room end
+  end
+  open(V.none)
+  for _, id in ipairs(plan.filters) do open(id) end
+  return rooms
+end
+
+-- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for.
+-- To find them by a filter, many have to be read.
+local function places_needed(queue, plan, rooms, limit, duty)
+  if plan.trees.priority then return (duty or rooms[1]) and V.batch or 0 end
+  local needed = 0
+  for _, room in ipairs(rooms) do
+    local lacking = math.min(room.total, limit) - call('ZCARD', K.sorted(queue.name, room.filter))
+    if lacking > 0 then needed = math.max(needed, room.filter == V.none and lacking or V.batch) end
+  end
+  -- A barrier is found only by reading up to it.
+  if needed == 0 and plan.trees.barrier and not something_placed(queue) then return 1 end
+  return needed
+end
+
+-- Returns whether everything that had to be sorted was; what came back comes before anything is given.
+local function sort_enough(queue, plan, rooms, limit, duty, now, read)
+  while plan.spent.work < V.sort_work do
+    local needed = places_needed(queue, plan, rooms, limit, duty)
+    local returned = (needed > 0 or rooms[1]) and call('EXISTS', K.ready(queue.name)) == 1
+    if call('EXISTS', K.held(queue.name)) == 1 then needed = 0 end
+    if not returned and needed == 0 then return true end
+    local step = math.max(math.floor(200 / (2 + #plan.filters)), 4)
+    local count, exhausted = sort_some(queue, plan, step, math.min(needed, step), now, read)
+    if count == 0 and exhausted then return true end
+    if count == 0 and not returned then return not something_waits(queue) end
+  end
+  return false
+end
+
+-- A filter that somebody free has and whose index is not built yet.
+local function build_indexes(queue, plan, rooms, now)
+  local done = true
+  for _, room in ipairs(rooms) do
+    while plan.places[room.filter] and plan.spent.work < V.sort_work do index_some(queue, plan, room.filter, now) end
+    done = done and not plan.places[room.filter]
+  end
+  return done
+end
+
+-- given: what `own` is returned, behind what is in it already.
+local function write_deliveries(queue, chosen, token, own, now, given)
+  local leases, pushes, count = {}, {}, #chosen.refs
+  local known = call('EXISTS', K.attempts(queue.name)) == 1 and call('HMGET', K.attempts(queue.name), unpack(chosen.refs))
+  chosen.deliveries = {}
+  for i = 1, count do
+    local before = known and known[i] and string.match(known[i], '^%d+') or 0
+    chosen.deliveries[i] = string.format('%d', before + 1)
+  end
+  call('HINCRBY', K.queue(queue.name), F.token, count)
+  local deadline, at = deadline_of(queue, now), 1
+  while at <= count do
+    local subscription, last = chosen.subscriptions[at], at
+    while chosen.subscriptions[last + 1] == subscription do last = last + 1 end
+    local mine = subscription == own
+    local out = mine and given or pushes[subscription.id] or {}
+    if not mine then pushes[subscription.id] = out end
+    hand_over(queue, chosen, at, last, subscription, token + at - 1, deadline, mine and element_of or pushed_element,
+      leases, out)
+    at = last + 1
+  end
+  write_leases(queue, now, leases, chosen.refs)
+  for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
+end
+
+-- As `dispatch`.
+local function dispatch_sorted(queue, now, limit, own, duty)
+  local plan, read, given = load_plan(queue), {}, {}
+  local rooms = open_rooms(queue, plan, limit, own)
+  if plan.trees.resort then judge_anew(queue, plan) end
+  local sorted
+  repeat sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
+  until not plan.trees.barrier or not pass_barrier(queue, plan, now, own, given) or plan.spent.work >= V.sort_work
+  if not rooms[1] then return given, plan.trees.priority and (not sorted or not duty) and something_waits(queue) end
+  local strict = plan.trees.priority or plan.trees.resort or call('EXISTS', K.ready(queue.name)) == 1
+  if not sorted and strict then return given, true end
+  local built = build_indexes(queue, plan, rooms, now)
+  local wanted = math.min(limit, backlog_left(queue), V.batch)
+  local token = tonumber(call('HGET', K.queue(queue.name), F.token) or 0)
+  local chosen = choose(queue, plan, rooms, math.max(wanted, 0), token, read)
+  if #chosen.refs > 0 then write_deliveries(queue, chosen, token, own, now, given) end
+  for _, room in ipairs(rooms) do close_room(room, queue) end
+  return given, not sorted or not built or chosen.more
+end

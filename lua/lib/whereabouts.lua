@@ -1,0 +1,21 @@
+--- whereabouts: where a message of a queue is, from the structures that are the truth about it.
+--- @include places, ref
+
+-- One of the words below and what is known there; nil where the queue never heard of its topic. `waiting` is unread,
+-- `settled` is whatever was read, or noted ahead, and is nowhere else.
+local function where_is(queue, ref)
+  local topic, id = parse_ref(ref)
+  local cursor = topic and call('HGET', K.cursors(queue.name), topic)
+  if not cursor then return nil end
+  local lease = call('HGET', K.leases(queue.name), ref)
+  if lease then return 'leased', lease end
+  local member = queue.sorted and member_of(queue, ref) or ref
+  if call('ZSCORE', K.ready(queue.name), member) then return 'ready' end
+  if queue.sorted and call('ZSCORE', K.sorted(queue.name, V.none), member) then return 'sorted' end
+  if queue.sorted and call('ZSCORE', K.held(queue.name), ref) then return 'held' end
+  local due = call('ZSCORE', K.due(), 'ready ' .. queue.name .. ' ' .. ref)
+  if due then return 'delayed', due end
+  if order_of(id) <= order_of(string.match(cursor, '^%S+')) then return 'settled' end
+  if call('HEXISTS', K.ahead(queue.name), ref) == 1 then return 'settled' end
+  return 'waiting'
+end

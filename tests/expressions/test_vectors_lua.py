@@ -1,0 +1,260 @@
+"""The table of cases, evaluated by the server's scripts, each batch in one call."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ampsq import schema
+from ampsq.expressions import Document, parse
+from ampsq.scripts import compose_text
+
+#: What is known of a message besides its body, unless a case says otherwise.
+KNOWN = {"topic": "", "stream_id": "0-0", "origin": "o.1", "instance": "o", "deliveries": 0, "now": 1_700_000_000_999}
+
+_DRIVER = """
+--- evaluate_cases: what expressions say of documents: value, whether it matches, score and prefix, work
+--- ARGV cases...
+--- FAIL FORMAT_MISMATCH
+--- GIVES one list a case
+--- @include fail, expression()
+local X, out = expression(), {}
+for i = cases_from, #ARGV, 6 do
+  local compiled, fields = X.compile_expression(ARGV[i]), cjson.decode(ARGV[i + 3])
+  for k = 1, #fields do
+    fields[k] = string.gsub(fields[k], '..', function(hex) return string.char(tonumber(hex, 16)) end)
+  end
+  local document = X.open_document(ARGV[i + 1], ARGV[i + 2], fields, tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]))
+  local matches = X.expression_matches(compiled, document)
+  local work = X.evaluation_work(document)
+  local score, prefix = X.expression_priority(compiled, document)
+  local value = X.describe_value(X.expression_value(compiled, document))
+  out[#out + 1] = {value, matches and 1 or 0, string.format('%.17g', score), prefix, work, X.document_size(document)}
+end
+return out
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An expression's text, and what it is evaluated on; `body` is None for an entry of somebody else."""
+
+    text: str
+    body: bytes | None
+    use: str = "query"
+    fields: dict[bytes, bytes] = field(default_factory=dict)
+    known: dict = field(default_factory=lambda: KNOWN)
+
+    @property
+    def expression(self):
+        return parse(self.text, self.use)
+
+    @property
+    def document(self):
+        return Document(self.body, fields=self.fields, **self.known)
+
+    @property
+    def arguments(self):
+        """What the script takes of it."""
+        body = [] if self.body is None else [schema.FIELDS["body"].encode(), self.body]
+        pairs = [text for pair in self.fields.items() for text in pair]
+        fields = json.dumps([text.hex() for text in body + pairs])
+        known = self.known
+        return [
+            *(self.expression.json, known["topic"], known["stream_id"], fields),
+            *(known["deliveries"], known["now"]),
+        ]
+
+    @property
+    def said(self):
+        """What Python says, as the script gives it: value, whether it matches, score and prefix."""
+        expression, document = self.expression, self.document
+        value, priority = expression.value(document), expression.priority(document)
+        return [described(value), expression.matches(document), *place(priority)]
+
+
+class ServerSide:
+    """Evaluates cases on a server, a batch in one call."""
+
+    def __init__(self, client):
+        self.client = client
+        self.sha = client.script_load(compose_text("evaluate_cases", _DRIVER).source)
+
+    def evaluate(self, cases):
+        """Value, whether it matches, score, prefix, work and size of each; all of one instance."""
+        instance, origin = cases[0].known["instance"], cases[0].known["origin"]
+        assert all(case.known["instance"] == instance for case in cases)
+        fields = {"format": str(schema.FORMAT), "name": instance, "origin": origin}
+        instance_key = schema.key(instance, "instance")
+        self.client.hset(instance_key, mapping={schema.FIELDS[name]: value for name, value in fields.items()})
+        arguments = [argument for case in cases for argument in case.arguments]
+        return self.client.evalsha(self.sha, 1, "{" + instance + "}", *arguments)
+
+
+def described(value):
+    """A value of Python's evaluator as Lua's `describe_value` writes it."""
+    if value is None:
+        return b"null"
+    if isinstance(value, int):
+        return b"i:%d" % value
+    if isinstance(value, float):
+        return f"d:{value:.17g}".encode()
+    if isinstance(value, bytes):
+        return b"s:" + value
+    return b"[" + b",".join(map(described, value)) + b"]"
+
+
+def place(priority):
+    """The score and prefix of a priority."""
+    if priority is None:
+        return [b"1", b""]
+    if priority < 2**53:
+        return [b"%d" % -priority, b""]
+    low = priority % 2048
+    return [f"{-float(priority - low):.17g}".encode(), b"#%03x" % (2047 - low)]
+
+
+@pytest.fixture
+def server_side(server):
+    with closing(server.client()) as client:
+        yield ServerSide(client)
+
+
+def _read(name):
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def _text(written):
+    """A text, or one as pieces with how often each is repeated."""
+    return written if isinstance(written, str) else "".join(piece * times for piece, times in written)
+
+
+def _value(written):
+    """A value as vectors.json writes it."""
+    match written:
+        case {"int": digits}:
+            return int(digits)
+        case {"float": text}:
+            return float(text)
+        case {"s": text}:
+            return text.encode()
+        case {"x": text}:
+            return bytes.fromhex(text)
+        case list():
+            return [_value(element) for element in written]
+    return written
+
+
+def _case(vector):
+    body = _text(vector["body"]).encode() if "body" in vector else None
+    if "body_hex" in vector:
+        body = bytes.fromhex(vector["body_hex"])
+    fields = {name.encode(): text.encode() for name, text in vector.get("fields", {}).items()}
+    known = {name: vector.get("id" if name == "stream_id" else name, usual) for name, usual in KNOWN.items()}
+    return Case(_text(vector["text"]), body, vector.get("use", "query"), fields, known)
+
+
+@pytest.mark.parametrize("table", ["vectors.json", "limits.json"])
+def test_every_vector_has_its_value_on_the_server(server_side, table):
+    told = [vector for vector in _read(table) if "error" not in vector]
+    cases, wrong = [_case(vector) for vector in told], []
+    for instance in {case.known["instance"] for case in cases}:
+        chosen = [pair for pair in zip(told, cases, strict=True) if pair[1].known["instance"] == instance]
+        found = server_side.evaluate([case for _, case in chosen])
+        for (vector, case), has in zip(chosen, found, strict=True):
+            if has[:4] != [described(_value(vector["value"])), *case.said[1:]]:
+                wrong.append((vector, has))
+    assert not wrong
+
+
+def test_every_priority_has_its_place_on_the_server(server_side):
+    told = _read("priorities.json")
+    for vector, found in zip(told, server_side.evaluate([_case(vector) for vector in told]), strict=True):
+        priority = vector["priority"]
+        assert found[2:4] == place(None if priority is None else int(priority)), vector
+
+
+def test_priorities_are_in_order_where_scores_alone_are_not(server_side):
+    priorities = [2**64 - 1, 2**64 - 2, 2**64 - 2049, 2**53 + 1, 2**53, 2**53 - 1, 3, 0]
+    bodies = [b'{"p": %d}' % priority for priority in priorities] + [b'{"p": "none"}', b"no JSON"]
+    found = server_side.evaluate([Case("/p", body) for body in bodies])
+    order = [(float(score), prefix) for _, _, score, prefix, *_ in found]
+    assert order == sorted(order)
+    assert len(set(order)) == len(priorities) + 1
+
+
+# fmt: off
+_ODD_BODIES = [
+    b"", b" ", b"[1,]", b'{"a":1,}', b"'x'", b"+1", b".5", b"-.5", b"-.5e3", b"1e", b"1.", b"1.e5", b"-1.", b"[1 2]",
+    b"1-2",
+    b"--1", b"NaN", b"nan", b"-nan", b"Infinity", b"-Infinity", b"inf", b"0x10", b"-0x10", b"01", b"-01", b"00", b"- 1",
+    b"-", b"1E+5", b"1e+", b"1e400", b"1.5.5", b"1..5", b"1_0", b"[,1]", b"[1,,2]", b"{,}", b"nullx", b"tru", b"null",
+    b"True", b"1 x", b"{} {}", b" 1 ", b"\f1", b"\v1", b'{"a" 1}', b"{1:2}", b"[1}", b"[[1]", b"// c", b"1/**/",
+    b"\xef\xbb\xbf1", b"\xff\xfe1\x001\x00", b"1\x00", b"\xa01", b'"a', b'"\\"', b'"\\x41"', b'"\\u00zz"', b'"\\U0041"',
+    b'"\\ud800"', b'"\\udc00"', b'"\\ud800\\u0041"', b'"\\ud83d\\ude00"', b'"\\u0000"', b'"a\tb"', b'"a\nb\r"',
+    b'"a\x01b"', b'"\x7f"', b'"\xff"', b'"\xed\xa0\x80"', b'"1. 2"', b'["\\"1.",1]', b'["\\\\",1.]', b'["-.",-.1]',
+    b"[" * 100 + b"]" * 100, b"[" * 101 + b"]" * 101, b'{"a":' * 100 + b"1" + b"}" * 100,
+    b'{"a":' * 101 + b"1" + b"}" * 101,
+    b'{"a":1}\n', b'"' + b"1.5 " * 40 + b'"', b'["' + b"1.5 " * 40 + b'",1.]', b'["' + b"5. " * 40 + b'",1.0]',
+]
+# fmt: on
+
+
+def test_the_server_takes_exactly_the_bodies_that_are_json(server_side):
+    cases = [Case("1", body) for body in _ODD_BODIES]
+    wrong = [
+        case.body for case, found in zip(cases, server_side.evaluate(cases), strict=True) if found[:4] != case.said
+    ]
+    assert not wrong
+
+
+def _long_texts():
+    """Pairs of long texts that differ late, or contain each other, or seem to."""
+    for size in (7, 8, 63, 64, 65, 66, 127, 128, 1_000, 5_000):
+        same = "ab" * (size // 2) + "a" * (size % 2)
+        yield from ((same, same), (same, same + "x"), (same + "y", same + "x"), (same + "é" + same, same + "z" + same))
+    yield "a" * 50_000, "a" * 30_000
+    yield "a" * 50_000, "a" * 30_000 + "b"
+    yield "ab" * 25_000 + "a" * 30_000 + "b", "a" * 30_000 + "b"
+    yield "abcdefghijklmnopq" * 3_000 + "x", "abcdefghijklmnopq" * 1_000 + "x"
+
+
+@pytest.mark.parametrize("text", ["/s < /t", "/t < /s", "/s <= /t", "INSTR(/s, /t)", "LENGTH(REPLACE(/s, /t, '-'))"])
+def test_long_texts_are_compared_and_found_as_python_does_it(server_side, text):
+    cases = [Case(text, json.dumps({"s": s, "t": t}).encode()) for s, t in _long_texts()]
+    for case, found in zip(cases, server_side.evaluate(cases), strict=True):
+        assert found[:4] == case.said, (text, case.body[:100], len(case.body))
+
+
+def _costly():
+    """What takes longest within the steps: automata, pairs, lists, exact numbers, many nodes."""
+    numbers, below = list(range(141)), [-1 - n for n in range(141)]
+    prefix = "a" * 200
+    yield "(/s LIKE '(a|b)*c')", {"s": "a" * 19_990}
+    yield "(/s LIKE '(a|b)*a(a|b){12}c')", {"s": "ab" * 750}
+    yield "REGEXP_REPLACE(/s, 'a+b', 'c')", {"s": "a" * 198}
+    yield "/l = /m", {"l": [str(n) for n in numbers], "m": below}
+    yield "/l > /m", {"l": [f"{prefix}a{n}" for n in numbers], "m": [f"{prefix}b{n}" for n in numbers]}
+    yield "/l = /m", {"l": [2**63 + n for n in numbers], "m": [n - 0.5 for n in below]}
+    yield "/l BEGINS WITH (/m)", {"l": [2**60 + n for n in numbers], "m": [-(2**60) + n for n in below]}
+    yield "ARRAY_SUM(/l)", {"l": [2**48 + n for n in range(6_000)]}
+    yield "ARRAY_TO_STRING(/l, ' ')", {"l": [*range(6_000)]}
+    yield " OR ".join(["/a = 2"] * 160), {"a": 1}
+    yield "/a" + " / 3 * 2" * 24, {"a": 2**60 + 1}
+
+
+@pytest.mark.parametrize(("text", "content"), [*_costly()])
+def test_an_evaluation_is_bounded_in_server_time(server_side, text, content):
+    case = Case(text, json.dumps(content).encode())
+    took = []
+    for _ in range(3):
+        server_side.client.config_resetstat()
+        (found,) = server_side.evaluate([case])
+        took.append(server_side.client.info("commandstats")["cmdstat_evalsha"]["usec"])
+    assert found[:4] == case.said
+    # Three to five evaluations and as many decodings; an evaluation takes some 10 ms at most.
+    assert min(took) < 150_000
