@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from ampsq.client import Address, AppendFsync
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.errors import AmpsqError, Closed
+from ampsq.explain import explain
 from ampsq.presence import Presence
+from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.applying import Outcome
+    from ampsq.browse import SowMessage
     from ampsq.calls import Verb
+    from ampsq.explain import Explanation
     from ampsq.models import Definition, Queue, View
     from ampsq.server import Server
     from ampsq.session import QueueStats
@@ -181,9 +185,44 @@ class AsyncClient:
             subscription.run(on_message)
         return subscription
 
-    async def ack(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str = "ack") -> int:
-        """Settle messages of a queue by bookmark; see `Client.ack`."""
-        return await self._store.run(self._session.ack(queue, bookmarks, option))
+    async def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | None = None,
+        option: str = "ack",
+        *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        dry_run: bool = False,
+    ) -> int:
+        """Settle messages by bookmark or filter; see `Client.ack`."""
+        return await self._store.run(self._session.ack(queue, bookmarks, option, filter, dry_run=dry_run))
+
+    async def sow(
+        self,
+        name: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+    ) -> list[SowMessage]:
+        """Query a queue or a view; see `Client.sow`."""
+        return await self._store.run(self._session.sow(name, filter, order_by, top_n, skip_n))
+
+    async def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str] = (),
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+    ) -> AsyncRowSubscription:
+        """Subscribe to an aggregate; see `Client.aggregate`."""
+        follower = await self._store.run(self._session.aggregate(name, projection, grouping, filter))
+        return AsyncRowSubscription(follower, self._store)
+
+    async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
+        """Say why a message is where it is; see `Client.explain`."""
+        return await self._store.run(explain(self._session, queue, bookmark))
 
     async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""

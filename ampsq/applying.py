@@ -104,6 +104,7 @@ def _check(catalog: Catalog, definitions: list[Definition], server: Server | Non
             _check_names(planned, definition)
         if isinstance(definition, View):
             _check_view(queues, definition)
+            _check_view_of_views(planned, definition)
     for definition in definitions:
         if isinstance(definition, Action):
             _check_action(catalog, queues, definition)
@@ -139,6 +140,15 @@ def _check_view(queues: dict[str, Queue], view: View) -> None:
         raise DefinitionError(
             f"View {view.name!r}: underlying_topic: {over[0]!r} is a queue; allowed: one queue alone, or topics"
         )
+
+
+def _check_view_of_views(planned: Catalog, view: View) -> None:
+    for name in planned.views:
+        if name != view.name and view.feeds_from(name):
+            raise DefinitionError(
+                f"View {view.name!r}: underlying_topic: {name!r} is a view, whose topic has every version of its rows; "
+                "allowed: a queue, or topics that are no views"
+            )
 
 
 def _is_queue_alone(queues: dict[str, Queue], name: str) -> bool:

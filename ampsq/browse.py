@@ -155,7 +155,7 @@ class _Merge:
     def read(self) -> Flow[list[Browsed] | None]:
         """The next messages; possibly none although more come; None at the end."""
         for _ in range(min(len(self._unread), _READS)):
-            yield from self._fill(self._unread.popleft())
+            yield from self._fill(self._unread[0])
         if self._unread:
             return []
         merged: list[Browsed] = []
@@ -173,6 +173,8 @@ class _Merge:
 
     def _fill(self, topic: str) -> Flow[None]:
         messages = yield from self._logs[topic].read()
+        # Not before it was answered: a walk that was interrupted goes on where it was.
+        self._unread.popleft()
         if messages:
             self._buffers[topic] = deque(messages)
             heapq.heappush(self._heads, (messages[0].ref, topic))

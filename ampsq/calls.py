@@ -33,6 +33,7 @@ __all__ = [
     "define_queue",
     "define_topic",
     "define_view",
+    "explain",
     "hold_view",
     "look",
     "notice",
@@ -88,10 +89,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code."""
+    """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code.
+
+    `unfinished`: nothing yet, but messages are still being judged by filters or priorities; ask again at once.
+    """
 
     elements: list[bytes]
     refused: list[tuple[bytes, str]]
+    unfinished: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,7 @@ def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
     return script_call(
         "take",
         ["", subscription, wanted, *_flatten(acks)],
-        lambda reply: Taken(reply[0], _refusals(reply[1])),
+        lambda reply: Taken(reply[0], _refusals(reply[1]), bool(reply[2])),
         repeatable=True,
     )
 
@@ -420,6 +425,16 @@ def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
         return [found.get(ref) for ref in refs]
 
     return script_call("look", ["", queue, *refs], read, repeatable=True)
+
+
+def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
+    """Look where one message is and what keeps it there, ref "" for the head; gives names and values."""
+
+    def read(reply: list[bytes]) -> list[tuple[str, str]]:
+        texts = [text.decode(errors="surrogateescape") for text in reply]
+        return list(zip(texts[::2], texts[1::2], strict=True))
+
+    return script_call("explain", ["", queue, ref], read, repeatable=True)
 
 
 def watch(queue: str) -> Call[str]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ampsq.delivery import Bookmarks, Message
 from ampsq.errors import AmpsqError, Closed
+from ampsq.explain import explain
 from ampsq.presence import Presence
+from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
 from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.applying import Outcome
+    from ampsq.browse import SowMessage
     from ampsq.calls import Verb
     from ampsq.embedded import EmbeddedServer
+    from ampsq.explain import Explanation
     from ampsq.models import Definition, Queue, View
     from ampsq.server import Server
     from ampsq.session import QueueStats
@@ -246,21 +250,86 @@ class Client:
             subscription.run(on_message)
         return subscription
 
-    def ack(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str = "ack") -> int:
-        """Settle messages of a queue by bookmark, delivered or not.
+    def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | None = None,
+        option: str = "ack",
+        *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        dry_run: bool = False,
+    ) -> int:
+        """Settle messages of a queue, delivered or not: by bookmark, or all that match a filter.
 
         Args:
             queue: the queue.
-            bookmarks: of the messages.
+            bookmarks: of the messages; or
+            filter: an expression: all available and leased messages that match it (AMPS's ``sow_delete`` with a
+                filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone.
             option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
+            dry_run: with a filter: only count.
 
         Returns:
-            How many were settled: all of them.
+            How many were settled. By bookmark: all of them. By filter: one that somebody else settled meanwhile, or
+            that `leasing` ``strict`` protects, is no error and does not count.
 
         Raises:
-            Rejected: of the first message refused; `detail` tells how many were, and how many were settled.
+            Rejected: of the first bookmark refused; `detail` tells how many were, and how many were settled.
+            DefinitionError: neither bookmarks nor a filter, or both. ExpressionError: the filter is wrong.
         """
-        return self._store.run(self._session.ack(queue, bookmarks, option))
+        return self._store.run(self._session.ack(queue, bookmarks, option, filter, dry_run=dry_run))
+
+    def sow(
+        self,
+        name: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+    ) -> list[SowMessage]:
+        """Query a queue or a view, without taking anything: AMPS's ``sow``.
+
+        Of a queue, the messages that are available now are looked at, in bounded steps up to the end that stood when
+        the query began: each at most once; one that is leased or settled before its step is not seen, and neither is
+        one that comes back behind it. Of a view, its rows.
+
+        Args:
+            name: a queue or a view.
+            filter: an expression; default everything.
+            order_by: an expression or several, each with ``ASC`` (default) or ``DESC``; default the order of delivery.
+            top_n: at most so many.
+            skip_n: without so many at the beginning; needs `top_n` and `order_by`.
+
+        Raises:
+            UnknownQueue: there is neither a queue nor a view of this name. DefinitionError: an argument is wrong.
+        """
+        return self._store.run(self._session.sow(name, filter, order_by, top_n, skip_n))
+
+    def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str] = (),
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+    ) -> RowSubscription:
+        """Subscribe to an aggregate of a queue's available messages, or of topics: rows that change as those do.
+
+        Leased messages are not counted, those that return are again; nothing is leased. The client itself keeps the
+        rows up to date; for many readers define a `View` instead, which a coordinator keeps.
+
+        Args:
+            name: a queue, a topic, or a regular expression of topics.
+            projection: what a row has, as in ``SUM(/price * /qty) AS /value``.
+            grouping: identifiers, as in ``/symbol``; default one row for all.
+            filter: an expression; default everything.
+        """
+        follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
+        return RowSubscription(follower, self._store)
+
+    def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
+        """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
+        return self._store.run(explain(self._session, queue, bookmark))
 
     def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""

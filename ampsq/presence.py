@@ -17,9 +17,10 @@ import redis
 
 from ampsq import calls
 from ampsq.errors import AmpsqError
+from ampsq.registration import PATIENCE
 from ampsq.schema import channel
 from ampsq.store import Store
-from ampsq.subscription import HEARTBEAT, PATIENCE
+from ampsq.subscription import HEARTBEAT
 
 if TYPE_CHECKING:
     from ampsq.subscription import SubscriptionCore

@@ -256,7 +256,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "dispatch, settle, unsubscribe", "sweep", "leases; for delays: nothing, they are not durable",
         ),
         "subscription": Key(
-            ":s:<subscription>", "hash", "queues, asked, max, leased, client, filter and its tree, `turn <queue>`",
+            ":s:<subscription>", "hash",
+            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
             "subscribe, replace, dispatch, settle", "unsubscribe", "its client, which subscribes again",
         ),
         "barriers": Key(
@@ -338,7 +339,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "nothing: it is the record",
         ),
         "view": Key(
-            ":view:<view>", "hash", "group -> row, JSON", "the coordinator", "the coordinator", "the underlying topic",
+            ":view:<view>", "hash",
+            "group, a JSON list -> row, JSON; `state`: whose definition rows are there; `pending`: rows being sent",
+            "the coordinator", "the coordinator", "the underlying topic",
         ),
         "views": Key(
             ":views", "hash", "view -> definition, JSON", "define_view", "never", "the configuration",
@@ -368,7 +371,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
-        "filter": "filter", "tree": "tree",
+        "filter": "filter", "tree": "tree", "left": "left",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         # journal entries

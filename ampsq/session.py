@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.applying import add_topic, apply
+from ampsq.browse import Query, Scene, ack_matching
 from ampsq.delivery import Bookmarks, encode, encode_headers
 from ampsq.errors import (
     DefinitionError,
@@ -26,14 +27,17 @@ from ampsq.models import Queue, View
 from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.values import Bookmark, parse_name, parse_ref, ref_of
+from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ampsq.applying import Outcome
+    from ampsq.browse import SowMessage
     from ampsq.calls import Published, Verb
     from ampsq.flow import Call, Flow
     from ampsq.models import Definition
+    from ampsq.views import Follower
 
 __all__ = ["QueueStats", "Session"]
 
@@ -216,8 +220,51 @@ class Session:
 
     # -- settling and looking
 
-    def ack(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
-        """Settle messages by bookmark; see `Client.ack`."""
+    def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | None,
+        option: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        dry_run: bool = False,
+    ) -> Flow[int]:
+        """Settle messages by bookmark or filter; see `Client.ack`."""
+        if (bookmarks is None) == (filter is None):
+            raise DefinitionError("ack needs bookmarks or a filter, one of them")
+        if filter is not None:
+            return (yield from ack_matching(self.scene, queue, filter, option, dry_run=dry_run))
+        if dry_run:
+            raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
+        return (yield from self._ack_each(queue, bookmarks or (), option))
+
+    @property
+    def scene(self) -> Scene:
+        """Where messages are, for walks and queries."""
+        return Scene(self.instance, self.origin)
+
+    def sow(
+        self,
+        name: str,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        order_by: str | Sequence[str],
+        top_n: int | None,
+        skip_n: int | None,
+    ) -> Flow[list[SowMessage]]:
+        """Query a queue or a view; see `Client.sow`."""
+        return (yield from sow(self.scene, name, Query(filter, order_by, top_n, skip_n)))
+
+    def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str],
+        filter: str | None,  # noqa: A002
+    ) -> Flow[Follower]:
+        """Begin to follow an aggregate; see `Client.aggregate`."""
+        return (yield from follow(self.scene, aggregated(name, projection, grouping, filter)))
+
+    def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
         if option not in _VERBS:
             raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
         refs = []

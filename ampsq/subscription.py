@@ -10,41 +10,31 @@ import contextlib
 import logging
 import time
 from collections import deque
-from types import EllipsisType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
-from ampsq.calls import Wish
 from ampsq.delivery import document_of
 from ampsq.errors import (
-    CatalogChanged,
-    DefinitionError,
     Rejected,
     Unavailable,
     UnknownSubscription,
     rejection,
 )
-from ampsq.expressions import parse
 from ampsq.flow import Collect, Post, command
+from ampsq.registration import Registration
 from ampsq.schema import BARRIERS_KEPT, BATCH, key
-from ampsq.values import is_name, pattern_of, shown
+from ampsq.values import is_name, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ampsq.calls import Groups, Taken, Verb
+    from ampsq.calls import Groups, Taken, Verb, Wish
     from ampsq.delivery import MessageView
-    from ampsq.expressions import Expression
     from ampsq.flow import Call, Flow
     from ampsq.store import AsyncChannel, Channel
 
-__all__ = ["HEARTBEAT", "PATIENCE", "SubscriptionCore", "group"]
+__all__ = ["HEARTBEAT", "SubscriptionCore", "group"]
 
 _log = logging.getLogger("ampsq")
-T = TypeVar("T")
 
-#: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
-PATIENCE: Final = 30_000
 #: Seconds between two signs of life.
 HEARTBEAT: Final = 5.0
 #: Seconds of one blocked read: without a coordinator, and with one.
@@ -78,18 +68,7 @@ def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]
     }
 
 
-def parse_filter(text: str | None) -> Expression | None:
-    """Read a subscription's filter.
-
-    Raises:
-        ExpressionError: it is wrong, or its answer would change with time.
-    """
-    if text is not None and not isinstance(text, str):
-        raise DefinitionError(f"filter={shown(text)}: allowed is a text, as in '/price > 10'")
-    return parse(text, "filter") if text is not None else None
-
-
-class SubscriptionCore:
+class SubscriptionCore(Registration):
     """One subscription as its client knows it.
 
     Args:
@@ -110,11 +89,10 @@ class SubscriptionCore:
     def __init__(
         self, instance: str, name: str, asked: int, client: str, *, text: str | None = None, renewed: bool = False
     ) -> None:
-        self.instance, self.client = instance, client
+        super().__init__(client)
+        self.instance = instance
         self.wants(name, asked, text)
         self.renewed = renewed
-        self.id = ""
-        self.max_backlog = 0
         self.buffer: deque[tuple[Parts, bytes]] = deque()
         self.late: deque[Rejected] = deque(maxlen=1000)
         self.closed = False
@@ -131,6 +109,8 @@ class SubscriptionCore:
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # refs whose acknowledgement may have been done by a call that was never answered
         self._doubtful: set[bytes] = set()
+        # the last take gave nothing because messages are still being judged
+        self._unfinished = False
         # a call was never answered that may have delivered messages to us; nothing is posted then
         self._in_doubt = False
         self._attended: bytes | None = None
@@ -138,59 +118,6 @@ class SubscriptionCore:
         self._look_at = time.monotonic() + _SHORT_BLOCK
 
     # -- registering
-
-    def wants(self, name: str, asked: int, text: str | None) -> None:
-        """Note what is asked for: queues, backlog, filter.
-
-        Raises:
-            DefinitionError: the backlog is no whole number. ExpressionError: the filter is wrong.
-        """
-        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
-            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
-        self.filter = parse_filter(text)
-        self.name, self.asked = name, asked
-
-    def wish_with(
-        self, name: str | None, asked: int | None, text: str | EllipsisType | None
-    ) -> tuple[str, int, str | None]:
-        """What is asked for, with what is given in place of what was."""
-        former = self.filter.text if self.filter else None
-        return (
-            self.name if name is None else name,
-            self.asked if asked is None else asked,
-            former if isinstance(text, EllipsisType) else text,
-        )
-
-    def register(self) -> Flow[None]:
-        """Subscribe, or subscribe again after the subscription was lost.
-
-        Raises:
-            UnknownQueue: the name is no queue's. TooManyFilters: of the queue's subscriptions.
-            DefinitionError: the name is neither a name nor a regular expression.
-        """
-
-        def subscribe(wish: Wish) -> Call[tuple[str, int]]:
-            return calls.subscribe(self.client, wish, PATIENCE)
-
-        self.id, self.max_backlog = yield from self._matched(subscribe)
-
-    def _matched(self, ask: Callable[[Wish], Call[T]]) -> Flow[T]:
-        """Ask with the queues that the name stands for, again when the catalog changed meanwhile."""
-        tree = (self.filter.id, self.filter.json) if self.filter else None
-        answer: T
-        if is_name(self.name):
-            answer = yield ask(Wish(self.asked, tree, "", [self.name], None))
-            return answer
-        pattern = pattern_of(self.name)
-        for _ in range(_RACES):
-            catalog = yield calls.catalog()
-            queues = [queue for queue in catalog.queues if pattern.search(queue)]
-            try:
-                answer = yield ask(Wish(self.asked, tree, self.name, queues, catalog.version))
-            except CatalogChanged:
-                continue
-            return answer
-        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {self.name!r} was subscribed")
 
     def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> Flow[None]:
         """Ask for something else from now on; leases stay, what nobody began to process goes back uncounted.
@@ -207,7 +134,7 @@ class SubscriptionCore:
 
             more = True
             while more:
-                self.max_backlog, more = yield from self._matched(replace)
+                self.max_backlog, more = yield from self.matched(replace)
         except Rejected:
             self.name, self.asked, self.filter = former
             self.max_backlog = yield calls.resize(self.id, self.asked)
@@ -249,25 +176,33 @@ class SubscriptionCore:
         try:
             if self._in_doubt:
                 yield from self._resume()
-            if self._posted:
-                # First send, then read: the server is at work again while this reply is read and its messages handled.
-                yield from self._post(channel, share)
-                got = yield from self._collect(channel)
-            else:
-                got = yield from self._take(share)
-                if share < self.max_backlog and 2 * got >= share:
-                    yield from self._post(channel, share)
-            while self._posted and not got:
-                got = yield from self._collect(channel)
+            got = yield from self._fetch_ahead(channel, share)
             if self._in_doubt:
                 yield from self._resume()
                 got += yield from self._take(share)
+            until = time.monotonic() + wait
+            while not got and self._unfinished and time.monotonic() < until:
+                got = yield from self._take(share)
             if not got and wait > 0:
                 yield from self._wait_for_push(wait)
             if not got and not self._posted and time.monotonic() >= self._look_at:
                 yield from self._look_after()
         except UnknownSubscription:
             yield from self._lost(channel)
+
+    def _fetch_ahead(self, channel: Channel | AsyncChannel, share: int) -> Flow[int]:
+        """Take what was asked for ahead, or at once, and ask ahead again while messages keep coming."""
+        if self._posted:
+            # First send, then read: the server is at work again while this reply is read and its messages handled.
+            yield from self._post(channel, share)
+            got = yield from self._collect(channel)
+        else:
+            got = yield from self._take(share)
+            if share < self.max_backlog and 2 * got >= share:
+                yield from self._post(channel, share)
+        while self._posted and not got:
+            got = yield from self._collect(channel)
+        return got
 
     def _take(self, wanted: int) -> Flow[int]:
         """One round trip; gives the number of messages."""
@@ -290,6 +225,7 @@ class SubscriptionCore:
         self._refused(taken.refused, repeated=repeated)
         self._forget(acks)
         self._keep(taken.elements)
+        self._unfinished = taken.unfinished
         return len(taken.elements) // 2
 
     def _post(self, channel: Channel | AsyncChannel, wanted: int) -> Flow[None]:

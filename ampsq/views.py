@@ -9,6 +9,7 @@ The coordinator follows for views, and a client for its aggregated subscriptions
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
 from collections import deque
@@ -22,14 +23,14 @@ from ampsq.flow import command
 from ampsq.models import Queue, View
 from ampsq.rows import Rows, key_of
 from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
-from ampsq.values import parse_name, ref_of
+from ampsq.values import parse_topic_or_pattern, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.browse import Query, Scene, SowMessage
     from ampsq.calls import Browsed, Catalog
-    from ampsq.flow import Flow
+    from ampsq.flow import Call, Flow
     from ampsq.rows import Group
 
 __all__ = [
@@ -76,11 +77,13 @@ class Change(NamedTuple):
         key: its group, as JSON.
         row: as it is now; None when its last message is gone.
         text: the row as JSON; empty when it is gone.
+        group: where `Rows` has it; None where that does not know it.
     """
 
     key: str
     row: dict[str, Any] | None
     text: bytes
+    group: Group | None = None
 
 
 class _Source(Protocol):
@@ -98,8 +101,8 @@ class _Source(Protocol):
         """What tells of news: names, each with its key and the last ID that was read."""
         ...
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
-        """Read what came in some of the streams; False when everything must be read anew."""
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
+        """Read what came in some of the streams."""
         ...
 
     def refresh(self) -> Flow[None]:
@@ -118,18 +121,23 @@ class _Waiting:
         self._scene, self._queue = scene, queue
         self._filter = parse(view.filter, "filter") if view.filter else None
         self._walker: Walker | None = None
+        self._definition: bytes | None = None
         self._events = ""
         self._cursors: dict[str, str] = {}
         self._marked: set[bytes] = set()
         self._walked, self._is_stale = float("-inf"), False
 
     def start(self) -> Flow[None]:
+        self._definition = yield self._read_definition()
         # Events from here on tell what changed under the walk; what was recorded by now is met by it.
         yield from self._skip()
         # What the rows have of an earlier walk and this one does not meet is there no more.
         self._marked = set()
         self._walker = Walker(self._scene, self._queue, self._filter)
         self._walked, self._is_stale = time.monotonic(), False
+
+    def _read_definition(self) -> Call[bytes | None]:
+        return command(["HGET", key(self._scene.instance, "queues"), self._queue], lambda reply: reply)
 
     def _skip(self) -> Flow[None]:
         """Go to the end of all streams."""
@@ -161,31 +169,30 @@ class _Waiting:
         logs = {topic: (key(instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
         return {_EVENTS_NAME: (key(instance, "events", self._queue), self._events), **logs}
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
         if self._walker is not None and self._walker.bounded:
             # What becomes active when others leave has no event: all that is active is looked at once more.
-            yield from self._skip()
             self._is_stale = True
-            return True
-        if _EVENTS_NAME in names and not (yield from self._read_events(rows)):
-            yield from self.start()
-            return False
+            yield from self._skip()
+            return
+        if _EVENTS_NAME in names:
+            yield from self._read_events(rows)
         topics = [name for name in names if name != _EVENTS_NAME]
         if topics:
             figures = yield calls.stats(self._queue)
             for topic in topics[:_CALLS]:
                 yield from self._read_log(rows, topic, figures.topics[topic][2])
-        return True
 
-    def _read_events(self, rows: Rows) -> Flow[bool]:
-        """Look at what changed; False when events were lost before they were read."""
+    def _read_events(self, rows: Rows) -> Flow[None]:
+        """Look at what changed; at everything, where events were lost before they were read."""
         events = key(self._scene.instance, "events", self._queue)
         entries = yield command(
             ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
         )
         length, first = yield command(["XINFO", "STREAM", events], _length_and_first)
         if length >= EVENTS and _is_after(first, self._events):
-            return False
+            self._walked, self._is_stale = float("-inf"), True
+            return
         refs = dict.fromkeys(ref for _, fields in entries for ref in _refs(fields))
         some: list[bytes] = []
         for number, ref in enumerate(refs, 1):
@@ -195,7 +202,6 @@ class _Waiting:
                 some = []
         if entries:
             self._events = entries[-1][0].decode()
-        return True
 
     def _look(self, rows: Rows, refs: list[bytes]) -> Flow[None]:
         found = yield calls.look(self._queue, refs)
@@ -218,6 +224,9 @@ class _Waiting:
         figures = yield calls.stats(self._queue)
         for topic in figures.topics:
             self._cursors.setdefault(topic, "0-0")
+        # Another filter or depth makes other messages available, of which no event tells.
+        if (yield self._read_definition()) != self._definition:
+            self._is_stale = True
 
 
 class _Recorded:
@@ -245,10 +254,9 @@ class _Recorded:
     def streams(self) -> dict[str, tuple[str, str]]:
         return {topic: (key(self._scene.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[bool]:
+    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
         for topic in names[:_CALLS]:
             yield from self._read_log(rows, topic)
-        return True
 
     def _read_log(self, rows: Rows, topic: str) -> Flow[bool]:
         """Read on in one log; False at its end."""
@@ -304,11 +312,11 @@ class Follower:
             else _Recorded(scene, view, [topic for topic in catalog.topics if view.feeds_from(topic)])
         )
         self._given = dict(given or {})
-        self._changed: set[Group] = set()
+        self._changed: dict[Group, None] = {}
         self._gone: set[str] = set()
         self._started = self._compared = False
         self._checked_at = float("-inf")
-        self._life: tuple[bytes, bytes] | None = None
+        self._run_id, self._version = b"", b"%d" % catalog.version
         self.complete = False
 
     def step(self, wait: float = 0.0) -> Flow[bool]:
@@ -331,22 +339,19 @@ class Follower:
             return True
         if not news:
             return False
-        self.complete = yield from self._source.read_news(self._rows, news)
+        yield from self._source.read_news(self._rows, news)
         return True
 
     def _check(self) -> Flow[None]:
         """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
         run_id = yield command(["INFO", "server"], _run_id)
         version = yield command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
-        life, self._life = self._life, (run_id, version)
-        self._checked_at = time.monotonic()
-        if life is None:
-            return
-        if life[0] != run_id:
+        if self._run_id not in (b"", run_id):
             self._rows = Rows(self._view)
             self._started = self.complete = self._compared = False
-        elif life[1] != version:
+        if self._version != version:
             yield from self._source.refresh()
+        self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
 
     def _news(self, wait: float) -> Flow[list[str]]:
         """The names of the streams that have something unread."""
@@ -359,32 +364,52 @@ class Follower:
         found = yield command(asked, _stream_keys, blocks=max(wait, 0.0))
         return [name for name, (where, _) in streams.items() if where.encode() in found]
 
-    def changes(self) -> list[Change]:
-        """The rows that differ from what was given; `accept` them, or they come again."""
+    def changes(self, most: int | None = None) -> list[Change]:
+        """The rows that differ from what was given; `accept` them, or they come again.
+
+        Args:
+            most: look at this many rows at most. While some that changed before were not looked at or not accepted,
+                later changes wait, so that no row comes twice in one turn; `is_told` says when all were.
+        """
         if not self.complete:
             return []
-        self._changed |= self._rows.take_changed()
         if not self._compared:
-            self._changed.update(self._rows.groups())
+            self._changed.update(dict.fromkeys(self._rows.groups()))
             self._gone, self._compared = set(self._given), True
-        changes: dict[Group, Change] = {}
-        for group in self._changed:
-            name, row = key_of(group), self._rows.row(group)
-            self._gone.discard(name)
-            text = b"" if row is None else json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-            if self._given.get(name, b"") != text:
-                changes[group] = Change(name, row, text)
-        self._changed = set(changes)
-        self._gone &= self._given.keys()
-        return [*changes.values(), *(Change(name, None, b"") for name in self._gone)]
+        if not self._changed:
+            self._changed.update(dict.fromkeys(self._rows.take_changed()))
+        changes = []
+        for group in list(itertools.islice(self._changed, most)):
+            change = self._change(group)
+            self._gone.discard(change.key)
+            if self._given.get(change.key, b"") == change.text:
+                del self._changed[group]
+            else:
+                changes.append(change)
+        if not self._changed:
+            changes += [Change(name, None, b"") for name in itertools.islice(self._gone, most)]
+        return changes
+
+    def _change(self, group: Group) -> Change:
+        row = self._rows.row(group)
+        text = b"" if row is None else json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+        return Change(key_of(group), row, text, group)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether all that had changed at the beginning of the turn was looked at and accepted."""
+        return self.complete and self._compared and not self._changed and not self._gone
 
     def accept(self, changes: Iterable[Change]) -> None:
         """Note that these changes were dealt with."""
         for change in changes:
             if change.row is None:
                 self._given.pop(change.key, None)
+                self._gone.discard(change.key)
             else:
                 self._given[change.key] = change.text
+            if change.group is not None:
+                del self._changed[change.group]
 
 
 def is_over_queue(catalog: Catalog, view: View) -> bool:
@@ -412,18 +437,15 @@ def aggregated(
     grouping: Sequence[str] = (),
     filter: str | None = None,  # noqa: A002
 ) -> View:
-    """The view of an aggregated subscription, which nobody but its client keeps.
+    """The view of an aggregated subscription, which nobody but its client keeps and which has no topic.
 
     Raises:
         DefinitionError: an argument is wrong; the text lists every fault.
     """
-    return View(
-        name="." if parse_name(name) != "." else "-",
-        underlying_topic=name,
-        projection=projection,
-        grouping=grouping,
-        filter=filter,
-    )
+    topic = parse_topic_or_pattern(name)
+    # A view must not feed itself; this one, without a topic, cannot, whatever its name.
+    view = View(name="aggregate", underlying_topic="none", projection=projection, grouping=grouping, filter=filter)
+    return view.model_copy(update={"underlying_topic": (topic,)})
 
 
 def follow(scene: Scene, view: View) -> Flow[Follower]:
@@ -433,7 +455,8 @@ def follow(scene: Scene, view: View) -> Flow[Follower]:
         UnknownQueue: there is neither a queue nor a topic of that name.
     """
     catalog = yield calls.catalog()
-    if not any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic):
+    known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
+    if not known and not view.is_pattern:
         raise UnknownQueue(queue=view.underlying_topic[0])
     return Follower(scene, view, catalog)
 

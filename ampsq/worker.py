@@ -3,6 +3,11 @@
 Return is acknowledge, an exception is cancel, `Reject` is expire. Leases are renewed while a handler runs, from a
 thread of their own, so that a handler that computes is not taken for a dead one. Stopping is graceful: no more
 messages are asked for, what is unstarted goes back uncounted at once, what runs may finish until the deadline.
+
+A barrier (of a queue with `barrier_expression`) comes to every worker of the queue, in every process once, and its
+handler sees `message.is_barrier`. By then every earlier message of the queue is settled, and this worker starts nothing
+until the handler has ended, whatever its concurrency. There is no lease: what the handler returns or raises changes
+nothing, and a barrier does not come again, not even to a worker that stopped before its handler had begun.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ class Worker:
     """Runs a handler over the messages of a queue.
 
     Args:
-        handler: a function or a coroutine function of one `Message`. Its return value is not used.
+        handler: a function or a coroutine function of one `Message`, which may be a barrier: `message.is_barrier`.
+            Its return value is not used.
         queue: the queue, or a regular expression of queues.
         url, instance: as `Client`.
         concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
@@ -57,7 +63,8 @@ class Worker:
         cancel_delay: after an exception, how long the message stays away.
 
     Attributes:
-        processed, failed, rejected: messages so far whose handler returned, raised, raised `Reject`.
+        processed, failed, rejected: messages so far, barriers included, whose handler returned, raised, raised
+            `Reject`.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class Worker:
         self._cancel_delay = cancel_delay
         self._stopping = threading.Event()
         self._counting = threading.Lock()
+        self._passed = threading.Event()
 
     def stop(self) -> None:
         """Ask the worker to stop; `run` returns when it has."""
@@ -157,14 +165,22 @@ class Worker:
                 self._stopping.wait(_STEP)
                 continue
             if message is not None:
+                self._passed.clear()
                 runner.start(message)
+                # What comes behind a barrier waits for its handler.
+                while message.is_barrier and not self._passed.wait(_STEP) and not self._stopping.is_set():
+                    pass
 
     # -- one message
 
     def end(self, message: Message, error: BaseException | None) -> None:
         """Settle a message by what its handler did, unless the handler has settled it itself."""
         try:
-            if message.settled:
+            if message.is_barrier:
+                if error is not None:
+                    _log.warning("the handler of %r failed; a barrier does not come again: %r", message, error)
+                self._passed.set()
+            elif message.settled:
                 pass
             elif error is None:
                 message.ack()

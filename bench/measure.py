@@ -6,60 +6,27 @@ import itertools
 import statistics
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import redis
-
 from ampsq.bench import raw
+from ampsq.bench.stage import Stage
 from ampsq.client import Client
 from ampsq.models import Queue
-from ampsq.schema import INSTANCES, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Bench", "Settings"]
+__all__ = ["Bench"]
 
 _BODY = b"x" * 250
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How much is measured.
-
-    Attributes:
-        messages: of one throughput round.
-        rounds: of publish and consume, ours and raw in turn.
-        backlog: waiting messages of the growth figures.
-        many: subscriptions, and queues on one topic, of the growth figures.
-        latency: messages of the latency figures, 1,000 a second.
-    """
-
-    messages: int = 20_000
-    rounds: int = 5
-    backlog: int = 1_000_000
-    many: int = 1_000
-    latency: int = 3_000
 
 
 def _percentile(values: list[float], percent: int) -> float:
     return statistics.quantiles(values, n=100)[percent - 1]
 
 
-class Bench:
-    """The measurements, on one server.
-
-    Args:
-        url: the server; its keys beside the bench's own are left alone.
-        settings: how much is measured.
-        progress: called with what is measured next.
-    """
-
-    def __init__(self, url: str, settings: Settings, progress: Callable[[str], None]) -> None:
-        self._url, self._settings, self._progress = url, settings, progress
-        self._redis = redis.Redis.from_url(url, protocol=2)
+class Bench(Stage):
+    """The measurements beside raw Streams, on one server; see `Stage`."""
 
     def run(self) -> dict[str, Any]:
         """Measure everything; gives groups of figures, JSON-like."""
@@ -78,8 +45,8 @@ class Bench:
         return out
 
     def _server(self) -> dict[str, str]:
-        info: Any = self._redis.info()
-        settings: Any = self._redis.config_get("append*")
+        info: Any = self.redis.info()
+        settings: Any = self.redis.config_get("append*")
         kind = "valkey" if "valkey_version" in info else "redis"
         return {
             "kind": kind,
@@ -88,69 +55,52 @@ class Bench:
             "appendfsync": settings.get("appendfsync", "?"),
         }
 
-    def _client(self) -> Client:
-        return Client(self._url, instance=f"bench-{next(_numbers)}-{time.time_ns():x}")
-
     def _queue(self, name: str = "work") -> Queue:
         return Queue(name=name, underlying_topic="orders", lease_period="60s", max_per_subscription_backlog=10_000)
 
-    def _remove(self, client: Client) -> None:
-        """Leave nothing behind: unlink every key of the bench's instance."""
-        client.close()
-        for name in self._redis.scan_iter("{" + client.instance + "}:*", count=1000):
-            self._redis.unlink(name)
-        self._redis.srem(INSTANCES, client.instance)
-        # Freed in the background, by a thread that would take the processor from what is measured next.
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            memory: Any = self._redis.info("memory")
-            if not memory.get("lazyfree_pending_objects"):
-                return
-            time.sleep(0.05)
-
     def _cpu(self) -> float:
-        info: Any = self._redis.info("cpu")
+        info: Any = self.redis.info("cpu")
         return float(info["used_cpu_sys"]) + float(info["used_cpu_user"])
 
     # -- throughput
 
     def publish(self) -> dict[str, Any]:
         """Batches of 100 against pipelines of 100 `XADD`."""
-        count = self._settings.messages
+        count = self.settings.messages
         ours, raws = [], []
-        client = self._client()
+        client = self.client()
         client.apply(self._queue())
-        for number in range(self._settings.rounds):
-            self._progress(f"publish, round {number + 1} of {self._settings.rounds}")
-            raw.prepare(self._redis)
-            raws.append(raw.publish(self._redis, _BODY, count))
+        for number in range(self.settings.rounds):
+            self.progress(f"publish, round {number + 1} of {self.settings.rounds}")
+            raw.prepare(self.redis)
+            raws.append(raw.publish(self.redis, _BODY, count))
             started = time.perf_counter()
             client.publish_many("orders", itertools.repeat(_BODY, count))
             ours.append(count / (time.perf_counter() - started))
-        raw.prepare(self._redis)
-        self._remove(client)
+        raw.prepare(self.redis)
+        self.remove(client)
         return _compared(ours, raws)
 
     def consume(self) -> dict[str, Any]:
         """Subscribe and acknowledge, backlog 100 and 500, against `XREADGROUP` and `XACK` in hundreds."""
-        count, rounds = self._settings.messages, self._settings.rounds
-        client = self._client()
+        count, rounds = self.settings.messages, self.settings.rounds
+        client = self.client()
         client.apply(self._queue())
         client.publish_many("orders", itertools.repeat(_BODY, count * rounds * 2 + 1000))
-        raw.prepare(self._redis)
-        raw.publish(self._redis, _BODY, count * rounds)
+        raw.prepare(self.redis)
+        raw.publish(self.redis, _BODY, count * rounds)
         raws: list[float] = []
         ours: dict[int, list[float]] = {100: [], 500: []}
         cpu = 0.0
         for number in range(rounds):
-            self._progress(f"subscribe and acknowledge, round {number + 1} of {rounds}")
-            raws.append(raw.consume(self._redis, count))
+            self.progress(f"subscribe and acknowledge, round {number + 1} of {rounds}")
+            raws.append(raw.consume(self.redis, count))
             for backlog, rates in ours.items():
                 before = self._cpu()
                 rates.append(self._drain(client, backlog, count))
                 cpu += self._cpu() - before
-        raw.prepare(self._redis)
-        self._remove(client)
+        raw.prepare(self.redis)
+        self.remove(client)
         figures = {f"backlog_{backlog}": _compared(rates, raws) for backlog, rates in ours.items()}
         least = min(figures.values(), key=lambda figure: float(figure["ratio"]))
         return {
@@ -172,9 +122,9 @@ class Bench:
 
     def latency(self) -> dict[str, Any]:
         """Publish to handler, 1,000 a second, one idle consumer."""
-        self._progress("idle push latency")
-        count, rate = self._settings.latency, 1000
-        raws = raw.latencies(self._url, rate, count)
+        self.progress("idle push latency")
+        count, rate = self.settings.latency, 1000
+        raws = raw.latencies(self.url, rate, count)
         ours = self._latencies(rate, count)
         figures = {
             f"p{percent}": (_percentile(ours, percent) * 1e6, _percentile(raws, percent) * 1e6) for percent in (50, 99)
@@ -186,9 +136,9 @@ class Bench:
         return out
 
     def _latencies(self, rate: int, count: int) -> list[float]:
-        publisher = self._client()
+        publisher = self.client()
         publisher.apply(self._queue())
-        consumer = Client(self._url, instance=publisher.instance)
+        consumer = Client(self.url, instance=publisher.instance)
         found: list[float] = []
         with consumer.subscribe("work", max_backlog=100) as messages:
 
@@ -209,49 +159,40 @@ class Bench:
                 publisher.publish("orders", raw.stamped())
             thread.join()
         consumer.close()
-        self._remove(publisher)
+        self.remove(publisher)
         return found
 
     # -- memory
 
     def memory(self) -> dict[str, Any]:
         """Bytes that a queue adds to 100,000 recorded messages, and that 10,000 leases add."""
-        self._progress("memory")
+        self.progress("memory")
         count, leased = 100_000, 10_000
-        client = self._client()
+        client = self.client()
         client.publish_many("orders", itertools.repeat(_BODY, count), batch=500)
-        before = self._held(client)
+        before = self.held(client)
         client.apply(self._queue())
-        queued = self._held(client) - before
+        queued = self.held(client) - before
         messages = client.subscribe("work", max_backlog=leased)
         for _ in range(leased):
             messages.get(5)
-        per_lease = (self._held(client) - before - queued) / leased
-        self._remove(client)
+        per_lease = (self.held(client) - before - queued) / leased
+        self.remove(client)
         return {"bytes_per_queued": round(queued / count, 2), "bytes_per_leased": round(per_lease, 1)}
-
-    def _held(self, client: Client) -> int:
-        """Bytes of the instance's keys, without its logs."""
-        logs = key(client.instance, "log", "")
-        total = 0
-        for name in self._redis.scan_iter("{" + client.instance + "}:*", count=1000):
-            if not name.decode().startswith(logs):
-                total += int(self._redis.memory_usage(name, samples=0) or 0)
-        return total
 
     # -- growth
 
     def growth(self) -> dict[str, Any]:
         """Microseconds of server time a message, publish and acknowledge, alone and beside what is idle or queued."""
-        many, backlog = self._settings.many, self._settings.backlog
+        many, backlog = self.settings.many, self.settings.backlog
         rows: dict[str, Any] = {}
-        self._progress("growth: alone")
+        self.progress("growth: alone")
         rows["alone"] = self._costs(lambda _: None)
-        self._progress(f"growth: {many} idle subscriptions")
+        self.progress(f"growth: {many} idle subscriptions")
         rows[f"idle_subscriptions_{many}"] = self._costs(lambda client: self._idle(client, many))
-        self._progress(f"growth: {many} queues on the topic")
+        self.progress(f"growth: {many} queues on the topic")
         rows[f"queues_{many}"] = self._costs(lambda client: self._queues(client, many))
-        self._progress(f"growth: a backlog of {backlog}")
+        self.progress(f"growth: a backlog of {backlog}")
         rows[f"backlog_{backlog}"] = self._costs(
             lambda client: client.publish_many("orders", itertools.repeat(_BODY, backlog), batch=500)
         )
@@ -267,7 +208,7 @@ class Bench:
 
     def _costs(self, prepare: Callable[[Client], object]) -> dict[str, float]:
         count = 5_000
-        client = self._client()
+        client = self.client()
         client.apply(self._queue())
         prepare(client)
         out = {}
@@ -275,12 +216,10 @@ class Bench:
             ("publish", lambda: client.publish_many("orders", itertools.repeat(_BODY, count))),
             ("take_and_ack", lambda: self._drain(client, 100, count)),
         ):
-            self._redis.config_resetstat()
-            work()
-            stats: Any = self._redis.info("commandstats")
-            scripts = sum(float(stats[name]["usec"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
-            out[f"{name}_us"] = round(scripts / count, 2)
-        self._remove(client)
+            with self.script_time() as spent:
+                work()
+            out[f"{name}_us"] = round(spent[0] / count, 2)
+        self.remove(client)
         return out
 
 

@@ -16,24 +16,60 @@ Examples:
   ampsq ack work orders~ampsq.t6w1xka~1763640000000-0
   ampsq subscribe work --no-ack --count 1 --json | jq -r .bookmark
   ampsq ack work --expire $(cat bookmarks.txt)
+  ampsq ack work --filter "/symbol = 'IBM'" --dry-run
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("queue")
-@click.argument("bookmarks", metavar="BOOKMARK...", nargs=-1, required=True)
+@click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
+@click.option("--filter", "text", metavar="EXPR", help="Instead of bookmarks: all that match, leased or not.")
+@click.option("--dry-run", is_flag=True, help="With --filter: only say how many there are.")
 @click.option("--cancel", is_flag=True, help="Hand leased messages back: they are delivered again.")
 @click.option("--expire", is_flag=True, help="Remove them unprocessed; dead-letter actions see them.")
 @connected
-def ack(settings: Settings, queue: str, bookmarks: tuple[str, ...], *, cancel: bool, expire: bool) -> None:
-    """Acknowledge, cancel or expire messages by bookmark.
+def ack(
+    settings: Settings,
+    queue: str,
+    bookmarks: tuple[str, ...],
+    text: str | None,
+    *,
+    dry_run: bool,
+    cancel: bool,
+    expire: bool,
+) -> None:
+    """Acknowledge, cancel or expire messages by bookmark or filter.
 
     Messages need not be delivered to be acknowledged or expired. Each bookmark that is refused is reported,
-    and the others are settled all the same; a text that is no bookmark settles nothing.
+    and the others are settled all the same; a text that is no bookmark settles nothing. With --filter all
+    messages that are in the queue when the command begins are looked at, in its active part if it has a
+    target depth; those of others in a queue with strict leasing are left alone.
     """
     if cancel and expire:
         raise click.UsageError("--cancel and --expire exclude each other")
+    if bool(bookmarks) == (text is not None):
+        raise click.UsageError("give bookmarks, or --filter EXPR")
+    if dry_run and text is None:
+        raise click.UsageError("--dry-run goes with --filter")
     option, verb = ("cancel", "cancelled") if cancel else ("expire", "expired") if expire else ("ack", "acknowledged")
+    if text is not None:
+        _by_filter(settings, queue, text, (option, verb), dry_run=dry_run)
+    else:
+        _by_bookmark(settings, queue, bookmarks, (option, verb))
+
+
+def _by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool) -> None:
+    option, verb = how
+    with settings.client() as client:
+        number = client.ack(queue, filter=text, option=option, dry_run=dry_run)
+    if settings.json:
+        json_line({"matching" if dry_run else verb: number})
+    else:
+        print(f"{number} would be {verb}" if dry_run else f"{verb} {number}")
+
+
+def _by_bookmark(settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str]) -> None:
+    option, verb = how
     checked = [Bookmark.parse(text) for text in bookmarks]
     refused = 0
     with settings.client() as client:

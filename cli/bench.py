@@ -6,9 +6,14 @@ import importlib.util
 import json
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.bench.stage import Settings
 
 __all__ = ["bench"]
 
@@ -26,6 +31,36 @@ def _flat(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_tables(figures: dict[str, Any]) -> None:
+    if "publish" in figures:
+        _print_beside_raw(figures)
+    if "kinds" in figures:
+        _print_kinds(figures["kinds"])
+
+
+def _print_kinds(kinds: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    rates = Table(title="Beside a plain queue, same run", title_justify="left")
+    for column in ("queue", "publish", "subscribe + ack", "messages/s", "server us", "plain: messages/s", "server us"):
+        rates.add_column(column, justify="left" if column == "queue" else "right")
+    for name, row in kinds["rates"].items():
+        texts = (f"{row['publish_ratio']:.2f}", f"{row['consume_ratio']:.2f}", f"{row['per_second']:,}")
+        beside = (f"{row['server_us']:.1f}", f"{row['plain_per_second']:,}", f"{row['plain_server_us']:.1f}")
+        rates.add_row(name.replace("_", " "), *texts, *beside)
+    console.print(rates)
+    titles = {
+        "memory": "Bytes beyond the log of a message that waits",
+        "ahead": "A selective subscription's next message, server us, behind so many others",
+        "filters": "Server us a message beside so many distinct filters",
+    }
+    for group, title in titles.items():
+        texts = [f"{name.replace('_', ' ')}: {value:,}" for name, value in kinds[group].items()]
+        console.print(f"{title}: {'; '.join(texts)}")
+
+
+def _print_beside_raw(figures: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -78,8 +113,15 @@ def _print_tables(figures: dict[str, Any]) -> None:
 @click.option("--url", envvar="AMPSQ_URL", help="The server; default a fresh Valkey of its own, over TCP.")
 @click.option("--quick", is_flag=True, help="A tenth of the work: seconds instead of a minute.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
-    """Measure publish, delivery, latency, memory and growth beside raw Redis Streams.
+@click.option(
+    "--part",
+    type=click.Choice(["all", "raw", "kinds"]),
+    default="all",
+    show_default=True,
+    help="raw: beside raw Streams; kinds: filtered, prioritised, barrier queues beside a plain one.",
+)
+def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
+    """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
 
     Both sides run in turn on the same server with the same durability; the ratios are what counts. The server's
     statistics are reset, its other keys are left alone.
@@ -88,8 +130,8 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
         raise click.ClickException("tables need the package rich: pip install 'ampsq[cli]', or say --json")
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
-    from ampsq.bench.measure import Bench, Settings
     from ampsq.bench.server import private_server
+    from ampsq.bench.stage import Settings
 
     settings = Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
 
@@ -97,14 +139,24 @@ def bench(url: str | None, *, quick: bool, as_json: bool) -> None:
         click.echo(f"{what} ...", err=True)
 
     if url:
-        figures = Bench(url, settings, progress).run()
+        figures = _measure(url, part, settings, progress)
     else:
         with private_server() as address:
-            figures = Bench(address, settings, progress).run()
+            figures = _measure(address, part, settings, progress)
     if as_json:
-        click.echo(json.dumps({**_flat(figures), **figures}))
+        click.echo(json.dumps({**(_flat(figures) if "publish" in figures else {}), **figures}))
     else:
         _print_tables(figures)
+
+
+def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
+    from ampsq.bench.kinds import Kinds
+    from ampsq.bench.measure import Bench
+
+    figures = Bench(url, settings, progress).run() if part != "kinds" else {}
+    if part != "raw":
+        figures["kinds"] = Kinds(url, settings, progress).run()
+    return figures
 
 
 if __name__ == "__main__":

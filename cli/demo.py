@@ -57,7 +57,8 @@ def demo(ctx: click.Context, *, as_json: bool, url: str | None, data_dir: Path |
     Starts a server and a coordinator, publishes the 27,004 flights that were to leave New York in January
     2013, and lets four worker processes handle them, slowed down a little so that you can watch. One worker
     is killed with SIGKILL in the middle: what it held comes back. Flights that never left are refused by the
-    handler until the queue sends them to a dead-letter topic. A second queue gets every flight, too.
+    handler until the queue sends them to a dead-letter topic. Each day ends with a barrier: no worker begins
+    the next day before all flights of this one are settled. A second queue gets every flight, too.
 
     At the end every flight is accounted for, from the queue's journal and the workers' own records. The exit
     code is 1 if any is lost, or anything else is not as it should be. Without --url the demo has a server of
@@ -124,6 +125,7 @@ def _figures(scene: Scene) -> dict[str, Any]:
         "acknowledged_twice": outcome.acknowledged_twice,
         "redelivered": outcome.redelivered,
         "killed_workers": outcome.killed,
+        "barriers": outcome.barriers,
         "seconds": round(scene.seconds, 3),
     }
 

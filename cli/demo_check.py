@@ -9,82 +9,17 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ampsq.flow import command
-from ampsq.schema import key
-from ampsq.values import Bookmark, parse_ref
+from ampsq.cli.demo_days import barrier_failures, days, sent_once
+from ampsq.cli.demo_evidence import wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ampsq.cli.demo_crew import Record
-    from ampsq.store import Store
+    from ampsq.cli.demo_days import Day
+    from ampsq.cli.demo_evidence import Evidence
 
-__all__ = ["Delay", "Evidence", "Journal", "Outcome", "judge"]
-
-_ENTRIES = 500
-_SHOWN = 3
-
-
-class Journal:
-    """A queue's journal, followed as it grows.
-
-    Attributes:
-        ways: how a message was settled -> bookmark -> how often.
-    """
-
-    def __init__(self, queue: str, origin: str) -> None:
-        self.ways: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._queue, self._origin, self._cursor = queue, origin, "0"
-
-    def follow(self, store: Store) -> None:
-        """Read what is new."""
-        journal = key(store.instance, "journal", self._queue)
-        while True:
-            entries = store.call(command(["XRANGE", journal, f"({self._cursor}", "+", "COUNT", _ENTRIES], list[Any]))
-            for entry_id, flat in entries:
-                self._cursor = entry_id.decode()
-                self._note(dict(zip(flat[::2], flat[1::2], strict=True)))
-            if len(entries) < _ENTRIES:
-                return
-
-    def _note(self, fields: Mapping[bytes, bytes]) -> None:
-        how = fields[b"how"].decode()
-        for ref in fields[b"refs"].decode().split():
-            topic, stream_id = parse_ref(ref)
-            self.ways[how][Bookmark.of(topic, self._origin, stream_id)] += 1
-
-    def count(self, how: str) -> int:
-        """How many messages were settled so."""
-        return len(self.ways[how])
-
-    def times(self, bookmark: str) -> int:
-        """How often a message was settled, in whatever way."""
-        return sum(way[bookmark] for way in self.ways.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """All that is known at the end.
-
-    Attributes:
-        flights: bookmark -> the flight as it was published.
-        delays: the journal of the first queue.
-        records: of the workers on it.
-        letters: what arrived in the dead-letter topic.
-        board: the journal of the second queue.
-        board_records: of the process on it.
-        max_cancels: the first queue's limit.
-        killed: worker processes that were killed.
-    """
-
-    flights: Mapping[str, Mapping[str, Any]]
-    delays: Journal
-    records: Sequence[Record]
-    letters: Sequence[Mapping[str, Any]]
-    board: Journal
-    board_records: Sequence[Record]
-    max_cancels: int
-    killed: int
+__all__ = ["Delay", "Outcome", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +44,16 @@ class Outcome:
     handled_twice: int = 0
     board: int = 0
     killed: int = 0
+    barriers: int = 0
     delays: list[Delay] = field(default_factory=list)
+    days: list[Day] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
 def judge(evidence: Evidence) -> Outcome:
     """Count, and check every figure that does not depend on chance."""
     flights, journal = evidence.flights, evidence.delays
-    handled = {record.bookmark: record for record in evidence.records if record.did == "handled"}
+    handled = {record.bookmark: record for record in evidence.records("handled")}
     # An acknowledgement counts only for a flight that some worker recorded.
     acknowledged = {bookmark for bookmark in journal.ways["acknowledged"] if bookmark in handled}
     letters = Counter(str(letter["bookmark"]) for letter in evidence.letters)
@@ -128,23 +65,26 @@ def judge(evidence: Evidence) -> Outcome:
         lost=sum(bookmark not in kept for bookmark in flights),
         acknowledged_twice=sum(journal.times(bookmark) > 1 for bookmark in flights),
         redelivered=_redelivered(evidence),
-        handled_twice=sum(times > 1 for times in _times(evidence.records, "handled").values()),
+        handled_twice=sum(times > 1 for times in _times(evidence.records("handled")).values()),
         board=sum(times == 1 for times in evidence.board.ways["acknowledged"].values()),
-        killed=evidence.killed,
+        killed=len(evidence.killed),
+        barriers=len(sent_once(evidence)),
         delays=_delays(handled[bookmark] for bookmark in acknowledged),
+        days=days(evidence, (handled[bookmark] for bookmark in acknowledged)),
     )
-    outcome.failures += [text for text in _failures(evidence, outcome, acknowledged, letters) if text]
+    failures = [*_failures(evidence, outcome, acknowledged, letters), *barrier_failures(evidence)]
+    outcome.failures += [text for text in failures if text]
     return outcome
 
 
-def _times(records: Iterable[Record], did: str) -> Counter[str]:
-    return Counter(record.bookmark for record in records if record.did == did)
+def _times(records: Iterable[Record]) -> Counter[str]:
+    return Counter(record.bookmark for record in records)
 
 
 def _redelivered(evidence: Evidence) -> int:
     """Deliveries beyond the first that no cancel explains."""
     last: dict[str, int] = {}
-    for record in evidence.records:
+    for record in evidence.records():
         last[record.bookmark] = max(last.get(record.bookmark, 0), record.delivery)
     cancels = {str(letter["bookmark"]): int(letter["cancels"]) for letter in evidence.letters}
     return sum(
@@ -163,24 +103,24 @@ def _delays(records: Iterable[Record]) -> list[Delay]:
 
 def _failures(evidence: Evidence, outcome: Outcome, acknowledged: set[str], letters: Counter[str]) -> list[str]:
     never_left = {bookmark for bookmark, flight in evidence.flights.items() if flight["dep_time"] is None}
-    board_times = _times(evidence.board_records, "handled")
+    board_times = _times(evidence.board_records)
     board_journal = evidence.board.ways["acknowledged"]
     return [
-        _wrong(
+        wrong(
             (bookmark for bookmark in evidence.flights if bookmark not in acknowledged and letters[bookmark] != 1),
             "lost: neither acknowledged nor once in the dead-letter topic",
         ),
-        _wrong(
+        wrong(
             (bookmark for bookmark in evidence.flights if evidence.delays.times(bookmark) > 1),
             "settled more than once by the journal of the first queue",
         ),
-        _wrong(never_left & acknowledged, "acknowledged, though they never left"),
-        _wrong(never_left ^ letters.keys(), "dead letters that should not be, or are missing"),
-        _wrong(
+        wrong(never_left & acknowledged, "acknowledged, though they never left"),
+        wrong(never_left ^ letters.keys(), "dead letters that should not be, or are missing"),
+        wrong(
             (str(letter["bookmark"]) for letter in evidence.letters if not _is_right(evidence, letter)),
             "dead letters without the original message and the right reason",
         ),
-        _wrong(
+        wrong(
             (
                 bookmark
                 for bookmark in evidence.flights
@@ -188,7 +128,7 @@ def _failures(evidence: Evidence, outcome: Outcome, acknowledged: set[str], lett
             ),
             "not delivered and acknowledged exactly once by the second queue",
         ),
-        "" if evidence.killed == 1 else f"{evidence.killed} workers were killed in the middle instead of 1",
+        "" if outcome.killed == 1 else f"{outcome.killed} workers were killed in the middle instead of 1",
         "" if outcome.redelivered > 0 else "nothing came back from the killed worker",
     ]
 
@@ -196,11 +136,3 @@ def _failures(evidence: Evidence, outcome: Outcome, acknowledged: set[str], lett
 def _is_right(evidence: Evidence, letter: Mapping[str, Any]) -> bool:
     said = (letter["reason"], letter["cancels"], letter["message"])
     return said == ("max_cancels", evidence.max_cancels, evidence.flights.get(str(letter["bookmark"])))
-
-
-def _wrong(bookmarks: Iterable[str], what: str) -> str:
-    found = sorted(bookmarks)
-    if not found:
-        return ""
-    more = ", ..." if len(found) > _SHOWN else ""
-    return f"{len(found):,} flights {what}: {', '.join(found[:_SHOWN])}{more}"

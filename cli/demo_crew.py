@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from ampsq.cli.demo_worker import END_WITHIN, READY, Spec
+from ampsq.cli.demo_worker import BARRIER, END_WITHIN, READY, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ __all__ = ["Child", "Crew", "Deadline", "DemoFailed", "Record"]
 _RATE_OVER = 1.0
 _QUOTED_LINES = 12
 _POLL = 0.01
+_BARRIER_LINE = f"\t{BARRIER}\n".encode()
 
 
 class DemoFailed(click.ClickException):
@@ -70,16 +71,18 @@ class Child:
         name: for people.
         backlogs: of its subscriptions.
         state: starting, ready, working, killed or done.
-        done: deliveries recorded so far.
+        done: deliveries recorded so far, barriers apart.
+        barriers: those recorded so far.
     """
 
     def __init__(self, name: str, spec: Spec, folder: Path) -> None:
-        self.name, self.backlogs, self.state, self.done = name, spec.backlogs, "starting", 0
+        self.name, self.backlogs, self.state = name, spec.backlogs, "starting"
+        self.done = self.barriers = 0
         self.log = folder / f"{name}.log"
         spec = replace(spec, records=str(folder / f"{name}.records"))
         self._records = Path(spec.records)
         self._records.touch()
-        self._file = self._records.open("rb")
+        self._file, self._begun_line = self._records.open("rb"), b""
         self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -91,11 +94,14 @@ class Child:
 
     def look(self) -> None:
         """Count what it recorded since the last look; fail if it ended without being asked to."""
-        new = self._file.read()
+        lines, end, self._begun_line = (self._begun_line + self._file.read()).rpartition(b"\n")
+        new = lines + end
         if new and self.state == "starting":
             self.state = "ready"
             self.done -= 1
-        self.done += new.count(b"\n")
+        barriers = new.count(_BARRIER_LINE)
+        self.barriers += barriers
+        self.done += new.count(b"\n") - barriers
         now = time.monotonic()
         self._seen.append((now, self.done))
         while len(self._seen) > 2 and now - self._seen[0][0] > _RATE_OVER:

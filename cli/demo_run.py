@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import socket
 import time
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import Client
 from ampsq.cli import demo_world as world
-from ampsq.cli.demo_check import Evidence, Journal, Outcome, judge
+from ampsq.cli.demo_check import Outcome, judge
 from ampsq.cli.demo_crew import Crew, DemoFailed
+from ampsq.cli.demo_evidence import Evidence, Journal
+from ampsq.cli.demo_worker import BARRIER
 from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.store import Store
@@ -33,8 +34,13 @@ _TICK: Final = 0.03
 #: The part of the flights that is acknowledged when a worker is killed.
 _MIDDLE: Final = 0.4
 _VICTIM: Final = world.WORKERS.index(max(world.WORKERS))
+#: Its leases at least, since before a barrier there are few; after the second part of the flights one is enough.
+_WORTH_KILLING: Final = 20
+_LATE: Final = 0.7
 #: Seconds in which what a frozen process has sent reaches the server.
 _SETTLES_WITHIN: Final = 0.03
+#: Seconds in which every worker records the last barrier after it was sent.
+_ARRIVES_WITHIN: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -45,12 +51,14 @@ class Kill:
         name: whose.
         held: leases that it held and had picked up, when it was killed.
         acknowledged: flights that all had acknowledged by then.
+        barriers: those that the journal had by then.
         noticed_after: seconds until the coordinator ended its subscription; None until then.
     """
 
     name: str
     held: int
     acknowledged: int
+    barriers: int
     at: float
     noticed_after: float | None = None
 
@@ -65,6 +73,7 @@ class View:
     delays: QueueStats
     board: QueueStats
     letters: int
+    days: int
     crew: Crew
     kill: Kill | None
 
@@ -96,7 +105,7 @@ def run(place: world.Place, number: int, deadline: Deadline, watch: Callable[[Vi
     ):
         client.apply(*world.definitions())
         with Crew(place.folder, world.children(place, number)) as crew:
-            demo = _Demo(client, store, crew, flights=world.flights(number), deadline=deadline, watch=watch)
+            demo = _Demo(client, store, crew, messages=world.messages(number), deadline=deadline, watch=watch)
             return demo.play()
 
 
@@ -107,12 +116,13 @@ class _Demo:
         store: Store,
         crew: Crew,
         *,
-        flights: list[bytes],
+        messages: list[tuple[bytes, dict[str, Any]]],
         deadline: Deadline,
         watch: Callable[[View], None],
     ) -> None:
         self._client, self._store, self._crew = client, store, crew
-        self._flights, self._deadline, self._watch = flights, deadline, watch
+        self._messages, self._deadline, self._watch = messages, deadline, watch
+        self._flights = sum("end_of_day" not in said for _, said in messages)
         self._bookmarks: list[Bookmark] = []
         self._delays = Journal(world.DELAYS, client.origin)
         self._board = Journal(world.BOARD, client.origin)
@@ -125,12 +135,14 @@ class _Demo:
         self._crew.await_ready(self._deadline)
         self._began = time.monotonic()
         self._crew.go()
-        for first in range(0, len(self._flights), _PUBLISHED_A_TICK):
-            some = self._flights[first : first + _PUBLISHED_A_TICK]
+        self._await_subscriptions()
+        for first in range(0, len(self._messages), _PUBLISHED_A_TICK):
+            some = [body for body, _ in self._messages[first : first + _PUBLISHED_A_TICK]]
             self._bookmarks += self._client.publish_many(world.FLIGHTS, some, batch=_BATCH)
             self._tick()
         while not self._tick():
             time.sleep(_TICK)
+        self._await_last_barrier()
         seconds = time.monotonic() - self._began
         self._crew.ask_to_end()
         letters = list(self._letters())
@@ -138,25 +150,42 @@ class _Demo:
         self._follow()
         return Scene(judge(self._evidence(letters)), seconds, self._kill)
 
+    def _await_subscriptions(self) -> None:
+        """A barrier goes to who is there: all workers are, before the first flight is published."""
+        while self._client.queue_stats(world.DELAYS).subscriptions < len(world.WORKERS):
+            self._crew.look()
+            self._deadline.check("the workers to subscribe")
+            time.sleep(_TICK / 10)
+
+    def _await_last_barrier(self) -> None:
+        """Let every worker record what was sent to it; whether it did is for the check to say."""
+        until = time.monotonic() + _ARRIVES_WITHIN
+        sent = len(self._messages) - self._flights
+        workers = [child for child in self._workers if child is not self._victim]
+        while any(worker.barriers < sent for worker in workers) and time.monotonic() < until:
+            self._crew.look()
+            time.sleep(_TICK / 10)
+
     def _tick(self) -> bool:
-        """Look at everything once; True when every flight has been settled."""
+        """Look at everything once; True when every message has been settled."""
         self._crew.look()
         self._follow()
         delays, board = self._client.queue_stats(world.DELAYS), self._client.queue_stats(world.BOARD)
         letters = self._client.queue_stats(world.NEVER_LEFT).depth
-        if self._kill is None and delays.acknowledged >= _MIDDLE * len(self._flights):
+        if self._kill is None and delays.acknowledged >= _MIDDLE * self._flights:
             self._try_to_kill(delays.acknowledged)
         elif self._kill and self._kill.noticed_after is None and not self._is_there(self._orphaned):
             self._kill.noticed_after = time.monotonic() - self._kill.at
         moment = time.monotonic() - self._began
-        total, published = len(self._flights), len(self._bookmarks)
-        self._watch(View(moment, total, published, delays, board, letters, self._crew, self._kill))
+        sent, ended = len(self._bookmarks), self._delays.count(BARRIER)
+        published = sum("end_of_day" not in said for _, said in self._messages[:sent])
+        self._watch(View(moment, self._flights, published, delays, board, letters, ended, self._crew, self._kill))
         left = delays.depth + board.depth + delays.expired - letters
         self._deadline.check(
             f"{left:,} flights to be settled (the first queue holds {delays.depth:,}, the second "
             f"{board.depth:,}, and {delays.expired - letters:,} dead letters are under way)"
         )
-        return published == total and left == 0
+        return sent == len(self._messages) and left == 0
 
     def _follow(self) -> None:
         self._delays.follow(self._store)
@@ -165,16 +194,17 @@ class _Demo:
     # -- the kill
 
     def _try_to_kill(self, acknowledged: int) -> None:
-        """Kill the victim while it surely holds leases that it has picked up; else wait for the next tick."""
+        """Kill the victim while it surely holds picked-up leases, and several; else wait for the next tick."""
         self._victim.freeze()
         time.sleep(_SETTLES_WITHIN)
         subscription, held = self._held_by(self._victim)
-        if held <= 0:
+        if held < (_WORTH_KILLING if acknowledged < _LATE * self._flights else 1):
             self._victim.thaw()
             return
+        self._follow()
         self._victim.kill()
         self._orphaned = subscription
-        self._kill = Kill(self._victim.name, held, acknowledged, time.monotonic())
+        self._kill = Kill(self._victim.name, held, acknowledged, self._delays.count(BARRIER), time.monotonic())
 
     def _held_by(self, child: Child) -> tuple[str, int]:
         """A process's subscription, and the leases that it has picked up."""
@@ -187,8 +217,9 @@ class _Demo:
                 command(["HMGET", self._key("subscription", name), "client", "leased"], list[Any])
             )
             if client and client.startswith(prefix):
-                pushed = self._store.call(command(["LLEN", self._key("inbox", name)], int))
-                return name, int(leased) - pushed // 2
+                inbox = self._store.call(command(["LRANGE", self._key("inbox", name), 0, -1], list[bytes]))
+                # Heads and bodies in turn; a head's third word is the delivery, 0 of a barrier, which has no lease.
+                return name, int(leased) - sum(head.split(b" ", 3)[2] != b"0" for head in inbox[::2])
         return "", 0
 
     def _is_there(self, subscription: str) -> bool:
@@ -210,15 +241,22 @@ class _Demo:
                 yield letter.data
                 letter.ack()
 
+    @property
+    def _workers(self) -> list[Child]:
+        return self._crew.children[: len(world.WORKERS)]
+
     def _evidence(self, letters: list[dict[str, Any]]) -> Evidence:
-        *workers, board = [child for child in self._crew.children if child.backlogs]
+        board = next(child for child in self._crew.children if child.name == world.BOARD)
+        published = [(bookmark, said) for bookmark, (_, said) in zip(self._bookmarks, self._messages, strict=True)]
+        died = [worker.name for worker in self._workers if worker.process.returncode == -signal.SIGKILL]
         return Evidence(
-            flights=dict(zip(self._bookmarks, map(json.loads, self._flights), strict=True)),
+            flights={bookmark: said for bookmark, said in published if "end_of_day" not in said},
+            barriers={bookmark: said["end_of_day"] for bookmark, said in published if "end_of_day" in said},
             delays=self._delays,
-            records=[record for worker in workers for record in worker.records()],
+            workers={worker.name: worker.records() for worker in self._workers},
             letters=letters,
             board=self._board,
             board_records=board.records(),
             max_cancels=world.DELAYS_QUEUE.max_cancels,
-            killed=sum(worker.process.returncode == -signal.SIGKILL for worker in workers),
+            killed=dict.fromkeys(died, self._kill.barriers if self._kill else 0),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import date
 from typing import TYPE_CHECKING, Final, Self
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ampsq.cli.demo_check import Delay, Outcome
+    from ampsq.cli.demo_days import Day
     from ampsq.cli.demo_run import Kill, Scene, View
 
 __all__ = ["LinesWatcher", "LiveWatcher", "story", "watcher"]
@@ -32,6 +34,8 @@ _WIDTH: Final = 92
 #: Carriers in the last table, and the part of all flights that one must have had to be in it.
 _CARRIERS: Final = 5
 _LEAST_PART: Final = 0.01
+_ORDINALS: Final = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
+_BARS: Final = "▁▂▃▄▅▆▇█"
 _STYLES: Final = {"working": "green", "killed": "bold red", "done": "dim", "ready": "dim", "starting": "dim"}
 _NAMES: Final = {
     "9E": "Endeavor Air", "AA": "American Airlines", "AS": "Alaska Airlines", "B6": "JetBlue", "DL": "Delta",
@@ -112,7 +116,7 @@ def line(view: View) -> str:
     return (
         f"{view.seconds:5.1f} s  published {view.published:,}  acknowledged {view.delays.acknowledged:,}  "
         f"waiting {view.delays.depth - view.delays.leased:,}  leased {view.delays.leased:,}  "
-        f"dead letters {view.letters:,}  |  {workers}"
+        f"dead letters {view.letters:,}  days ended {view.days}  |  {workers}"
     )
 
 
@@ -134,6 +138,7 @@ def frame(view: View) -> RenderableType:
         ("depth ", "dim"), f"{view.delays.depth:,}", ("   leased ", "dim"), f"{view.delays.leased:,}",
         ("   came back ", "dim"), f"{view.delays.returned:,}",
         ("   dead letters ", "dim"), f"{view.letters:,}",
+        ("   days ended ", "dim"), f"{view.days}",
     )  # fmt: skip
     news = Text(_killed(view.kill), style="red") if view.kill else Text("")
     return Padding(Group(head, "", facts, "", _workers(view), "", news), (1, 2))
@@ -182,6 +187,7 @@ def story(scene: Scene, place: world.Place, *, kept: bool) -> None:
     console.print(Padding(_figures(scene), (0, 2, 1, 2), expand=False))
     if scene.outcome.delays:
         console.print(Padding(_delays(scene.outcome.delays), (0, 2, 1, 2), expand=False))
+        console.print(Padding(_days(scene.outcome.days), (0, 2, 1, 2), expand=False))
     console.print(Padding(_next_steps(place, kept=kept), (0, 2, 1, 2), expand=False))
 
 
@@ -202,9 +208,14 @@ def _paragraphs(scene: Scene) -> Iterator[str]:
         f"published them, with the reason, to the topic [bold]{world.NEVER_LEFT}[/]."
     )
     yield (
+        f"Each day ended with a barrier, {outcome.barriers} in all: a message that [bold]{world.DELAYS}[/] knows by "
+        f"its barrier_expression, {world.DELAYS_QUEUE.barrier_expression}. It waited until every earlier flight was "
+        "settled, and every later one waited for it; then each worker got it, with nothing to acknowledge."
+    )
+    yield (
         f"A second queue, [bold]{world.BOARD}[/], watched the same topic under rules of its own "
-        f"(round-robin, other backlogs) and delivered {_count(outcome.board, 'flight')} once each. Nothing "
-        "was copied for it: a queue is a view."
+        f"(round-robin, other backlogs, only what matches {world.BOARD_QUEUE.filter}) and delivered "
+        f"{_count(outcome.board, 'flight')} once each. Nothing was copied for it: a queue is a view."
     )
 
 
@@ -228,7 +239,7 @@ def _figures(scene: Scene) -> Table:
     table = Table(title="What became of the flights", title_justify="left", title_style="bold", box=None)
     table.pad_edge = False
     table.add_column("", min_width=18)
-    table.add_column("flights", justify="right")
+    table.add_column("number", justify="right")
     table.add_column("as counted from", style="dim")
     bad = "bold red"
     for name, number, source, style in (
@@ -244,6 +255,7 @@ def _figures(scene: Scene) -> Table:
         ),
         ("delivered again", outcome.redelivered, "the workers' own records, cancels apart", ""),
         ("on the board", outcome.board, "the second queue's journal and records", ""),
+        ("barriers", outcome.barriers, "the journal, and every worker's own records", ""),
     ):
         table.add_row(name, Text(f"{number:,}", style=style), source)
     return table
@@ -266,6 +278,27 @@ def _delays(delays: list[Delay]) -> Table:
         name = _NAMES.get(delay.carrier, delay.carrier)
         table.add_row(name, f"{delay.flights:,}", f"{delay.mean:.1f} min", bar)
     return table
+
+
+def _days(days: list[Day]) -> Text:
+    """A bar for each day, and the ends of the scale."""
+    best, worst = min(days, key=_mean), max(days, key=_mean)
+    text = Text()
+    text.append("Day by day, from barrier to barrier: the mean delay, at least and at most\n", style="bold")
+    for day in days:
+        part = max(day.mean, 0.0) / worst.mean if worst.mean > 0 else 0.0
+        style = "bold red" if day is worst else "bold green" if day is best else "cyan"
+        text.append(_BARS[round(part * (len(_BARS) - 1))], style=style)
+    return text.append(f"   {_named(best)}, {_named(worst)}")
+
+
+def _mean(day: Day) -> float:
+    return day.mean
+
+
+def _named(day: Day) -> str:
+    when = date.fromisoformat(day.date)
+    return f"{day.mean:.1f} min on the {when.day}{_ORDINALS.get(when.day, 'th')}"
 
 
 def _next_steps(place: world.Place, *, kept: bool) -> Text:

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
     from ampsq import Message
 
-__all__ = ["END_WITHIN", "READY", "NeverLeft", "Records", "Spec", "main"]
+__all__ = ["BARRIER", "END_WITHIN", "READY", "NeverLeft", "Records", "Spec", "main"]
 
 #: The first line of a record file: the process is connected and waits for the start.
 READY = "ready"
+#: What was done with a barrier, in its record: it was received.
+BARRIER = "barrier"
 #: Seconds for an orderly end.
 END_WITHIN = 5.0
 
@@ -81,9 +83,15 @@ class Records:
 
 
 def count_delays(records: Records, pause: float) -> Callable[[Message], None]:
-    """Make the first queue's handler: it notes a flight's carrier and delay, refuses one that never left."""
+    """Make the first queue's handler: it notes a flight's carrier and delay, refuses one that never left.
+
+    A barrier is only noted: nobody has to acknowledge it.
+    """
 
     def handle(message: Message) -> None:
+        if message.is_barrier:
+            records.write(message.bookmark, message.delivery, BARRIER)
+            return
         flight = message.data
         if pause:
             time.sleep(pause)

@@ -1,10 +1,12 @@
-"""Where the demo happens: a server, an instance of its own, a folder for records, and the definitions."""
+"""Where the demo happens: a server, an instance of its own, a folder for records; definitions and messages."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import gzip
+import itertools
+import json
 import os
 import secrets
 import shutil
@@ -13,7 +15,7 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
@@ -25,13 +27,14 @@ from ampsq.schema import INSTANCES
 from ampsq.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ampsq.models import Definition
 
 __all__ = [
     "ALL",
     "BOARD",
+    "BOARD_QUEUE",
     "DELAYS",
     "DELAYS_QUEUE",
     "FLIGHTS",
@@ -39,9 +42,11 @@ __all__ = [
     "WORKERS",
     "Place",
     "children",
+    "day_of",
     "definitions",
     "find_place",
     "flights",
+    "messages",
     "pause_for",
 ]
 
@@ -53,7 +58,7 @@ DELAYS, BOARD = "delays", "board"
 WORKERS: Final = (10, 25, 100, 50)
 _BOARD_BACKLOGS: Final = (200, 200)
 #: Handling is slowed down to about so many seconds, or it is over before anybody has seen it.
-_SECONDS: Final = 2.5
+_SECONDS: Final = 1.5
 #: Seconds that a flight takes anyway.
 _OWN_TIME: Final = 0.0002
 _LETTERS: Final = 500
@@ -66,6 +71,15 @@ DELAYS_QUEUE: Final = Queue(
     lease_period="30s",
     max_per_subscription_backlog=max(WORKERS),
     max_cancels=3,
+    barrier_expression="/end_of_day IS NOT NULL",
+)
+BOARD_QUEUE: Final = Queue(
+    name=BOARD,
+    underlying_topic=FLIGHTS,
+    filter="/flight IS NOT NULL",
+    lease_period="60s",
+    fairness_model="round-robin",
+    max_per_subscription_backlog=max(_BOARD_BACKLOGS),
 )
 
 
@@ -76,13 +90,7 @@ def definitions() -> list[Definition]:
         Topic(name=NEVER_LEFT),
         DELAYS_QUEUE,
         Action.dead_letter(DELAYS, NEVER_LEFT),
-        Queue(
-            name=BOARD,
-            underlying_topic=FLIGHTS,
-            lease_period="60s",
-            fairness_model="round-robin",
-            max_per_subscription_backlog=max(_BOARD_BACKLOGS),
-        ),
+        BOARD_QUEUE,
         Queue(
             name=NEVER_LEFT,
             underlying_topic=NEVER_LEFT,
@@ -96,6 +104,25 @@ def flights(number: int) -> list[bytes]:
     """The first flights of January 2013, each a JSON object, as they were scheduled."""
     packed = (files("ampsq.cli") / "data" / "flights-2013-01.jsonl.gz").read_bytes()
     return gzip.decompress(packed).splitlines()[:number]
+
+
+def day_of(flight: Mapping[str, Any]) -> str:
+    """The day on which a flight was to leave, as in 2013-01-05."""
+    return f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
+
+
+def messages(number: int) -> list[tuple[bytes, dict[str, Any]]]:
+    """All that is published, as bodies and what they say: the first flights by day, and the end of each day."""
+    read = [(body, json.loads(body)) for body in flights(number)]
+    wanted: list[tuple[bytes, dict[str, Any]]] = []
+    for day, some in itertools.groupby(sorted(read, key=_day_of), key=_day_of):
+        end = {"end_of_day": day}
+        wanted += [*some, (json.dumps(end).encode(), end)]
+    return wanted
+
+
+def _day_of(message: tuple[bytes, dict[str, Any]]) -> str:
+    return day_of(message[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "apply": "Define topics, queues, views and actions from a YAML file.",
     "topics": "List the topics.",
     "queues": "List the queues with their figures, or show one.",
+    "explain": "Say why a message is where it is.",
+    "sow": "Look at the available messages of a queue, or at the rows of a view.",
+    "views": "List the views with what they are made of, or show one's definition.",
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue as they come.",
-    "ack": "Acknowledge, cancel or expire messages by bookmark.",
+    "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
-    "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams.",
+    "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",
     "version": "Show the version.",
 }
 

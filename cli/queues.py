@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["queues"]
 
 _EPILOG = """\b
-depth = waiting + ready + leased + delayed, that is, what is not settled:
-  waiting  recorded, and not yet read by the queue
-  ready    came back, and waits
+depth = waiting + ready + held + leased + delayed, that is, what is not settled:
+  waiting  recorded, and not yet read by the queue; if that has a filter, also what it will not take
+  ready    read and waiting: came back, or has its place by priority and filters
+  held     a barrier that waits, and what was read behind it
   leased   delivered, and not acknowledged
   delayed  comes back later
 The other figures count since the queue was defined.
@@ -35,7 +36,7 @@ Examples:
 """
 
 _COLUMNS: Final = (
-    "name", "depth", "waiting", "ready", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
+    "name", "depth", "waiting", "ready", "held", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
     "expired",
 )  # fmt: skip
 _SHORT: Final = {"subscriptions": "subs", "acknowledged": "acked"}
@@ -85,7 +86,7 @@ def _show(settings: Settings, queue: Queue, stats: QueueStats) -> None:
         return
     topics = figures["topics"]
     facts = [(element, value) for element, value in definition.items() if value is not None]
-    facts += [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "missing")]
+    facts += [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "filtered", "missing")]
     facts += [(f"unread of {topic}", unread) for topic, unread in topics.items()]
     width = max(len(label) for label, _ in facts)
     for label, value in facts:

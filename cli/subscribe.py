@@ -27,6 +27,7 @@ Examples:
   ampsq subscribe work --count 10 --timeout 5s --json | jq .data
   ampsq subscribe work --max-backlog 100 --no-ack      # look, and leave them in the queue
   ampsq subscribe '^work-'                             # all queues whose names match
+  ampsq subscribe work --filter "/price > 10 AND /symbol LIKE '^A'"
 """
 
 _Verb = Literal["ack", "cancel", "expire", "none"]
@@ -35,7 +36,8 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 
 @click.command(epilog=_EPILOG)
 @click.argument("name")
-@click.option("--max-backlog", type=click.IntRange(1), default=1, show_default=True, help="Unacknowledged at most.")
+@click.option("--max-backlog", type=click.IntRange(0), default=1, show_default=True, help="Unacknowledged at most.")
+@click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="End when no message came for S (seconds, or as in 5m).")
 @click.option("--ack", is_flag=True, help="Acknowledge each message once it is printed: the default.")
@@ -43,10 +45,11 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
 @connected
-def subscribe(
+def subscribe(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
     name: str,
     max_backlog: int,
+    text: str | None,
     count: int | None,
     timeout: Interval | None,
     **verbs: bool,
@@ -54,8 +57,8 @@ def subscribe(
     """Print the messages of a queue as they come.
 
     NAME is a queue, or a regular expression of queues. Runs until Ctrl-C unless --count or --timeout ends it.
-    With --json a line has bookmark, topic, queue, data, headers, delivery and lease_until; data that is not
-    JSON is {"base64": ...}.
+    With --max-backlog 0 only barriers come. With --json a line has bookmark, topic, queue, data, headers,
+    delivery (0: a barrier) and lease_until; data that is not JSON is {"base64": ...}.
     """
     verb = _verb(verbs)
     log_to_stderr(logging.WARNING, times=False)
@@ -63,15 +66,15 @@ def subscribe(
     held = 0
     with (
         settings.client() as client,
-        client.subscribe(name, max_backlog=max_backlog, renew=verb == "none") as subscription,
+        client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none") as subscription,
     ):
         if subscription.max_backlog < max_backlog:
             note(f"max_backlog is {subscription.max_backlog}: the queue allows no more than that")
         for message in itertools.islice(_messages(subscription, timeout), count):
             print(show(message), flush=True)
             _settle(message, verb)
-            held += verb == "none"
-            if held == subscription.max_backlog and held != count:
+            held += verb == "none" and not message.is_barrier
+            if held == subscription.max_backlog and held != count and not message.is_barrier:
                 note(f"{held} held, as many as max_backlog allows: no more come")
 
 
@@ -129,6 +132,8 @@ def _line(message: Message) -> str:
     if not body.isprintable():
         body = ascii(body)[1:-1] if isinstance(message.data, bytes) else json_text(message.data)
     parts = [message.bookmark, body, *(f"{name}={value}" for name, value in message.headers.items())]
-    if message.delivery > 1:
+    if message.is_barrier:
+        parts.append("(barrier)")
+    elif message.delivery > 1:
         parts.append(f"(delivery {message.delivery})")
     return "  ".join(parts)

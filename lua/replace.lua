@@ -10,7 +10,7 @@ local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
 if version ~= '' then check_catalog(version) end
 local queues = {unpack(ARGV, queues_from)}
-check_queues(filter, queues)
+check_queues(filter, queues, subscription.filter)
 local former, freed = subscription.queues, {}
 
 -- A barrier that was sent stays sent, if the new wish has it.
@@ -33,12 +33,19 @@ for _, name in ipairs(queues) do join(subscription_id, name) end
 local patterned = call('HDEL', K.patterns(), subscription_id)
 if pattern ~= '' then call('HSET', K.patterns(), subscription_id, pattern) end
 if pattern ~= '' or patterned == 1 then change_catalog() end
-give_back_inbox(subscription_id, ms, freed, still_wanted)
+local _, left = give_back_inbox(subscription_id, ms, freed, still_wanted)
 subscription.leased = subscription.leased - (freed[subscription_id] or 0)
 call('HSET', K.subscription(subscription_id), F.leased, subscription.leased)
-local max = refresh(subscription_id)
-for name in string.gmatch(former, '%S+') do dispatch_or_defer(name, ms, V.batch) end
-for _, name in ipairs(queues) do
-  if not string.find(' ' .. former .. ' ', ' ' .. name .. ' ', 1, true) then dispatch_or_defer(name, ms, V.batch) end
+if subscription.leased > 0 then
+  local known = call('HGET', K.subscription(subscription_id), F.left) or ''
+  for name in string.gmatch(former, '%S+') do
+    if not string.find(' ' .. known .. ' ', ' ' .. name .. ' ', 1, true) then known = known .. ' ' .. name end
+  end
+  call('HSET', K.subscription(subscription_id), F.left, known)
 end
-return {max, call('EXISTS', K.inbox(subscription_id))}
+local max = refresh(subscription_id)
+for name in string.gmatch(former .. ' ' .. table.concat(queues, ' '), '%S+') do
+  -- Nothing new before the rest of what was pushed is gone.
+  if left == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. name) else dispatch_or_defer(name, ms, V.batch) end
+end
+return {max, left}

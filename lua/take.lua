@@ -1,10 +1,11 @@
 --- take: pick up what was pushed to a subscription and what is waiting for it, carrying acknowledgements.
 --- ARGV now, subscription_id, wanted, acks...
 --- FAIL UNKNOWN_SUBSCRIPTION
---- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused}
+--- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}
 --- FLAGS allow-oom
 --- @include clock, fail, groups, settle, dispatch, inbox
--- acks: groups of queue, number, that many refs, that many tokens.
+-- acks: groups of queue, number, that many refs, that many tokens. Nothing yet: messages are still to be judged by filters
+-- or priorities, and each call does a bounded part of that.
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
@@ -19,12 +20,23 @@ for _, group in ipairs(groups) do
     and settle(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed) or {}
   for _, text in ipairs(answers) do refused[#refused + 1] = text end
 end
-local elements = take_inbox(subscription_id, tonumber(wanted), freed)
+
+local function is_large(texts)
+  local bytes = 0
+  for i = 1, #texts do bytes = bytes + #texts[i] end
+  return bytes >= V.bytes
+end
+
+local elements, full = take_inbox(subscription_id, tonumber(wanted), freed)
 free_room(freed, ms, '', subscription)
+local unfinished, several = false, string.find(subscription.queues, ' ', 1, true)
 for name in string.gmatch(in_turn(subscription), '%S+') do
-  local left = wanted - #elements / 2
+  -- What is left in the inbox comes first, and a reply has its size.
+  full = full or #elements > 0 and several and is_large(elements)
+  local left = full and 0 or wanted - #elements / 2
   if left > 0 then
-    local given = dispatch_or_defer(name, ms, left, subscription)
+    local given, more = dispatch_or_defer(name, ms, left, subscription)
+    unfinished = unfinished or more
     if #elements == 0 then
       elements = given
     else
@@ -37,4 +49,9 @@ for name in string.gmatch(in_turn(subscription), '%S+') do
   end
 end
 if subscription.unsaved then save(subscription) end
-return {elements, refused}
+-- What it held of a queue that it has left.
+for _, group in ipairs(groups) do
+  local mine = group.queue and string.find(' ' .. subscription.queues .. ' ', ' ' .. group.queue.name .. ' ', 1, true)
+  if group.queue and not mine then dispatch_or_defer(group.queue.name, ms, V.batch) end
+end
+return {elements, refused, unfinished and #elements == 0 and 1 or 0}

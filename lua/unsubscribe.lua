@@ -8,6 +8,7 @@
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 local freed, groups, at = {}, {}, held_from
+local left = subscription and call('HGET', K.subscription(subscription_id), F.left) or ''
 while subscription and at < #ARGV do
   local queue, refs, tokens, after = read_group(at)
   groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens}
@@ -25,7 +26,7 @@ if subscription then
 end
 local queues = give_back_inbox(subscription_id, ms, freed)
 if subscription and subscription.leased > (freed[subscription_id] or 0) then
-  for name in string.gmatch(subscription.queues, '%S+') do
+  for name in string.gmatch(subscription.queues .. ' ' .. left, '%S+') do
     call('HDEL', K.queue(name), F.passing)
     call('ZADD', K.due(), ms, 'leases ' .. name)
   end

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {last ID of all that is recorded, unread messages of the active part or -1, 1 if sorted, topic, cursor, ...}
 --- FLAGS no-writes, allow-oom
---- @include fail, waiting
+--- @include fail, queue, waiting
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local last = call('GET', K.clock()) or '0-0'

@@ -12,6 +12,7 @@ from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.dead_letter import DeadLetter
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.sweep import Sweep
+from ampsq.coordinator.views import Views
 from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
 from ampsq.flow import command
 from ampsq.schema import INSTANCES
@@ -97,7 +98,7 @@ class Coordinator:
     def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
         store = Store(self._url, instance, patience=0.5)
-        duties: list[Duty] = [Sweep(), Absence(), Notice(), DeadLetter()]
+        duties: list[Duty] = [Sweep(), Absence(), Notice(), DeadLetter(), Views()]
         due = dict.fromkeys(range(len(duties)), 0.0)
         try:
             while not leaving.is_set():

@@ -17,7 +17,7 @@ from ampsq import calls
 from ampsq.applying import add_topic
 from ampsq.browse import Scene
 from ampsq.coordinator.definitions import Definitions
-from ampsq.errors import Unavailable, UnknownTopic
+from ampsq.errors import ServerFull, Unavailable, UnknownTopic
 from ampsq.flow import command
 from ampsq.models import View
 from ampsq.schema import BATCH, BYTES, FIELDS, key
@@ -39,7 +39,8 @@ _PERIOD: Final = 5_000
 _RENEW: Final = 1.5
 #: Seconds between two looks whether a view that somebody else keeps is free.
 _LOOK_AGAIN: Final = 1.0
-#: Seconds of one round for one view: the other duties wait meanwhile.
+#: Seconds of one round, and for one view of it: the other duties wait meanwhile.
+_ROUND: Final = 0.1
 _BUDGET: Final = 0.03
 #: Least seconds between two versions of a row.
 _CONFLATE: Final = 0.1
@@ -57,23 +58,30 @@ class Views:
         self._owner = secrets.token_hex(8)
         self._kept: dict[str, _Kept] = {}
         self._retry_at: dict[str, float] = {}
+        self._turn = 0
 
     def run_once(self, store: Store) -> float:
-        """Do a bounded piece of work for every view."""
+        """Work on one view after the other, until the time of a round is over; the next round goes on from there."""
         catalog = self._definitions.read(store)
-        if not catalog.views:
-            self._kept.clear()
-            return _CONFLATE
+        names = sorted(catalog.views)
+        until = time.monotonic() + _ROUND
         more = False
-        for name, text in catalog.views.items():
+        for done, name in enumerate(names[self._turn :] + names[: self._turn]):
+            if done and time.monotonic() >= until:
+                self._turn = (self._turn + done) % len(names)
+                return 0.0
             if time.monotonic() >= self._retry_at.get(name, 0.0):
-                more = self._try(store, catalog, name, text) or more
+                more = self._try(store, catalog, name, catalog.views[name]) or more
         return 0.0 if more else _PAUSE
 
     def _try(self, store: Store, catalog: Catalog, name: str, text: str) -> bool:
         """Work on one view. What fails begins anew later, and holds up no other view."""
         try:
             return self._work(store, catalog, name, text)
+        except ServerFull as error:
+            _log.warning("view %s of %s waits: %s", name, store.instance, error)
+            self._retry_at[name] = time.monotonic() + _AFTER_FAILURE
+            return False
         except Unavailable:
             self._kept.clear()
             raise
@@ -96,7 +104,11 @@ class Views:
             if kept is None:
                 kept = self._kept[name] = _Kept(store, View.from_json(text), text, catalog)
             kept.renew_at = renew_at
-        return kept.work(store)
+        more = kept.work(store)
+        if kept.lost:
+            _log.warning("view %s of %s was kept by somebody else meanwhile", name, store.instance)
+            del self._kept[name]
+        return more
 
 
 class _Kept:
@@ -104,6 +116,7 @@ class _Kept:
 
     Attributes:
         renew_at: when to give a sign of life, by the monotonic clock.
+        lost: whether somebody else published its rows meanwhile.
     """
 
     def __init__(self, store: Store, view: View, text: str, catalog: Catalog) -> None:
@@ -113,7 +126,9 @@ class _Kept:
         self._publisher = f"view:{view.name}"
         self._publish_at = 0.0
         self._complete = False
-        self.renew_at = 0.0
+        self.renew_at, self.lost = 0.0, False
+        # Until everything was read here, the rows written down are those of whoever kept the view before.
+        store.call(command(["HDEL", self._hash, STATE], int))
         self._sequence = self._last_sequence(store)
         self._finish_pending(store)
         origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
@@ -130,15 +145,19 @@ class _Kept:
         more = True
         while more and time.monotonic() < until:
             more = store.run(self._follower.step())
-        if self._follower.complete and time.monotonic() >= self._publish_at:
-            self._publish_at = time.monotonic() + _CONFLATE
-            changes = self._follower.changes()
-            for batch in _batches(changes):
-                self._tell(store, batch)
-                self._follower.accept(batch)
-            if not self._complete:
-                store.call(command(["HSET", self._hash, STATE, fingerprint(self._view)], int))
-                self._complete = True
+        if not self._follower.complete or time.monotonic() < self._publish_at:
+            return more
+        for batch in _batches(self._follower.changes(BATCH)):
+            if not self._tell(store, batch):
+                self.lost = True
+                return False
+            self._follower.accept(batch)
+        if not self._follower.is_told:
+            return True
+        self._publish_at = time.monotonic() + _CONFLATE
+        if not self._complete:
+            store.call(command(["HSET", self._hash, STATE, fingerprint(self._view)], int))
+            self._complete = True
         return more
 
     def _last_sequence(self, store: Store) -> int:
@@ -153,28 +172,33 @@ class _Kept:
         if pending is not None:
             first, changes = _read_pending(pending)
             self._publish(store, first, changes)
+            self._write_down(store, changes)
 
-    def _tell(self, store: Store, changes: list[Change]) -> None:
-        """Publish a batch of changes and write them down."""
+    def _tell(self, store: Store, changes: list[Change]) -> bool:
+        """Publish a batch of changes and write them down; False when somebody else has published under its numbers."""
         first = self._sequence + 1
         store.call(command(["HSET", self._hash, PENDING, _write_pending(first, changes)], int))
         if not self._publish(store, first, changes):
-            # Somebody else kept the view meanwhile: its numbers are not ours, and neither are its rows.
-            raise Unavailable(f"view {self._view.name!r} was kept by two coordinators at once")
+            return False
+        self._write_down(store, changes)
+        return True
 
     def _publish(self, store: Store, first: int, changes: list[Change]) -> bool:
-        """Publish rows under fixed numbers, and write them down; False when others had these numbers already."""
+        """Publish rows under fixed numbers; False when others had these numbers already."""
         bodies = [change.text for change in changes if change.row is not None]
-        fresh = True
-        if bodies:
-            call = calls.publish(self._view.name, bodies, [], self._publisher, first)
-            try:
-                published = store.call(call)
-            except UnknownTopic:
-                store.run(add_topic(self._view.name))
-                published = store.call(call)
-            fresh = not published.duplicates or call.repeated
-            self._sequence = max(self._sequence, first + len(bodies) - 1)
+        if not bodies:
+            return True
+        call = calls.publish(self._view.name, bodies, [], self._publisher, first)
+        try:
+            published = store.call(call)
+        except UnknownTopic:
+            store.run(add_topic(self._view.name))
+            published = store.call(call)
+        self._sequence = max(self._sequence, first + len(bodies) - 1)
+        return not published.duplicates or call.repeated
+
+    def _write_down(self, store: Store, changes: list[Change]) -> None:
+        """Write what was published; after this, it is not published again."""
         rows: list[str | bytes] = []
         for change in changes:
             if change.row is not None:
@@ -183,7 +207,6 @@ class _Kept:
             store.call(command(["HSET", self._hash, *rows], int))
         gone = [change.key for change in changes if change.row is None]
         store.call(command(["HDEL", self._hash, PENDING, *gone], int))
-        return fresh
 
 
 def _batches(changes: list[Change]) -> Iterator[list[Change]]:

@@ -12,14 +12,14 @@ place; where 257 has no class, nothing matches at the end. `cells` is a row for 
 cell for each class: one or two characters, digits to the base 57 from `#` on. A cell is twice the next state (0: no
 match can follow) plus 1 if a match has been found. In a search the cell 1 ends it; in an automaton for `longest`
 that match ended before the symbol. `starts` are cells to begin with: one, or one for each kind of what comes before:
-nothing, another byte, a byte of a word, a line feed. **Steps**: one for each byte that was looked at, and at least one
-for each place where `longest` is asked and a byte follows.
+nothing, another byte, a byte of a word, a line feed. **Steps**: in a search one for each byte that was looked at; in
+`longest` four, and at least four for each place where it is asked and a byte follows.
 
 **Sets of instructions.** `sets` are flat lists of first and last bytes, `code` is `Program.code` with its lists,
-`loop` is 1 if a match may begin anywhere. **Steps**: at each byte that is read, the number of instructions that are
-active there: those behind the ones that read the byte before, the first one (at the start; with `loop`
-anywhere), and what they lead to without reading; the end of the code does not count. The end of the text costs
-nothing, and a search ends, without cost, where the end of the code is active.
+`loop` is 1 if a match may begin anywhere. **Steps**: ten at first, and at each byte that is read three for each
+instruction that is active there: those behind the ones that read the byte before, the first one (at the start;
+with `loop` anywhere), and what they lead to without reading; the end of the code does not count. The end of the text
+costs nothing, and a search ends, without cost, where the end of the code is active.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class _Table:
         state = self._starts[kind_before(text, start) if len(self._starts) > 1 else 0] >> 1
         last_feed = len(text) - 1 if text.endswith(b"\n") else None
         for position in range(start, len(text)):
-            # Before anything is known: a place where nothing can begin costs a step too.
-            steps.spend(1)
+            # Before anything is known: a place where nothing can begin costs steps too.
+            steps.spend(4)
             if state:
                 symbol = LAST_FEED if position == last_feed else text[position]
                 cell = self._rows[state][self._classes[symbol]]

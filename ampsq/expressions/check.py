@@ -10,8 +10,9 @@ from ampsq.expressions.automaton import Automaton, Literal, PatternError, compil
 from ampsq.expressions.diagnosis import nearest_function
 from ampsq.expressions.document import Document
 from ampsq.expressions.evaluate import Evaluation, compile_tree
-from ampsq.expressions.functions import AGGREGATES, FUNCTIONS, OutOfSteps
+from ampsq.expressions.functions import AGGREGATES, FUNCTIONS
 from ampsq.expressions.literals import place_in_string
+from ampsq.expressions.steps import OutOfSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ampsq.expressions.scalars import integer_or_float
+from ampsq.expressions.steps import ENTERING, KEEPING, PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -179,7 +180,7 @@ def read(content: Any, path: tuple[str | int, ...], spend: Callable[[int], None]
     Args:
         content: what `json.loads` gave.
         path: names of objects' members, and numbers of arrays' elements.
-        spend: told how many elements were collected, when the path entered an array.
+        spend: told the steps, when the path entered an array.
 
     Returns:
         NULL, one element, or the list of several.
@@ -198,6 +199,7 @@ def read(content: Any, path: tuple[str | int, ...], spend: Callable[[int], None]
 
 def _gather(content: list[Any], path: tuple[str | int, ...], spend: Callable[[int], None]) -> Value:
     found: list[Scalar] = []
+    spend(ENTERING * len(content))
     for element in content:
         _collect(element, path, found, spend)
     if not found:
@@ -212,6 +214,7 @@ def _collect(content: Any, path: tuple[str | int, ...], found: list[Scalar], spe
             content = content.get(step)
         elif isinstance(content, list):
             if isinstance(step, str):
+                spend(ENTERING * len(content))
                 for element in content:
                     _collect(element, path[place:], found, spend)
                 return
@@ -219,12 +222,13 @@ def _collect(content: Any, path: tuple[str | int, ...], found: list[Scalar], spe
         else:
             return
     if isinstance(content, list):
+        spend(ENTERING * len(content))
         for element in content:
             _collect(element, (), found, spend)
         return
     scalar = _scalar(content)
     if scalar is not None:
-        spend(1)
+        spend(KEEPING + (len(scalar) // PIECE if isinstance(scalar, bytes) else 0))
         found.append(scalar)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import operator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ampsq.expressions import scalars
 from ampsq.expressions.document import Document, read
-from ampsq.expressions.functions import FUNCTIONS, LONGEST, OutOfSteps
+from ampsq.expressions.functions import FUNCTIONS, LONGEST
 from ampsq.expressions.scalars import BIGGEST, Scalar, Value, below, comparison, equal, first, number_of, text_of, truth
+from ampsq.expressions.steps import COMPARED, PAIR, STEPS, OutOfSteps, spend_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from ampsq.expressions.automaton import Automaton
 
 __all__ = ["Evaluation", "Run", "compile_tree", "evaluate", "priority_of"]
-
-_STEPS: Final = 20_000
 
 
 class Evaluation:
@@ -28,15 +27,16 @@ class Evaluation:
         document: what identifiers and functions read.
         content: the decoded body.
         aggregates: the values of the expression's aggregates, in their order.
+        left: how many steps are left; below 0 where there were too few.
     """
 
-    __slots__ = ("_left", "aggregates", "content", "document")
+    __slots__ = ("aggregates", "content", "document", "left")
 
     def __init__(self, document: Document, aggregates: Sequence[Value] = ()) -> None:
         self.document = document
         self.content = document.content
         self.aggregates = aggregates
-        self._left = _STEPS
+        self.left = STEPS
 
     def spend(self, steps: int) -> None:
         """Count steps.
@@ -44,8 +44,8 @@ class Evaluation:
         Raises:
             OutOfSteps: the evaluation had fewer left.
         """
-        self._left -= steps
-        if self._left < 0:
+        self.left -= steps
+        if self.left < 0:
             raise OutOfSteps
 
 
@@ -88,7 +88,7 @@ def _compile(node: Any, aggregates: list[str]) -> Run:
         return special(node, aggregates)
     operands = [_compile(operand, aggregates) for operand in node[1:]]
     if kind in _COMPARISONS:
-        return _comparison(_COMPARISONS[kind], *operands)
+        return _comparison(_COMPARISONS[kind], *operands, whole=kind not in ("=", "!="))
     if kind in _ARITHMETIC:
         return _arithmetic(_ARITHMETIC[kind], *operands)
     return _OPERATORS[kind](*operands)
@@ -132,32 +132,43 @@ def _topic_field(node: Any, _: list[str]) -> Run:
     return lambda at: read(at.document.topics.get(topic), path, at.spend)
 
 
-def _pairs(left: Value, right: Value, test: _Pair, at: Evaluation) -> bool | None:
-    """Whether the test holds for any pair of elements; None where either side is NULL."""
+def _pairs(left: Value, right: Value, test: _Pair, at: Evaluation, *, whole: bool = False) -> bool | None:
+    """Whether the test holds for any pair of elements; None where either side is NULL.
+
+    `whole` says that the test reads whole texts.
+    """
     if left is None or right is None:
         return None
+    cost = min(_longest(left), _longest(right)) // COMPARED if whole else 0
     if not isinstance(left, list) and not isinstance(right, list):
+        at.spend(cost)
         return test(left, right)
     others = right if isinstance(right, list) else [right]
     for one in left if isinstance(left, list) else [left]:
         for other in others:
-            at.spend(1)
+            at.spend(PAIR + cost)
             if test(one, other):
                 return True
     return False
+
+
+def _longest(value: Value) -> int:
+    """The bytes of the longest text."""
+    elements = value if isinstance(value, list) else [value]
+    return max(len(element) if isinstance(element, bytes) else 0 for element in elements)
 
 
 def _number(known: bool | None) -> int | None:  # noqa: FBT001 - what is turned into a number
     return None if known is None else int(known)
 
 
-def _comparison(test: _Pair, left: Run, right: Run) -> Run:
+def _comparison(test: _Pair, left: Run, right: Run, *, whole: bool) -> Run:
     def run(at: Evaluation) -> Value:
         one, other = left(at), right(at)
         if one is None or other is None:
             return None
-        if isinstance(one, list) or isinstance(other, list):
-            return _number(_pairs(one, other, test, at))
+        if whole or isinstance(one, list) or isinstance(other, list):
+            return _number(_pairs(one, other, test, at, whole=whole))
         return 1 if test(one, other) else 0
 
     return run
@@ -221,7 +232,7 @@ def _between(operand: Run, low: Run, high: Run) -> Run:
 
         def inside(element: Scalar) -> bool | None:
             within = _all_of(
-                _pairs(element if single else [element], bound, test, at)
+                _pairs(element if single else [element], bound, test, at, whole=True)
                 for bound, test in ((least, at_least), (most, at_most))
             )
             return None if within is None else bool(within)
@@ -232,13 +243,13 @@ def _between(operand: Run, low: Run, high: Run) -> Run:
     return run
 
 
-def _any_choice(test: _Pair) -> Callable[..., Run]:
+def _any_choice(test: _Pair, *, whole: bool = False) -> Callable[..., Run]:
     """Make an operator that looks for its first operand among the others."""
 
     def make(operand: Run, *choices: Run) -> Run:
         def run(at: Evaluation) -> Value:
             value = operand(at)
-            return _any_of(_pairs(value, choice(at), test, at) for choice in choices)
+            return _any_of(_pairs(value, choice(at), test, at, whole=whole) for choice in choices)
 
         return run
 
@@ -284,8 +295,8 @@ _OPERATORS: dict[str, Callable[..., Run]] = {
     "not": _not,
     "between": _between,
     "in": _any_choice(equal),
-    "begins": _any_choice(lambda value, start: text_of(value).startswith(text_of(start))),
-    "ends": _any_choice(lambda value, end: text_of(value).endswith(text_of(end))),
+    "begins": _any_choice(lambda value, start: text_of(value).startswith(text_of(start)), whole=True),
+    "ends": _any_choice(lambda value, end: text_of(value).endswith(text_of(end)), whole=True),
     "isnull": lambda operand: lambda at: int(operand(at) is None),
     "isnan": lambda operand: lambda at: _is_nan(operand(at)),
     "neg": _negative,
@@ -295,7 +306,16 @@ _OPERATORS: dict[str, Callable[..., Run]] = {
 
 def _has(node: Any, aggregates: list[str]) -> Run:
     operand, part = _compile(node[1], aggregates), node[2].encode()
-    return lambda at: _number(_pairs(operand(at), part, lambda value, text: text_of(text) in text_of(value), at))
+
+    def run(at: Evaluation) -> Value:
+        def test(value: Scalar, _: Scalar) -> bool:
+            text = text_of(value)
+            spend_search(text, part, at.spend)
+            return part in text
+
+        return _number(_pairs(operand(at), part, test, at))
+
+    return run
 
 
 def _automaton(tree: Any) -> Automaton:
@@ -323,7 +343,7 @@ def _call(node: Any, aggregates: list[str]) -> Run:
         return _regexp_replace(node, aggregates)
     call = FUNCTIONS[name].call
     arguments = [_compile(argument, aggregates) for argument in node[2:]]
-    return lambda at: call([argument(at) for argument in arguments], at.document)
+    return lambda at: call([argument(at) for argument in arguments], at)
 
 
 def _regexp_replace(node: Any, aggregates: list[str]) -> Run:

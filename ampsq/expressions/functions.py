@@ -6,7 +6,7 @@ import math
 import zlib
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ampsq.expressions.dates import strftime, strptime
 from ampsq.expressions.document import decode
@@ -22,13 +22,14 @@ from ampsq.expressions.scalars import (
     number_of,
     text_of,
 )
+from ampsq.expressions.steps import COMPARED, HIT, PIECE, OutOfSteps, spend_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ampsq.expressions.document import Document
 
-__all__ = ["AGGREGATES", "FUNCTIONS", "LONGEST", "Function", "OutOfSteps"]
+__all__ = ["AGGREGATES", "FUNCTIONS", "LONGEST", "Function"]
 
 AGGREGATES: Final = ("AVG", "COUNT", "COUNT_DISTINCT", "MAX", "MIN", "STDDEV_POP", "STDDEV_SAMP", "SUM")
 """What only a view's projection may say; whoever keeps the view computes them."""
@@ -39,12 +40,19 @@ LONGEST: Final = 65_536
 _RADIUS: Final = 6_371_000.0
 _FAR: Final = 2**64
 
-
-class OutOfSteps(Exception):
-    """An evaluation did more than it may, or built too long a string; its value is NULL."""
+_Spend: TypeAlias = "Callable[[int], None]"
 
 
-Call: TypeAlias = "Callable[[Sequence[Value], Document], Value]"
+class Running(Protocol):
+    """The evaluation that calls a function."""
+
+    document: Document
+
+    def spend(self, steps: int, /) -> None:
+        """Count steps; raises `OutOfSteps` when there are too few."""
+
+
+Call: TypeAlias = "Callable[[Sequence[Value], Running], Value]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,35 +104,62 @@ def _whole(value: Scalar) -> int | None:
     return int(max(-_FAR, min(_FAR, number)))
 
 
-_READERS: dict[str, Callable[[Scalar], Any]] = {"t": text_of, "n": number_of, "w": _whole, "v": lambda value: value}
+_READERS: dict[str, Callable[[Scalar], Any]] = {
+    "t": text_of,
+    "l": text_of,
+    "c": text_of,
+    "f": text_of,
+    "n": number_of,
+    "w": _whole,
+}
+_COSTS: dict[str, Callable[[Any], int]] = {
+    "t": lambda text: len(text) // PIECE,
+    "c": lambda text: len(text) * 3,
+    "f": lambda text: len(text) * 8,
+}
 
 
-def _typed(kinds: str, run: Callable[..., Value], *, least: int | None = None) -> Function:
-    """Make a function whose arguments are scalars: (t)exts, (n)umbers, (w)hole numbers or any (v)alue."""
-    readers = [_READERS[kind] for kind in kinds]
+def _free(_: Any) -> int:
+    return 0
 
-    def call(arguments: Sequence[Value], _: Document) -> Value:
-        read = []
+
+def _typed(kinds: str, run: Callable[..., Value], *, least: int | None = None, spends: bool = False) -> Function:
+    """Make a function whose arguments are scalars: (t)exts, (n)umbers or (w)hole numbers.
+
+    Args:
+        kinds: a letter for each argument; also texts that cost otherwise: (l) nothing, (c) by the byte, (f) as formats.
+        run: what it does.
+        least: how many arguments it takes at least.
+        spends: whether it counts steps itself; it gets the way to do so first.
+    """
+    readers = [(_READERS[kind], _COSTS.get(kind, _free)) for kind in kinds]
+
+    def call(arguments: Sequence[Value], at: Running) -> Value:
+        read, cost = [], 0
         # Fewer arguments than readers: the last may be optional.
-        for reader, argument in zip(readers, arguments, strict=False):
+        for (reader, cost_of), argument in zip(readers, arguments, strict=False):
             scalar = first(argument)
             value = None if scalar is None else reader(scalar)
             if value is None:
                 return None
             read.append(value)
-        result = run(*read)
+            cost += cost_of(value)
+        at.spend(cost)
+        result = run(at.spend, *read) if spends else run(*read)
         return _built(result) if isinstance(result, bytes) else result
 
     return Function(len(kinds) if least is None else least, len(kinds), call)
 
 
-def _concat(arguments: Sequence[Value], _: Document) -> Value:
+def _concat(arguments: Sequence[Value], at: Running) -> Value:
     texts = [text_of(scalar) for scalar in map(first, arguments) if scalar is not None]
-    _check_length(sum(map(len, texts)))
+    size = sum(map(len, texts))
+    _check_length(size)
+    at.spend(size // PIECE)
     return b"".join(texts) if texts else None
 
 
-def _coalesce(arguments: Sequence[Value], _: Document) -> Value:
+def _coalesce(arguments: Sequence[Value], _: Running) -> Value:
     return next((scalar for scalar in map(first, arguments) if scalar is not None), None)
 
 
@@ -132,20 +167,29 @@ def _lower(text: bytes) -> bytes:
     return text.lower()
 
 
-def _substr(text: bytes, start: int, length: int = _FAR) -> bytes:
+def _substr(spend: _Spend, text: bytes, start: int, length: int = _FAR) -> bytes:
     begin = start - 1 if start >= 0 else len(text) + start
-    return text[max(begin, 0) : max(begin + length, 0)]
+    part = text[max(begin, 0) : max(begin + length, 0)]
+    spend(len(part) // PIECE)
+    return part
 
 
-def _instr(text: bytes, part: bytes) -> int:
+def _instr(spend: _Spend, text: bytes, part: bytes) -> int:
+    spend_search(text, part, spend)
     return text.find(part) + 1
 
 
-def _replace(text: bytes, old: bytes, new: bytes) -> bytes:
+def _instr_i(spend: _Spend, text: bytes, part: bytes) -> int:
+    return _instr(spend, text.lower(), part.lower())
+
+
+def _replace(spend: _Spend, text: bytes, old: bytes, new: bytes) -> bytes:
     if not old:
         return text
-    if len(new) > len(old):
-        _check_length(len(text) + text.count(old) * (len(new) - len(old)))
+    spend_search(text, old, spend)
+    count = text.count(old)
+    spend(count * HIT)
+    _check_length(len(text) + count * (len(new) - len(old)))
     return text.replace(old, new)
 
 
@@ -155,17 +199,19 @@ def _elements(value: Value) -> list[Scalar]:
     return value if isinstance(value, list) else [value]
 
 
-def _array_to_string(arguments: Sequence[Value], _: Document) -> Value:
+def _array_to_string(arguments: Sequence[Value], at: Running) -> Value:
     elements, separator = _elements(arguments[0]), first(arguments[1])
     if not elements or separator is None:
         return None
     texts, between = [text_of(element) for element in elements], text_of(separator)
-    _check_length(sum(map(len, texts)) + (len(texts) - 1) * len(between))
+    size = sum(map(len, texts)) + (len(texts) - 1) * len(between)
+    _check_length(size)
+    at.spend(size // PIECE)
     return between.join(texts)
 
 
 def _over_elements(run: Callable[[list[Scalar]], Value], *, of_null: int | None = None) -> Function:
-    def call(arguments: Sequence[Value], _: Document) -> Value:
+    def call(arguments: Sequence[Value], _: Running) -> Value:
         elements = _elements(arguments[0])
         return run(elements) if elements else of_null
 
@@ -194,9 +240,12 @@ def _greatest(elements: Sequence[Scalar]) -> Scalar:
 
 
 def _best(choose: Callable[[Sequence[Scalar]], Scalar]) -> Function:
-    def call(arguments: Sequence[Value], _: Document) -> Value:
+    def call(arguments: Sequence[Value], at: Running) -> Value:
         scalars = [scalar for scalar in map(first, arguments) if scalar is not None]
-        return choose(scalars) if len(scalars) == len(arguments) else None
+        if len(scalars) < len(arguments):
+            return None
+        at.spend(sum(len(scalar) for scalar in scalars if isinstance(scalar, bytes)) // COMPARED)
+        return choose(scalars)
 
     return Function(1, None, call)
 
@@ -222,14 +271,17 @@ def _half_away(number: float) -> int:
     return whole + (1 if number > 0 else -1)
 
 
-def _geo_distance(lat1: float, lon1: float, lat2: float, lon2: float) -> float:
-    if not all(map(math.isfinite, (lat1, lon1, lat2, lon2))):
+def _geo_distance(*degrees: float) -> float:
+    lat1, lon1, lat2, lon2 = map(float, degrees)
+    try:
+        one, other = lat1 * math.pi / 180, lat2 * math.pi / 180
+        down = math.sin((lat2 - lat1) * math.pi / 180 / 2)
+        along = math.sin((lon2 - lon1) * math.pi / 180 / 2)
+        root = math.sqrt(down * down + math.cos(one) * math.cos(other) * along * along)
+    except ValueError:
+        # The sine of what is infinite, or the root of what is negative far from the poles.
         return NAN
-    one, other = lat1 * math.pi / 180, lat2 * math.pi / 180
-    down = math.sin((lat2 - lat1) * math.pi / 180 / 2)
-    along = math.sin((lon2 - lon1) * math.pi / 180 / 2)
-    share = down * down + math.cos(one) * math.cos(other) * along * along
-    return 2 * _RADIUS * math.asin(min(1.0, math.sqrt(share)))
+    return NAN if math.isnan(root) else 2 * _RADIUS * math.asin(min(1.0, root))
 
 
 def _char_value(code: int) -> bytes | None:
@@ -238,7 +290,7 @@ def _char_value(code: int) -> bytes | None:
 
 def _known(run: Callable[[Document], Value], *, deterministic: bool = True) -> Function:
     """Make a function without arguments that tells something of the message."""
-    return Function(0, 0, lambda _, document: run(document), deterministic, constant=False)
+    return Function(0, 0, lambda _, at: run(at.document), deterministic, constant=False)
 
 
 def _correlation_id(document: Document) -> Value:
@@ -261,13 +313,13 @@ _PLAIN = {
     "CONCAT": Function(1, None, _concat),
     "UPPER": _typed("t", lambda text: text.upper()),
     "LOWER": _typed("t", _lower),
-    "LENGTH": _typed("t", len),
+    "LENGTH": _typed("l", len),
     "REVERSE": _typed("t", lambda text: text[::-1]),
-    "SUBSTR": _typed("tww", _substr, least=2),
-    "INSTR": _typed("tt", _instr),
-    "INSTR_I": _typed("tt", lambda text, part: _instr(text.lower(), part.lower())),
+    "SUBSTR": _typed("lww", _substr, least=2, spends=True),
+    "INSTR": _typed("tt", _instr, spends=True),
+    "INSTR_I": _typed("tt", _instr_i, spends=True),
     "STREQUAL_I": _typed("tt", lambda one, other: int(one.lower() == other.lower())),
-    "REPLACE": _typed("ttt", _replace),
+    "REPLACE": _typed("ttt", _replace, spends=True),
     "ARRAY_TO_STRING": Function(2, 2, _array_to_string),
     "ARRAY_COUNT": _over_elements(len, of_null=0),
     "ARRAY_SUM": _over_elements(_sum),
@@ -280,10 +332,10 @@ _PLAIN = {
     "ROUND": _rounded(_half_away),
     "GREATEST": _best(_greatest),
     "LEAST": _best(_least),
-    "CRC32": _typed("t", zlib.crc32),
+    "CRC32": _typed("c", zlib.crc32),
     "GEO_DISTANCE": _typed("nnnn", _geo_distance),
-    "STRFTIME": _typed("tn", strftime),
-    "STRPTIME": _typed("tt", strptime),
+    "STRFTIME": _typed("fn", strftime),
+    "STRPTIME": _typed("ft", strptime),
     "COALESCE": Function(1, None, _coalesce),
     "TRUE_VALUE": Function(0, 0, lambda *_: 1),
     "FALSE_VALUE": Function(0, 0, lambda *_: 0),

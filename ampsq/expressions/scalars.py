@@ -47,6 +47,7 @@ NAN = math.nan
 
 _NUMBER = re.compile(rb"[ \t\n\v\f\r]*([+-]?(?:[0-9]+(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?)[ \t\n\v\f\r]*")
 _INTEGER_DIGITS = 21
+_LONGEST_NUMBER = 256
 _SHORT = 15
 
 
@@ -61,8 +62,8 @@ def integer_or_float(number: int) -> int | float:
 
 
 def read_number(text: bytes) -> int | float | None:
-    """Read the number that a string spells, with white space round it; None when it spells none."""
-    found = _NUMBER.fullmatch(text)
+    """Read the number that a string spells, with white space round it; None when it spells none, or is too long."""
+    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
     if found is None:
         return None
     digits, point, bare_point, exponent = found.groups()

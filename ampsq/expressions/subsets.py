@@ -124,6 +124,7 @@ class Subsets:
 
     def ends(self, text: bytes, start: int, steps: Steps) -> Iterator[int]:
         """Each place where a match ends, ascending."""
+        steps.spend(10)
         seeds, before = 1, kind_before(text, start)
         for position in range(start, len(text) + 1):
             active = self.closure(seeds, before, _kind_after(text, position))
@@ -132,7 +133,7 @@ class Subsets:
             active &= ~self.end
             if not active or position == len(text):
                 return
-            steps.spend(active.bit_count())
+            steps.spend(3 * active.bit_count())
             seeds = (active & self.readers(text[position])) << 1 | self.loop
             before = _KINDS[text[position]]
 

@@ -1,5 +1,5 @@
 --- arrays: functions of lists and of several values.
---- @include compare
+--- @include compare, search
 
 local function array_functions()
   local A = {}
@@ -34,11 +34,13 @@ local function array_functions()
   end
 
   local function best_argument(d, values, count, side)
-    local scalars = {}
+    local scalars, size = {}, 0
     for i = 1, count do
       scalars[i] = first_of(values[i])
       if scalars[i] == nil then return nil end
+      if type(scalars[i]) == 'string' then size = size + #scalars[i] end
     end
+    spend_steps(math.floor(size / 64))
     return best_of(d, scalars, side)
   end
 
@@ -70,7 +72,8 @@ local function array_functions()
       texts[i] = text_of(d, elements[i])
       size = size + #texts[i]
     end
-    if size > 65536 then error(d.steps) end
+    if size > 65536 then error(evaluation_steps) end
+    spend_steps(math.floor(size / 16))
     return table.concat(texts, between)
   end
 

@@ -67,7 +67,7 @@ local function automaton_longest(object, text, start, steps)
   local state = starts[1]
   if start > 0 and #starts > 1 then state = starts[automaton_kind(string.byte(text, start)) + 1] end
   for position = start, size - 1 do
-    steps.left = steps.left - 1
+    steps.left = steps.left - 4
     if steps.left < 0 then error(steps) end
     if not state then return nil end
     local symbol = string.byte(text, position + 1)

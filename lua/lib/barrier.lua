@@ -2,7 +2,8 @@
 --- @include sort, element, places, events
 
 -- Something has its place, is leased or delayed, so that a barrier behind it has to wait.
-local function something_placed(queue)
+local function something_placed(queue, plan)
+  if plan.fresh.indexes[V.none][1] then return true end
   if call('EXISTS', K.sorted(queue.name, V.none)) == 1 or call('HLEN', K.leases(queue.name)) > 1 then return true end
   return tonumber(call('HGET', K.queue(queue.name), F.delayed) or 0) > 0
 end
@@ -25,13 +26,13 @@ local function send_barrier(queue, plan, ref, fields, members, now, own, out)
       call('LTRIM', K.barriers(id), -V.barriers_kept, -1)
     end
   end
-  bill(plan, document, #members)
+  bill(plan, document, 4 * #members)
 end
 
 -- The next barrier, if it is its turn; true when it left the queue. Without any subscription it waits.
 local function pass_barrier(queue, plan, now, own, out)
   local ref = call('ZRANGE', K.held(queue.name), 0, 0)[1]
-  if not ref or something_placed(queue) or call('EXISTS', K.ready(queue.name)) == 1 then return false end
+  if not ref or something_placed(queue, plan) or call('EXISTS', K.ready(queue.name)) == 1 then return false end
   local members = call('SMEMBERS', K.members(queue.name))
   if #members == 0 then return false end
   local topic, id = parse_ref(ref)

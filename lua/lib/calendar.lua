@@ -1,4 +1,4 @@
---- calendar: days, months and the directives of STRFTIME and STRPTIME: UTC, the years 0 to 9999, English names, no locale.
+--- calendar: what STRFTIME and STRPTIME share: UTC, the years 0 to 9999, English names, no locale.
 
 local function month_names()
   return {'January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November',

@@ -1,85 +1,48 @@
---- choose: which message goes to whom, in order: the first one that somebody free may have, to the best of those.
---- @include room, places, rank, index
+--- choose: which message goes to whom, in order.
+--- @include heads, places, journal, events
 
--- The next entry of a room's index that nobody was given yet; nil at its end, or where it is not built yet.
-local function head_of(queue, plan, room, given)
-  while true do
-    if room.at > #room.page then
-      if room.last then return nil end
-      room.page = call('ZRANGE', K.sorted(queue.name, room.filter), room.read, room.read + room.step - 1, 'WITHSCORES')
-      room.read, room.at = room.read + room.step, 1
-      room.last = #room.page < 2 * room.step
-      if not room.page[1] then return nil end
-    end
-    local member, score = room.page[room.at], tonumber(room.page[room.at + 1])
-    local place = plan.places[room.filter]
-    if place and (place.member == '' or is_before(place.score, place.member, score, member)) then return nil end
-    if not given[member] then return member, score end
-    room.at = room.at + 2
-  end
+local function settle_missing(queue, refs)
+  if #refs == 0 then return end
+  call_in_batches('HDEL', K.attempts(queue.name), refs)
+  journal(queue.name, V.missing, '', refs)
+  note_changes(queue, refs)
 end
 
--- The rooms whose index has the first message of all at its head; they move on to the next.
-local function first_of(queue, plan, rooms, given)
-  local first, first_score, matching = nil, nil, nil
-  for _, room in ipairs(rooms) do
-    local member, score = nil, nil
-    if room.list[1] or room.more then member, score = head_of(queue, plan, room, given) end
-    if member and member == first then
-      matching[#matching + 1] = room
-    elseif member and (not first or is_before(score, member, first_score, first)) then
-      first, first_score, matching = member, score, {room}
-    end
-  end
-  for _, room in ipairs(matching or {}) do room.at = room.at + 2 end
-  return first, matching
-end
-
--- The best free subscription of several rooms, and its room.
-local function best_of(rooms)
-  local found, found_room = nil, nil
-  for _, room in ipairs(rooms) do
-    local subscription = best(room)
-    if subscription and (not found or subscription.score < found.score
-        or subscription.score == found.score and subscription.id < found.id) then
-      found, found_room = subscription, room
-    end
-  end
-  return found, found_room
-end
-
-local function fields_of(ref)
-  local topic, id = parse_ref(ref)
-  local entry = call('XRANGE', K.log(topic), id, id)[1]
-  return entry and entry[2]
-end
-
--- Gives refs, fields and subscriptions of at most `wanted` messages; tokens rise from `token`. What somebody removed from
--- its log is settled as missing. Rooms that are full take part no more.
+-- Gives refs, fields and subscriptions of at most `wanted` messages, and `given`, their members; tokens rise from `token`.
+-- What somebody removed from its log is settled as missing. A room that is full takes part no more.
 local function choose(queue, plan, rooms, wanted, token, read)
-  local out, given, refs, members, missing = {refs = {}, fields = {}, subscriptions = {}}, {}, {}, {}, {}
+  local refs, fields, subscriptions, given, written, missing = {}, {}, {}, {}, {refs = {}, members = {}}, {}
   for _, room in ipairs(rooms) do room.page, room.at, room.read, room.step = {}, 1, 0, math.min(room.total, wanted) end
-  while #out.refs < wanted do
-    local member, matching = first_of(queue, plan, rooms, given)
+  local number, subscription, room, run, taken = 0, nil, nil, 0, 0
+  local bytes = 0
+  while number < wanted and bytes < V.bytes and #missing < V.batch do
+    if run == 0 and not rooms[2] then subscription, room, run = best_of(rooms, true) end
+    local member, matching = nil, nil
+    if subscription or rooms[2] then member, matching = first_of(queue, plan, rooms, given) end
     if not member then break end
-    local subscription, room = best_of(matching)
+    if rooms[2] then subscription, room, run = best_of(matching, false) end
     local ref = ref_of_member(member)
-    local fields = subscription and (read[ref] or fields_of(ref))
-    if fields then
-      local number = #out.refs + 1
-      out.refs[number], out.fields[number], out.subscriptions[number] = ref, fields, subscription
-      give(room, queue, subscription, 1, token + number)
+    local entry = subscription and (read[ref] or fields_of(ref))
+    given[member] = true
+    if subscription and matching[1].last ~= 'fresh' then
+      written.refs[#written.refs + 1], written.members[#written.members + 1] = ref, member
+    end
+    if entry then
+      number, run, taken = number + 1, run - 1, taken + 1
+      refs[number], fields[number], subscriptions[number] = ref, entry, subscription
+      for _, text in ipairs(entry) do bytes = bytes + #text end
     elseif subscription then
       missing[#missing + 1] = ref
     end
-    given[member] = true
-    if subscription then refs[#refs + 1], members[#members + 1] = ref, member end
+    if taken > 0 and (run == 0 or number == wanted) then
+      give(room, queue, subscription, taken, token + number)
+      run, taken = 0, 0
+    end
   end
-  out.more = #out.refs == wanted and wanted > 0 and first_of(queue, plan, rooms, given) ~= nil
-  if #members > 0 then remove_sorted(queue, refs, members) end
-  if #missing > 0 then
-    call_in_batches('HDEL', K.attempts(queue.name), missing)
-    journal(queue.name, V.missing, '', missing)
-  end
-  return out
+  if taken > 0 then give(room, queue, subscription, taken, token + number) end
+  local cut = number == wanted or bytes >= V.bytes or #missing >= V.batch
+  local more = cut and wanted > 0 and first_of(queue, plan, rooms, given) ~= nil
+  if #written.refs > 0 then remove_sorted(queue, written.refs, written.members) end
+  settle_missing(queue, missing)
+  return {refs = refs, fields = fields, subscriptions = subscriptions, given = given, more = more}
 end

@@ -40,8 +40,11 @@ local function value_order(d, a, b)
   return a < b and -1 or a > b and 1 or a == b and 0 or nil
 end
 
-local function is_equal(d, a, b) return value_order(d, a, b) == 0 end
-local function is_other(d, a, b) return value_order(d, a, b) ~= 0 end
+local function is_equal(d, a, b)
+  if type(a) == 'string' and type(b) == 'string' then return a == b end
+  return value_order(d, a, b) == 0
+end
+local function is_other(d, a, b) return not is_equal(d, a, b) end
 local function is_below(d, a, b) return value_order(d, a, b) == -1 end
 local function is_above(d, a, b) return value_order(d, a, b) == 1 end
 local function is_not_above(d, a, b) return (value_order(d, a, b) or 1) ~= 1 end

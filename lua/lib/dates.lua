@@ -1,4 +1,4 @@
---- dates: STRFTIME and STRPTIME. An entry is what kinds its arguments are read as (see functions.lua), and what it does.
+--- dates: STRFTIME and STRPTIME. An entry is what kinds its arguments are read as (functions.lua), and what it does.
 --- @include calendar
 
 local function date_writer()
@@ -15,25 +15,39 @@ local function date_writer()
     local shifted = cut(5 * day_place + 2, 153)
     local month = (shifted + 2) % 12 + 1
     year = era * 400 + year + (month <= 2 and 1 or 0)
-    return year, month, day_place - cut(153 * shifted + 2, 5) + 1, rest, (days + 4) % 7, days - days_before(year, 1) + 1
+    return {total = total, year = year, month = month, day = day_place - cut(153 * shifted + 2, 5) + 1, rest = rest,
+      weekday = (days + 4) % 7, day_of_year = days - days_before(year, 1) + 1}
   end
+
+  local function two(number) return string.format('%02d', number) end
+
+  -- By directive, what it writes of a moment.
+  local W = {Z = function() return 'UTC' end, z = function() return '+0000' end, ['%'] = function() return '%' end}
+  function W.Y(m) return string.format('%04d', m.year) end
+  function W.y(m) return two(m.year % 100) end
+  function W.m(m) return two(m.month) end
+  function W.d(m) return two(m.day) end
+  function W.e(m) return string.format('%2d', m.day) end
+  function W.H(m) return two(cut(m.rest, 3600)) end
+  function W.I(m) return two((cut(m.rest, 3600) - 1) % 12 + 1) end
+  function W.M(m) return two(cut(m.rest, 60) % 60) end
+  function W.S(m) return two(m.rest % 60) end
+  function W.p(m) return m.rest < 43200 and 'AM' or 'PM' end
+  function W.j(m) return string.format('%03d', m.day_of_year) end
+  function W.A(m) return days_of_week[m.weekday + 1] end
+  function W.a(m) return string.sub(days_of_week[m.weekday + 1], 1, 3) end
+  function W.B(m) return months[m.month] end
+  function W.b(m) return string.sub(months[m.month], 1, 3) end
+  function W.s(m) return string.format('%.0f', m.total) end
 
   local function written(d, form, seconds)
     if d.exact then seconds = d.exact.float(seconds) end
     if not (seconds >= -62167219200 and seconds < 253402300800) then return nil end
-    local total = math.floor(seconds)
-    local year, month, day, rest, weekday, day_of_year = moment(total)
-    local hour, minute = cut(rest, 3600), cut(rest, 60) % 60
-    local function two(number) return string.format('%02d', number) end
-    local out = {Y = string.format('%04d', year), y = two(year % 100), m = two(month), d = two(day),
-      e = string.format('%2d', day), H = two(hour), I = two((hour - 1) % 12 + 1), M = two(minute), S = two(rest % 60),
-      p = hour < 12 and 'AM' or 'PM', j = string.format('%03d', day_of_year), A = days_of_week[weekday + 1],
-      a = string.sub(days_of_week[weekday + 1], 1, 3), B = months[month], b = string.sub(months[month], 1, 3),
-      s = string.format('%.0f', total), Z = 'UTC', z = '+0000', ['%'] = '%'}
-    return (string.gsub(expanded_form(form), '%%(.)', out))
+    local m = moment(math.floor(seconds))
+    return (string.gsub(expanded_form(form), '%%(.)', function(letter) return W[letter] and W[letter](m) end))
   end
 
-  return {'tn', written}
+  return {'fn', written}
 end
 
 local function date_reader()
@@ -41,15 +55,19 @@ local function date_reader()
   local ranges = {Y = {4, 0, 9999}, y = {2, 0, 99}, m = {2, 1, 12}, d = {2, 1, 31}, H = {2, 0, 23}, M = {2, 0, 59},
     S = {2, 0, 59}, j = {3, 1, 366}, s = {12, -62167219200, 253402300799}}
 
+  local months = {}
+  for number, name in ipairs(month_names()) do
+    months[string.lower(string.sub(name, 1, 3))] = {number = number, name = string.lower(name)}
+  end
+
   local function read_directive(letter, text, place, given)
     if letter == 'b' or letter == 'B' then
-      for month, name in ipairs(month_names()) do
-        if letter == 'b' then name = string.sub(name, 1, 3) end
-        if string.lower(string.sub(text, place, place + #name - 1)) == string.lower(name) then
-          given.m = month
-          return place + #name
-        end
-      end
+      local month = months[string.lower(string.sub(text, place, place + 2))]
+      if not month then return nil end
+      local size = letter == 'b' and 3 or #month.name
+      if letter == 'B' and string.lower(string.sub(text, place, place + size - 1)) ~= month.name then return nil end
+      given.m = month.number
+      return place + size
     end
     local range = ranges[letter]
     if not range then return nil end
@@ -81,7 +99,7 @@ local function date_reader()
     return total and (d.exact and d.exact.of(total) or total) or nil
   end
 
-  return {'tt', read}
+  return {'ft', read}
 end
 
 local function date_functions()

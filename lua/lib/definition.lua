@@ -1,7 +1,13 @@
 --- definition: what a queue's own expressions make of it: sorted, plain again, or to be judged anew.
 --- @include filters
 
--- A queue that had priorities stays sorted: the scores of what waits mean nothing to a plain one.
+-- Something that waits has its place by a priority.
+local function has_scores(name)
+  local key = K.sorted(name, V.none)
+  return call('ZCOUNT', key, '-inf', '(0') + call('ZCOUNT', key, '(0', '+inf') > 0
+end
+
+-- A queue that had priorities stays sorted for a while: the scores of what waits mean nothing to a plain one.
 local function define_sorting(name, entry, priority, barrier)
   local former = call('HMGET', K.filters(name), F.entry, F.priority, F.barrier)
   local queue = load_queue(name)
@@ -12,7 +18,7 @@ local function define_sorting(name, entry, priority, barrier)
       call('HDEL', K.filters(name), field)
     end
   end
-  if entry .. priority .. barrier ~= '' or former[2] then
+  if entry .. priority .. barrier ~= '' or former[2] or has_scores(name) then
     call('HSET', K.filters(name), F.kept, 1)
     if not queue.sorted then save_sorted(queue, V.none) end
   else

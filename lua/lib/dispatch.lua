@@ -41,5 +41,5 @@ end
 local function dispatch_or_defer(name, now, limit, own, duty)
   local given, more = dispatch(name, now, limit, own, duty)
   if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
-  return given
+  return given, more
 end

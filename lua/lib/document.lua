@@ -1,6 +1,6 @@
 --- document: a message as expressions see it; its body is decoded when something first asks, and once.
 
--- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one of them outside of strings.
+-- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one outside of strings.
 local function has_bare_point(text)
   local at, seen = string.find(text, '.', 1, true), 0
   while at and seen < 32 do
@@ -17,8 +17,8 @@ local json_decoder = {}
 
 -- What the body holds, and whether it is JSON at all.
 local function decode_body(text)
-  local _, clean = string.find(text, '^%C*')
-  if clean < #text and string.find(text, '[%z\1-\8\11\12\14-\31]', clean + 1) then return nil, false end
+  local _, clean = string.find(text, '^[ -\255\t\n\r]*')
+  if clean < #text then return nil, false end
   local decode = json_decoder.decode
   if not decode then
     local decoder = cjson.new()
@@ -32,38 +32,72 @@ local function decode_body(text)
   return root, true
 end
 
--- The same text with each number as a string: `n` and its digits; other strings begin with `s`. Backslash escapes give
--- way to control characters meanwhile, which JSON does not have.
+-- Of a text that begins with the sign of numbers_as_text, or of a name, what stands for it there.
+local function marked_text(text)
+  return string.byte(text, 1) == 1 and '\1' .. text or text
+end
+
+local function marked_number(number)
+  if #number > 15 or string.find(number, '[.eE]') then return '"\1' .. number .. '"' end
+end
+
+-- The same text with each number that is not written as up to 15 digits as a string, \1 and how it is written. The text
+-- is JSON, so it has no control characters; backslash escapes give way to them meanwhile.
 local function numbers_as_text(text)
-  local escaped = string.find(text, '\\', 1, true)
-  if escaped then text = string.gsub(text, '\\([\\"])', {['\\'] = '\1', ['"'] = '\2'}) end
-  text = string.gsub(text .. '""', '([^"]*)"([^"]*)"', function(between, inside)
-    if string.find(between, '%d') then between = string.gsub(between, '-?%d[%d.eE+-]*', '"n%0"') end
-    return between .. '"s' .. inside .. '"'
-  end)
-  text = string.sub(text, 1, -4)
-  return escaped and string.gsub(text, '[\1\2]', {['\1'] = '\\\\', ['\2'] = '\\"'}) or text
+  local escaped, long = string.find(text, '\\', 1, true), string.find(text, string.rep('%d', 15))
+  if escaped then
+    text = string.gsub(text, '\\([\\"])', {['\\'] = '\2', ['"'] = '\3'})
+    text = string.gsub(text, '"\\u0001', '"\\u0001\\u0001')
+  end
+  if long or string.find(text, '%d[.eE]') then
+    text = string.gsub(text .. '""', '([^"]*)("[^"]*")', function(between, inside)
+      if long and string.find(between, '%d') then
+        return string.gsub(between, '-?%d[%d.eE+-]*', marked_number) .. inside
+      elseif not long and string.find(between, '%d[.eE]') then
+        return string.gsub(between, '-?%d+[.eE][%d.eE+-]*', '"\1%0"') .. inside
+      end
+    end)
+    text = string.sub(text, 1, -3)
+  end
+  return escaped and string.gsub(text, '[\2\3]', {['\2'] = '\\\\', ['\3'] = '\\"'}) or text
 end
 
 -- The document of an entry that somebody else wrote, all strings; as numbers_as_text has it if so asked.
 local function foreign_root(fields, exact)
-  local root, mark = {}, exact and 's' or ''
-  for i = 1, #fields, 2 do root[mark .. fields[i]] = mark .. fields[i + 1] end
+  local root, as_is = {}, not exact
+  for i = 1, #fields, 2 do
+    root[as_is and fields[i] or marked_text(fields[i])] = as_is and fields[i + 1] or marked_text(fields[i + 1])
+  end
   return root
 end
 
--- Makes d.root what the body holds, in the given manner, the exact one second; false where the body is not JSON.
-local function load_root(d, exact)
-  local kept = exact and 'exact_root' or 'plain_root'
-  if d[kept] == nil then
-    if not d.body then
-      d[kept] = foreign_root(d.fields, exact)
-    else
-      local root, fine = decode_body(exact and numbers_as_text(d.body) or d.body)
-      d[kept] = fine and (type(root) == 'table' and root or {})
-      d.work = d.work + math.floor(#d.body / 10)
-    end
+-- Makes d.root what the body holds, false where it is not JSON.
+local function load_root(d)
+  if not d.body then
+    d.root = foreign_root(d.fields)
+  else
+    local root, fine = decode_body(d.body)
+    d.root = fine and (type(root) == 'table' and root or {})
+    d.work = d.work + math.floor(#d.body / 5)
   end
-  d.root = d[kept]
-  return d.root
+end
+
+local function load_exact_root(d)
+  if not d.body then return foreign_root(d.fields, true) end
+  d.work = d.work + math.floor(#d.body / 2)
+  local text = numbers_as_text(d.body)
+  if text == d.body then return d.root end
+  local root = json_decoder.decode(text)
+  return type(root) == 'table' and root or {}
+end
+
+-- Makes d.root the same as numbers_as_text has it, or without `exact` as load_root made it.
+local function switch_root(d, exact)
+  if exact then
+    d.exact_root = d.exact_root or load_exact_root(d)
+    d.plain_root, d.root = d.root, d.exact_root
+  else
+    d.root = d.plain_root
+  end
+  d.exact = exact
 end

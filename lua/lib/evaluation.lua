@@ -1,5 +1,5 @@
 --- evaluation: running a compiled tree on a document, within its steps.
---- @include document, exact
+--- @include document, exact, search
 
 -- What comes of the value, still within its steps.
 local function as_value(_, value) return value end
@@ -10,11 +10,14 @@ end
 
 -- Runs it on doubles, or exactly where they do not do; NULL when it went over its steps.
 local function evaluate(compiled, d, finish, exact)
-  local steps = d.steps
-  if not load_root(d, exact) then return nil end
-  d.exact, d.spellings, steps.left = exact, nil, 20000
+  if d.root == nil then load_root(d) end
+  if not d.root then return nil end
+  if d.exact ~= exact then switch_root(d, exact) end
+  if d.spellings then d.spellings = nil end
+  local steps = evaluation_steps
+  steps.left = 60000
   local fine, value = pcall(finished, compiled.run, d, finish)
-  d.work = d.work + compiled.cost + 20000 - math.max(steps.left, 0)
+  d.work = d.work + compiled.cost + 60000 - math.max(steps.left, 0)
   if fine then return value end
   if value == d and not exact then return evaluate(compiled, d, finish, exact_numbers()) end
   if value ~= steps then error(value, 0) end

@@ -23,14 +23,23 @@ local function exact_numbers()
     i.text = i.text or (i.neg and '-' or '') .. digits(i)
     return i.text
   end
-  function X.of(whole) return of_digits(string.format('%.0f', math.abs(whole)), whole < 0) end
+  function X.of(whole)
+    local size = math.abs(whole)
+    if size >= 2 ^ 53 then return of_digits(string.format('%.0f', size), whole < 0) end
+    local hi = math.floor(size / 1e10)
+    return {hi = hi, lo = size - hi * 1e10, neg = whole < 0}
+  end
   function X.parse(word)
-    local sign, text = string.match(word, '^([+-]?)(.*)$')
-    return of_digits(text, sign == '-')
+    local sign = string.byte(word, 1)
+    if sign == 43 or sign == 45 then word = string.sub(word, 2) end
+    return of_digits(word, sign == 45)
   end
   function X.float(value)
     if type(value) ~= 'table' then return value end
-    value.float = value.float or tonumber(X.text(value))
+    if not value.float then
+      local size = value.hi < 9e5 and value.hi * 1e10 + value.lo
+      value.float = size and (value.neg and -size or size) or tonumber(X.text(value))
+    end
     return value.float
   end
 

@@ -25,19 +25,23 @@ end
 -- A queue whose definition sorts nothing, and that no subscription filters, is plain again. False when that has to wait.
 local function end_sorting(queue)
   if queue.sorted ~= V.none or call('HEXISTS', K.filters(queue.name), F.kept) == 1 then return true end
-  if not empty_places(queue) then return false end
+  if not empty_places(queue) then
+    call('HSET', K.filters(queue.name), F.resort, 1)
+    return false
+  end
   save_sorted(queue, nil)
   return true
 end
 
--- At most so many filters; one that nobody uses any more makes room at once. Writes nothing.
-local function has_room_for_filter(name, id)
+-- At most so many filters; one that nobody uses any more makes room at once, and so does the one that is given up if it
+-- has no other user. Writes nothing.
+local function has_room_for_filter(name, id, given_up)
   local fields = call('HGETALL', K.filters(name))
   local used, unused = 0, nil
   for i = 1, #fields, 2 do
     local kind, found = string.match(fields[i], '^(%l+) ?(.*)$')
     if kind == 'filter' and found == id then return true, nil end
-    if kind == 'users' and fields[i + 1] == '0' then unused = found end
+    if kind == 'users' and (fields[i + 1] == '0' or found == given_up and fields[i + 1] == '1') then unused = found end
     if kind == 'users' then used = used + 1 end
   end
   return used < V.max_filters or unused ~= nil, used >= V.max_filters and unused or nil

@@ -1,5 +1,5 @@
 --- functions: calls in an expression: their arguments are all evaluated, then read as each function takes them.
---- @include texts, arrays, maths, messages, dates, automaton()
+--- @include search, texts, arrays, maths, messages, dates, automaton()
 
 local known_functions = {}
 
@@ -14,13 +14,10 @@ local function find_function(name)
   return known_functions[name]
 end
 
--- An argument as a (t)ext, a (n)umber or a (w)hole number with its fraction cut off; nil where it is none.
+-- An argument as a (t)ext, a (n)umber or a (w)hole number with its fraction cut off; nil where it is none. Texts that
+-- cost otherwise: (l) nothing, (c) by the byte, (f) as formats.
 local function read_argument(d, value, kind)
-  if kind == 't' then
-    value = text_of(d, value)
-    if value then d.work = d.work + math.floor(#value / 64) end
-    return value
-  end
+  if kind ~= 'n' and kind ~= 'w' then return text_of(d, value) end
   local number = numeric(d, value)
   if kind == 'n' or number == nil then return number end
   if d.exact then number = d.exact.float(number) end
@@ -29,9 +26,17 @@ local function read_argument(d, value, kind)
   return number < 0 and math.ceil(number) or math.floor(number)
 end
 
+local function spend_argument(d, value, kind)
+  if kind == 't' then
+    if #value >= 16 then spend_steps(math.floor(#value / 16)) end
+  elseif kind == 'c' or kind == 'f' then
+    spend_steps(#value * (kind == 'c' and 3 or 8))
+  end
+end
+
 -- A string that was built may be too long.
 local function checked(d, value)
-  if type(value) == 'string' and #value > 65536 then error(d.steps) end
+  if type(value) == 'string' and #value > 65536 then error(evaluation_steps) end
   return value
 end
 
@@ -42,7 +47,7 @@ local function compile_replacement(node, again)
     local text, replacement = x(d), to(d)
     text, replacement = text_of(d, text), text_of(d, replacement)
     if text == nil or replacement == nil then return nil end
-    return replace(machine, text, replacement, d.steps, 65536) or error(d.steps)
+    return replace(machine, text, replacement, evaluation_steps, 65536) or error(evaluation_steps)
   end
 end
 
@@ -64,6 +69,7 @@ local function compile_call(node, again)
     return function(d)
       local value = read_argument(d, x(d), kind)
       if value == nil then return nil end
+      spend_argument(d, value, kind)
       return checked(d, run(d, value))
     end
   end
@@ -74,6 +80,7 @@ local function compile_call(node, again)
       values[i] = read_argument(d, values[i], kinds[i])
       if values[i] == nil then return nil end
     end
+    for i = 1, count do spend_argument(d, values[i], kinds[i]) end
     return checked(d, run(d, unpack(values, 1, count)))
   end
 end

@@ -1,22 +1,21 @@
 --- identifier: reading what a path of names and subscripts leads to.
---- @include pairs
+--- @include pairs, document
 
 -- An element as a value; objects, JSON's null and the empty string are NULL.
 local function scalar_of(d, value)
   local kind = type(value)
   if kind == 'number' then
+    if d.exact then return d.exact.of(value) end
     if value >= 2 ^ 53 or value <= -2 ^ 53 then error(d) end
     return value
   end
   if kind == 'boolean' then return value end
   if kind ~= 'string' or value == '' then return nil end
-  if not d.exact then return value end
+  if not d.exact or string.byte(value, 1) ~= 1 then return value end
   local text = string.sub(value, 2)
-  if string.byte(value, 1) == 110 then
-    if string.find(text, '[.eE]') then return tonumber(text) end
-    return d.exact.parse(text)
-  end
-  if text ~= '' then return text end
+  if string.byte(text, 1) == 1 then return text end
+  if string.find(text, '[.eE]') then return tonumber(text) end
+  return d.exact.parse(text)
 end
 
 -- Adds what lies at the end of the path from `i` to the list. An array in the way is entered; the decoder bounds the
@@ -25,7 +24,7 @@ local function collect(d, value, path, i, list)
   local part = path[i]
   while type(value) == 'table' do
     if value[1] ~= nil and type(part) ~= 'number' then
-      d.work = d.work + #value
+      spend_steps(4 * #value)
       for k = 1, #value do collect(d, value[k], path, i, list) end
       return
     end
@@ -37,7 +36,7 @@ local function collect(d, value, path, i, list)
   if part ~= nil then return end
   local scalar = scalar_of(d, value)
   if scalar == nil then return end
-  spend_steps(d, 1)
+  spend_steps(type(scalar) == 'string' and 20 + math.floor(#scalar / 16) or 20)
   list[#list + 1] = scalar
 end
 
@@ -65,7 +64,7 @@ local function compile_identifier(node)
   local path, marked = {}, {}
   for i = 2, #node do
     path[i - 1] = node[i]
-    marked[i - 1] = type(node[i]) == 'number' and node[i] or 's' .. node[i]
+    marked[i - 1] = type(node[i]) == 'number' and node[i] or marked_text(node[i])
   end
   local name = #path == 1 and path[1]
   return function(d)

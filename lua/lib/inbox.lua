@@ -26,7 +26,7 @@ local function whole(element, head, body)
   return element_of(element.queue, element.token, element.delivery, element.deadline, element.ref, entry[2])
 end
 
--- Returns heads and bodies in turn.
+-- Returns heads and bodies in turn, and whether it ended because there were too many bytes.
 local function take_inbox(id, wanted, freed)
   local out, bytes = {}, 0
   while #out < 2 * wanted and bytes < V.bytes do
@@ -49,10 +49,11 @@ local function take_inbox(id, wanted, freed)
       end
     end
   end
-  return out
+  return out, bytes >= V.bytes
 end
 
--- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something.
+-- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something, and
+-- 1 while there is more, else 0.
 -- keep: tells of an element that it stays in the inbox; nil: none does.
 local function give_back_inbox(id, now, freed, keep)
   local groups, queues, kept = {}, {}, {}
@@ -68,6 +69,7 @@ local function give_back_inbox(id, now, freed, keep)
       group.tokens[#group.tokens + 1] = element.token
     end
   end
+  local left = call('EXISTS', K.inbox(id))
   if #kept > 0 then call('RPUSH', K.inbox(id), unpack(kept)) end
   for name, group in pairs(groups) do
     local queue = load_queue(name)
@@ -76,5 +78,5 @@ local function give_back_inbox(id, now, freed, keep)
       queues[#queues + 1] = name
     end
   end
-  return queues
+  return queues, left
 end

@@ -6,6 +6,7 @@ local function index_some(queue, plan, id, now)
   local place = plan.places[id]
   local from = place.member == '' and 0 or rank_after(all, place.score, place.member)
   local page = call('ZRANGE', all, from, from + 63, 'WITHSCORES')
+  local last = -1
   for i = 1, #page, 2 do
     local ref = ref_of_member(page[i])
     local topic, entry_id = parse_ref(ref)
@@ -13,13 +14,15 @@ local function index_some(queue, plan, id, now)
     local document = entry and document_of(plan, ref, entry[2], 0, now)
     if document and judge(plan, id, document) then add_place(places, page[i + 1], page[i]) end
     if document then bill(plan, document, 1) end
+    last = i
+    if plan.spent.work >= V.sort_work then break end
   end
   call_in_batches('ZADD', K.sorted(queue.name, id), places)
-  if #page < 128 then
+  if #page < 128 and last == #page - 1 then
     plan.places[id] = nil
     call('HDEL', K.filters(queue.name), field)
   else
-    plan.places[id] = {score = tonumber(page[#page]), member = page[#page - 1]}
-    call('HSET', K.filters(queue.name), field, page[#page] .. ' ' .. page[#page - 1])
+    plan.places[id] = {score = tonumber(page[last + 1]), member = page[last]}
+    call('HSET', K.filters(queue.name), field, page[last + 1] .. ' ' .. page[last])
   end
 end

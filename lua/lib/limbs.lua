@@ -14,7 +14,7 @@ local function limb_operations()
       local hi = math.floor(whole / base)
       return {hi = hi, lo = whole - hi * base, neg = neg and whole > 0}
     end
-    local significant = string.match(text, '^0*(.*)$')
+    local significant = string.byte(text, 1) == 48 and string.match(text, '^0*(.*)$') or text
     if #significant <= 20 then
       local hi, lo = tonumber(string.sub(significant, 1, -11)) or 0, tonumber(string.sub(significant, -10)) or 0
       local top = neg and 922337203 or 1844674407

@@ -1,4 +1,4 @@
---- maths: functions of numbers. An entry is what kinds its arguments are read as (see functions.lua), and what it does.
+--- maths: functions of numbers. An entry is what kinds its arguments are read as (functions.lua), and what it does.
 
 local function number_functions()
   local N = {}
@@ -25,7 +25,7 @@ local function number_functions()
     local down = math.sin((places[3] - places[1]) * math.pi / 180 / 2)
     local along = math.sin((places[4] - places[2]) * math.pi / 180 / 2)
     local share = down * down + math.cos(one) * math.cos(other) * along * along
-    if share < 0 then return 0 / 0 end
+    if not (share >= 0) then return 0 / 0 end
     return 2 * 6371000 * math.asin(math.min(1, math.sqrt(share)))
   end
 

@@ -13,13 +13,23 @@ local function refresh(id)
   return max
 end
 
-local function check_queues(filter, queues)
+local function check_queues(filter, queues, given_up)
   for _, name in ipairs(queues) do
     if call('HEXISTS', K.queues(), name) == 0 then fail(E.UNKNOWN_QUEUE, {queue = name}) end
-    if filter ~= V.none and not has_room_for_filter(name, filter) then
+    if filter ~= V.none and not has_room_for_filter(name, filter, given_up) then
       fail(E.TOO_MANY_FILTERS, {queue = name, allowed = V.max_filters})
     end
   end
+end
+
+-- A new queue takes the filters of all subscriptions whose pattern has it: ids in ARGV from an index on.
+local function check_joining(queue, from)
+  local found, number = {}, 0
+  for i = from, #ARGV do
+    local filter = call('HGET', K.subscription(ARGV[i]), F.filter)
+    if filter and not found[filter] then found[filter], number = true, number + 1 end
+  end
+  if number > V.max_filters then fail(E.TOO_MANY_FILTERS, {queue = queue, allowed = V.max_filters, found = number}) end
 end
 
 -- A subscription that ended since its pattern was matched joins nothing.

@@ -38,11 +38,13 @@ local function message_functions()
     return spelled(d, '0' .. string.sub(string.match(d.id, '^%d+'), 1, -4))
   end
   function M.CORRELATION_ID(d)
-    local headers = field_of(d, F.headers)
-    if not headers then return nil end
-    local names, fine = decode_body(headers)
-    local id = fine and type(names) == 'table' and names.correlation_id
-    return type(id) == 'string' and filled(id) or nil
+    if d.correlation_id == nil then
+      local headers = field_of(d, F.headers)
+      local names, fine = decode_body(headers or '')
+      local id = fine and type(names) == 'table' and names.correlation_id
+      d.correlation_id = type(id) == 'string' and id or ''
+    end
+    return filled(d.correlation_id)
   end
 
   return M

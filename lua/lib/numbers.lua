@@ -1,9 +1,9 @@
 --- numbers: reading numbers and arithmetic, on doubles first, where that shows no difference from what is exact.
 --- @include exact
 -- A document `d` is evaluated with d.exact nil: numbers are doubles below 2^53, whole ones may be integers or floats.
--- Where that would show, error(d) ends the evaluation, and it starts again with d.exact = exact_numbers(): then integers
--- are tables with limbs, and Lua's numbers are floats. Values: nil is NULL, booleans are the integers 1 and 0, tables
--- without limbs are lists, of two elements or more.
+-- Where that would show, error(d) ends the evaluation, and it starts again with d.exact = exact_numbers(): then
+-- integers are tables with limbs, and Lua's numbers are floats. Values: nil is NULL, booleans are the integers 1 and 0,
+-- tables without limbs are lists, of two elements or more.
 
 -- The number that a text spells, as text, and true if it is an integer's; each pattern reads it once only.
 local function spelling(text)
@@ -19,9 +19,9 @@ local function spelling(text)
   if rest == '' or string.find(rest, '^[eE][+-]?%d+$') then return word, false end
 end
 
--- The number that a text spells, or nil. Once lists are compared d.spellings keeps what was found: each element may be
--- met many times.
+-- The number that a text of at most 256 bytes spells, or nil. Once lists are compared, d.spellings keeps what was found.
 local function spelled(d, text)
+  if #text > 256 then return nil end
   local known = d.spellings
   if known and known[text] ~= nil then return known[text] or nil end
   local word, whole = spelling(text)

@@ -1,11 +1,5 @@
 --- pairs: comparisons, which hold for any pair of elements where there are lists.
---- @include compare
-
-local function spend_steps(d, count)
-  local steps = d.steps
-  steps.left = steps.left - count
-  if steps.left < 0 then error(steps) end
-end
+--- @include compare, search
 
 -- What of a list tells that a test holds for none of its elements, without trying each: the greatest for `below`, the
 -- least for `above`, all of them for `equal`; and the one type that they have. nil where types are mixed.
@@ -32,16 +26,36 @@ local function texts_of(d, list)
   return texts
 end
 
--- Whether the test holds for any pair; NULL makes it NULL. Pairs cost steps where there is a list.
+local function longest_of(value)
+  if type(value) == 'string' then return #value end
+  local longest = 0
+  for i = 1, type(value) == 'table' and #value or 0 do
+    if type(value[i]) == 'string' then longest = math.max(longest, #value[i]) end
+  end
+  return longest
+end
+
+-- Whether the test holds for any pair; NULL makes it NULL. Pairs cost steps where there is a list, and long texts do
+-- where more than their equality is asked.
 local function any_pair(d, a, b, test, test_kind)
   if a == nil or b == nil then return nil end
   local many, more = type(a) == 'table' and not a.hi, type(b) == 'table' and not b.hi
-  if not many and not more then return test(d, a, b) end
+  local cost = 0
+  if test_kind == 'text' or test_kind == 'below' or test_kind == 'above' then
+    if (many or type(a) == 'string' and #a >= 64) and (more or type(b) == 'string' and #b >= 64) then
+      cost = math.floor(math.min(longest_of(a), longest_of(b)) / 64)
+    end
+  end
+  if not many and not more then
+    if cost > 0 then spend_steps(cost) end
+    return test(d, a, b)
+  end
+  cost = cost + 12
   if not many then a = {a} end
   if not more then b = {b} end
   d.spellings = d.spellings or {}
   local kind, summary
-  if test_kind == 'text' then
+  if test_kind == 'text' or test_kind == 'part' then
     a, b = texts_of(d, a), texts_of(d, b)
   elseif test_kind and #a > 3 and #b > 3 then
     kind, summary = summary_of(d, b, test_kind)
@@ -51,11 +65,11 @@ local function any_pair(d, a, b, test, test_kind)
     if kind == nil or type(element) ~= kind or test_kind == 'equal' and summary[element]
       or test_kind ~= 'equal' and test(d, element, summary) then
       for j = 1, #b do
-        spend_steps(d, 1)
+        spend_steps(cost)
         if test(d, element, b[j]) then return true end
       end
     else
-      spend_steps(d, #b)
+      spend_steps(cost * #b)
     end
   end
   return false

@@ -1,5 +1,5 @@
 --- plan: what a sorted queue judges its messages by: its own expressions and the filters of its subscriptions.
---- @include queue, expression()
+--- @include queue, ref, expression()
 
 local loaded_plans = {}
 

@@ -62,7 +62,7 @@ local function best(room)
   while room.more and (not room.list[1] or room.list[1].score > room.bound) do load_page(room) end
   local subscription = room.list[1]
   if room.more or room.list[2] then return subscription, 1 end
-  return subscription, subscription.max - subscription.leased
+  return subscription, subscription and subscription.max - subscription.leased or 0
 end
 
 -- count: messages given to the best subscription in a row. token: of the last one.

@@ -14,44 +14,67 @@ local function add_place(list, score, member)
 end
 
 local function find_place(plan, ref, document, found)
-  local score, prefix = 0, ''
+  local score, member, language = 0, ref, plan.language
   if plan.trees.priority then
-    score, prefix = plan.language.expression_priority(compiled_tree(plan, 'priority'), document)
-    if prefix ~= '' then add_place(found.prefixes, ref, prefix) end
+    local prefix
+    score, prefix = language.expression_priority(compiled_tree(plan, 'priority'), document)
+    if prefix ~= '' then
+      add_place(found.prefixes, ref, prefix)
+      member = prefix .. ref
+    end
   end
-  local member = prefix .. ref
   add_place(found.indexes[V.none], score, member)
   for _, id in ipairs(plan.filters) do
-    if judge(plan, id, document) then add_place(found.indexes[id], score, member) end
+    if language.expression_matches(compiled_tree(plan, id), document) then
+      add_place(found.indexes[id], score, member)
+    end
   end
 end
 
-local function save_places(queue, found, returned)
-  call_in_batches('HDEL', K.places(queue.name), returned)
+local function save_places(queue, found)
   for id, places in pairs(found.indexes) do call_in_batches('ZADD', K.sorted(queue.name, id), places) end
   call_in_batches('HSET', K.places(queue.name), found.prefixes)
   call_in_batches('ZADD', K.held(queue.name), found.held)
   if found.refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, found.refused) end
 end
 
+-- What was read straight from the logs stands behind all others, where there is no priority: it is kept in `plan.fresh`
+-- while the call lasts, and what is given at once is never written. given: member -> true.
+local function save_fresh(queue, plan, given)
+  for id, places in pairs(plan.fresh.indexes) do
+    local left = places
+    if next(given) then
+      left = {}
+      for i = 2, #places, 2 do
+        if not given[places[i]] then add_place(left, 0, places[i]) end
+      end
+    end
+    call_in_batches('ZADD', K.sorted(queue.name, id), left)
+  end
+  plan.fresh = no_finds(plan)
+end
+
 -- wanted: most messages; from_log: most of them from the logs. read: ref -> fields of what was read in this call, so that
 -- it is not read again when it is delivered. What was ready passed the queue's filter when it came from the log.
 -- Returns how many were read and whether the end of every log was seen.
 local function sort_some(queue, plan, wanted, from_log, now, read)
-  local messages, found = next_messages(queue, wanted, from_log), no_finds(plan)
+  local messages = next_messages(queue, wanted, from_log, #plan.fresh.indexes[V.none] / 2)
+  local found, trees = no_finds(plan), plan.trees
+  local barrier = trees.barrier and call('ZRANGE', K.held(queue.name), 0, 0)[1]
   for i, ref in ipairs(messages.refs) do
-    local fields = messages.fields[i]
+    local fields, returned = messages.fields[i], i <= messages.returned
     local document = document_of(plan, ref, fields, messages.deliveries[i] - 1, now)
-    if i > messages.returned and plan.trees.entry and not judge(plan, 'entry', document) then
+    if trees.entry and not returned and not judge(plan, 'entry', document) then
       found.refused = found.refused + 1
-    elseif #found.held > 0 or plan.trees.barrier and judge(plan, 'barrier', document) then
+    elseif #found.held > 0 or barrier and ref > barrier or trees.barrier and judge(plan, 'barrier', document) then
       add_place(found.held, 0, ref)
     else
-      find_place(plan, ref, document, found)
+      find_place(plan, ref, document, (returned or trees.priority) and found or plan.fresh)
       read[ref] = fields
     end
     bill(plan, document, #plan.filters + 2)
   end
-  save_places(queue, found, {unpack(messages.refs, 1, messages.returned)})
+  call_in_batches('HDEL', K.places(queue.name), {unpack(messages.refs, 1, messages.returned)})
+  save_places(queue, found)
   return #messages.refs, messages.exhausted
 end

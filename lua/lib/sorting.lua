@@ -1,5 +1,5 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choose, barrier, handover, resort
+--- @include choose, index, barrier, handover, resort
 
 local function open_rooms(queue, plan, limit, own)
   local rooms = {}
@@ -13,29 +13,35 @@ local function open_rooms(queue, plan, limit, own)
 end
 
 -- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for.
--- To find them by a filter, many have to be read.
+-- The second value tells whether a filter is to find them.
 local function places_needed(queue, plan, rooms, limit, duty)
   if plan.trees.priority then return (duty or rooms[1]) and V.batch or 0 end
-  local needed = 0
+  local needed, by_filter = 0, false
   for _, room in ipairs(rooms) do
     local lacking = math.min(room.total, limit) - call('ZCARD', K.sorted(queue.name, room.filter))
-    if lacking > 0 then needed = math.max(needed, room.filter == V.none and lacking or V.batch) end
+      - #plan.fresh.indexes[room.filter] / 2
+    needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
   end
   -- A barrier is found only by reading up to it.
-  if needed == 0 and plan.trees.barrier and not something_placed(queue) then return 1 end
-  return needed
+  if needed == 0 and plan.trees.barrier and not something_placed(queue, plan) then return 1 end
+  return needed, by_filter
 end
 
 -- Returns whether everything that had to be sorted was; what came back comes before anything is given.
 local function sort_enough(queue, plan, rooms, limit, duty, now, read)
+  local step, again = math.max(math.floor(200 / (2 + #plan.filters)), 4), false
   while plan.spent.work < V.sort_work do
-    local needed = places_needed(queue, plan, rooms, limit, duty)
+    local needed, by_filter = places_needed(queue, plan, rooms, limit, duty)
+    -- Where the first few had too few that match, more are read at a time.
+    if again and by_filter then needed = step end
+    again = true
     local returned = (needed > 0 or rooms[1]) and call('EXISTS', K.ready(queue.name)) == 1
     if call('EXISTS', K.held(queue.name)) == 1 then needed = 0 end
     if not returned and needed == 0 then return true end
-    local step = math.max(math.floor(200 / (2 + #plan.filters)), 4)
     local count, exhausted = sort_some(queue, plan, step, math.min(needed, step), now, read)
     if count == 0 and exhausted then return true end
+    -- What is missing from its log is work too.
+    if count == 0 then plan.spent.work = plan.spent.work + 2 * step end
     if count == 0 and not returned then return not something_waits(queue) end
   end
   return false
@@ -76,22 +82,44 @@ local function write_deliveries(queue, chosen, token, own, now, given)
   for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
 end
 
+-- Whether everything was sorted that had to be; barriers whose turn it is are sent on the way.
+local function sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, out)
+  while true do
+    local sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
+    if not plan.trees.barrier then return sorted end
+    save_fresh(queue, plan, {})
+    if not pass_barrier(queue, plan, now, own, out) then return sorted end
+    if plan.spent.work >= V.sort_work then return false end
+  end
+end
+
+-- A message that was counted for several rooms went to one of them: for the others there may be more to read.
+local function may_want_more(queue, rooms)
+  local left = false
+  for _, room in ipairs(rooms) do left = left or room.list[1] ~= nil or room.more end
+  return rooms[2] and left and something_waits(queue)
+end
+
 -- As `dispatch`.
 local function dispatch_sorted(queue, now, limit, own, duty)
   local plan, read, given = load_plan(queue), {}, {}
   local rooms = open_rooms(queue, plan, limit, own)
-  if plan.trees.resort then judge_anew(queue, plan) end
-  local sorted
-  repeat sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
-  until not plan.trees.barrier or not pass_barrier(queue, plan, now, own, given) or plan.spent.work >= V.sort_work
-  if not rooms[1] then return given, plan.trees.priority and (not sorted or not duty) and something_waits(queue) end
-  local strict = plan.trees.priority or plan.trees.resort or call('EXISTS', K.ready(queue.name)) == 1
-  if not sorted and strict then return given, true end
+  plan.fresh = no_finds(plan)
+  if plan.trees.resort and not judge_anew(queue, plan) then return given, true end
+  local sorted = sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, given)
+  local strict = plan.trees.priority or call('EXISTS', K.ready(queue.name)) == 1
+  if not rooms[1] or not sorted and strict then
+    save_fresh(queue, plan, {})
+    if rooms[1] then return given, true end
+    local unfinished = plan.trees.priority and (not sorted or not duty) or plan.trees.barrier and not sorted
+    return given, unfinished and something_waits(queue)
+  end
   local built = build_indexes(queue, plan, rooms, now)
-  local wanted = math.min(limit, backlog_left(queue), V.batch)
+  local wanted = math.max(math.min(limit, backlog_left(queue), V.batch), 0)
   local token = tonumber(call('HGET', K.queue(queue.name), F.token) or 0)
-  local chosen = choose(queue, plan, rooms, math.max(wanted, 0), token, read)
+  local chosen = choose(queue, plan, rooms, wanted, token, read)
+  save_fresh(queue, plan, chosen.given)
   if #chosen.refs > 0 then write_deliveries(queue, chosen, token, own, now, given) end
   for _, room in ipairs(rooms) do close_room(room, queue) end
-  return given, not sorted or not built or chosen.more
+  return given, not sorted or not built or chosen.more or #chosen.refs > 0 and may_want_more(queue, rooms)
 end

@@ -30,6 +30,8 @@ end
 
 -- The end of the longest match that begins at `start`, or nil; with `any` that of the first match that is found.
 local function automaton_subsets(object, text, start, steps, any)
+  steps.left = steps.left - 10
+  if steps.left < 0 then error(steps) end
   local code, sets, finish, last, best = object.code, object.sets, #object.code, #text - 1, nil
   local before = start == 0 and 0 or automaton_kind(string.byte(text, start))
   local active, number, marks, coming, ahead = {0}, 1, {[0] = start}, {}, {}
@@ -60,7 +62,7 @@ local function automaton_subsets(object, text, start, steps, any)
       i = i + 1
     end
     if number == finished or not byte then return best end
-    steps.left = steps.left - (number - finished)
+    steps.left = steps.left - 3 * (number - finished)
     if steps.left < 0 then error(steps) end
     if object.loop and ahead[0] ~= position + 1 then
       taken = taken + 1

@@ -24,9 +24,9 @@ local function compile_like(node, again)
   return function(d)
     local value = x(d)
     if value == nil then return nil end
-    if type(value) ~= 'table' or value.hi then return search(machine, text_of(d, value), d.steps) end
+    if type(value) ~= 'table' or value.hi then return search(machine, text_of(d, value), evaluation_steps) end
     for i = 1, #value do
-      if search(machine, text_of(d, value[i]), d.steps) then return true end
+      if search(machine, text_of(d, value[i]), evaluation_steps) then return true end
     end
     return false
   end
@@ -34,8 +34,8 @@ end
 
 local function compile_has(node, again)
   local x, part = again(node[2]), node[3]
-  local function test(d, value) return find_text(text_of(d, value), part, 1) ~= nil end
-  return function(d) return any_pair(d, x(d), part, test, 'text') end
+  local function test(d, value) return find_text(text_of(d, value), part) ~= nil end
+  return function(d) return any_pair(d, x(d), part, test, 'part') end
 end
 
 local function is_beginning(d, a, b)

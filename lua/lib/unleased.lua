@@ -18,7 +18,8 @@ local function settle_unleased(queue, verb, refs, found)
   for _, ref in ipairs(refs) do
     local where = found[ref]
     if where == 'ready' then
-      call('ZREM', K.ready(queue.name), queue.sorted and member_of(queue, ref) or ref)
+      call('ZREM', K.ready(queue.name), ref)
+      if queue.sorted then call('HDEL', K.places(queue.name), ref) end
     elseif where == 'held' then
       call('ZREM', K.held(queue.name), ref)
       held = true

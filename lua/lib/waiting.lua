@@ -1,7 +1,7 @@
 --- waiting: the next messages of a queue in order: first what is ready, then straight from the logs.
 -- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log. What
 -- this returns has left `ready` or is behind the cursor.
---- @include merge, journal
+--- @include merge, journal, events
 
 -- How many more messages may become active. Without a target depth there is no limit to look at.
 local function places_below_depth(queue)
@@ -9,13 +9,6 @@ local function places_below_depth(queue)
     + (call('HGET', K.queue(queue.name), F.delayed) or 0)
   if not queue.once then active = active + call('HLEN', K.leases(queue.name)) - 1 end
   return math.max(queue.depth - active, 0)
-end
-
--- A member of `ready` that had its place by a large priority before keeps the prefix of that.
-local function without_prefix(refs)
-  for i = 1, #refs do
-    if string.byte(refs[i]) == 35 then refs[i] = string.sub(refs[i], 5) end
-  end
 end
 
 local function no_messages()
@@ -26,14 +19,12 @@ end
 local function read_ready(queue, out, wanted, budget)
   local refs = call('ZRANGE', K.ready(queue.name), 0, wanted - 1)
   if #refs == 0 then return false end
-  local members = {unpack(refs)}
-  if queue.sorted then without_prefix(refs) end
   local attempts = call('HMGET', K.attempts(queue.name), unpack(refs))
   local taken, missing = {}, {}
   for i, ref in ipairs(refs) do
     local topic, id = parse_ref(ref)
     local entry = call('XRANGE', K.log(topic), id, id)[1]
-    taken[i] = members[i]
+    taken[i] = ref
     if entry then
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
       local number = #out.refs + 1
@@ -47,7 +38,9 @@ local function read_ready(queue, out, wanted, budget)
   call('ZREM', K.ready(queue.name), unpack(taken))
   if #missing > 0 then
     call('HDEL', K.attempts(queue.name), unpack(missing))
+    if queue.sorted then call('HDEL', K.places(queue.name), unpack(missing)) end
     journal(queue.name, V.missing, '', missing)
+    note_changes(queue, missing)
   end
   return #missing > 0
 end
@@ -57,11 +50,12 @@ local function something_waits(queue)
   return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
--- from_log: how many of the wanted ones may come straight from the logs; nil: all of them. The first `returned` ones were
--- ready. Beyond the target depth nothing is read, so nothing more is there until something is settled.
-local function next_messages(queue, wanted, from_log)
+-- from_log: how many of the wanted ones may come straight from the logs; nil: all of them. unwritten: how many are active
+-- and in no key yet. The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there
+-- until something is settled.
+local function next_messages(queue, wanted, from_log, unwritten)
   local out, budget, reading = no_messages(), {bytes = 0}, from_log or wanted
-  local deep = queue.depth > 0 and places_below_depth(queue) or reading
+  local deep = queue.depth > 0 and math.max(places_below_depth(queue) - (unwritten or 0), 0) or reading
   -- Mostly there is neither: one look for both.
   local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
   for _ = 1, some and 4 or 0 do

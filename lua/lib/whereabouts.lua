@@ -9,9 +9,8 @@ local function where_is(queue, ref)
   if not cursor then return nil end
   local lease = call('HGET', K.leases(queue.name), ref)
   if lease then return 'leased', lease end
-  local member = queue.sorted and member_of(queue, ref) or ref
-  if call('ZSCORE', K.ready(queue.name), member) then return 'ready' end
-  if queue.sorted and call('ZSCORE', K.sorted(queue.name, V.none), member) then return 'sorted' end
+  if call('ZSCORE', K.ready(queue.name), ref) then return 'ready' end
+  if queue.sorted and call('ZSCORE', K.sorted(queue.name, V.none), member_of(queue, ref)) then return 'sorted' end
   if queue.sorted and call('ZSCORE', K.held(queue.name), ref) then return 'held' end
   local due = call('ZSCORE', K.due(), 'ready ' .. queue.name .. ' ' .. ref)
   if due then return 'delayed', due end

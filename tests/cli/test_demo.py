@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 
 import pytest
 import redis
 
 from ampsq.cli import demo_run, demo_world
-from ampsq.cli.demo_check import Evidence, Journal, judge
+from ampsq.cli.demo_check import judge
 from ampsq.cli.demo_crew import Child, Deadline, DemoFailed, Record
+from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import Spec
 
 NEVER_LEFT = 521
@@ -42,6 +42,16 @@ def test_file_holds_all_flights_of_january():
     assert not any(flight["dep_time"] and flight["dep_delay"] is None for flight in flights)
 
 
+def test_each_day_ends_with_a_message_behind_its_last_flight():
+    published = [said for _, said in demo_world.messages(2000)]
+    days = [said.get("end_of_day") or demo_world.day_of(said) for said in published]
+    assert days == sorted(days)
+    ends = [at for at, said in enumerate(published) if "end_of_day" in said]
+    assert [days[at] for at in ends] == sorted(set(days)) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+    assert [at + 1 for at in ends] == [at for at in range(1, len(days)) if days[at] != days[at - 1]] + [len(days)]
+    assert len(published) == 2000 + len(ends)
+
+
 @pytest.mark.slow
 def test_every_flight_of_january_is_accounted_for(tmp_path):
     figures = figures_of(run_demo("--json", "--data-dir", str(tmp_path / "d")))
@@ -54,6 +64,7 @@ def test_every_flight_of_january_is_accounted_for(tmp_path):
         "lost": 0,
         "acknowledged_twice": 0,
         "killed_workers": 1,
+        "barriers": 31,
     }
 
 
@@ -63,6 +74,7 @@ def test_first_flights_alone_have_a_middle_to_kill_a_worker_in(tmp_path):
     assert figures["published"] == figures["acknowledged"] + figures["dead_lettered"] == 2000
     assert figures["dead_lettered"] == 12
     assert (figures["lost"], figures["acknowledged_twice"], figures["killed_workers"]) == (0, 0, 1)
+    assert figures["barriers"] == 3
     assert figures["redelivered"] > 0
     assert "was killed with SIGKILL" in done.stderr
     records = next((tmp_path / "d").glob("demo-*"))
@@ -76,7 +88,14 @@ def test_server_of_the_users_own_is_left_as_it_was(valkey):
         assert done.returncode == 0, done.stderr
         assert set(server.keys()) - before <= {b"ampsq:instances"}
         assert not [name for name in server.smembers("ampsq:instances") if name.startswith(b"demo-")]
-    for words in ("500 flights", "every one accounted for", "worker-3 was killed", "Where to go next"):
+    for words in (
+        "500 flights",
+        "a barrier, 1 in all",
+        "Day by day",
+        "every one accounted for",
+        "worker-3 was killed",
+        "Where to go next",
+    ):
         assert words in " ".join(done.stdout.split())
 
 
@@ -170,79 +189,124 @@ def test_worker_that_ends_by_itself_is_told_with_its_last_words(tmp_path):
 # -- judging
 
 
-def journal_of(**ways):
+def journal_of(*entries):
+    """Made of texts as in ``acknowledged ab``."""
     journal = Journal("q", "o")
-    for how, bookmarks in ways.items():
-        journal.ways[how] = Counter(bookmarks)
+    for how, bookmarks in map(str.split, entries):
+        journal.note(how, bookmarks)
     return journal
 
 
+FIRST_DAY = ("acknowledged a", "expired n", "barrier x")
+SECOND_DAY = ("acknowledged b", "barrier y")
+BARRIERS = {"x": "2013-01-01", "y": "2013-01-02"}
+
+
+def barrier(bookmark, delivery=0):
+    return Record(bookmark, delivery, "barrier")
+
+
+def workers(**changes):
+    """`v`, which was killed and had picked up `b`, `w`, which got it then, and `u`, which got no flight."""
+    return {
+        "v": [Record("a", 1, "handled", "UA", 10), barrier("x")],
+        "w": [*(Record("n", delivery, "cancelled") for delivery in (1, 2, 3)), barrier("x"),
+              Record("b", 2, "handled", "UA", 20), barrier("y")],
+        "u": [barrier("x"), barrier("y")],
+        **changes,
+    }  # fmt: skip
+
+
 def evidence(**changes):
-    """Two flights that left, `a` and `b`, and one that did not, `n`; `b` came back from the killed worker."""
+    """Two flights that left, `a` and, a day later, `b`, and one that did not, `n`; `x` and `y` end the days."""
     flights = {
-        "a": {"dep_time": 1, "carrier": "UA"},
-        "b": {"dep_time": 2, "carrier": "UA"},
-        "n": {"dep_time": None, "carrier": "AA"},
+        "a": {"dep_time": 1, "carrier": "UA", "year": 2013, "month": 1, "day": 1},
+        "n": NEVER_LEFT_FLIGHT,
+        "b": {"dep_time": 2, "carrier": "UA", "year": 2013, "month": 1, "day": 2},
     }
     usual = {
         "flights": flights,
-        "delays": journal_of(acknowledged="ab", expired="n"),
-        "records": [
-            Record("a", 1, "handled", "UA", 10),
-            Record("b", 2, "handled", "UA", 20),
-            *(Record("n", delivery, "cancelled") for delivery in (1, 2, 3)),
-        ],
+        "barriers": BARRIERS,
+        "delays": journal_of(*FIRST_DAY, *SECOND_DAY),
+        "workers": workers(),
         "letters": [letter()],
-        "board": journal_of(acknowledged="abn"),
+        "board": journal_of("acknowledged anb"),
         "board_records": [Record(bookmark, 1, "handled") for bookmark in "abn"],
         "max_cancels": 3,
-        "killed": 1,
+        "killed": {"v": 1},
     }
     return Evidence(**{**usual, **changes})
 
 
+NEVER_LEFT_FLIGHT = {"dep_time": None, "carrier": "AA", "year": 2013, "month": 1, "day": 1}
+
+
 def letter(**changes):
-    message = {"dep_time": None, "carrier": "AA"}
-    return {"bookmark": "n", "reason": "max_cancels", "cancels": 3, "message": message, **changes}
+    return {"bookmark": "n", "reason": "max_cancels", "cancels": 3, "message": NEVER_LEFT_FLIGHT, **changes}
 
 
 def test_good_run_is_judged_good():
     outcome = judge(evidence())
     assert outcome.failures == []
-    assert (outcome.published, outcome.acknowledged, outcome.dead_lettered) == (3, 2, 1)
+    assert (outcome.published, outcome.acknowledged, outcome.dead_lettered, outcome.barriers) == (3, 2, 1, 2)
     assert (outcome.lost, outcome.acknowledged_twice, outcome.redelivered, outcome.board) == (0, 0, 1, 3)
     assert [(delay.carrier, delay.flights, delay.mean) for delay in outcome.delays] == [("UA", 2, 15.0)]
+    assert [(day.date, day.flights, day.mean) for day in outcome.days] == [("2013-01-01", 1, 10), ("2013-01-02", 1, 20)]
 
 
 def test_flight_that_was_handled_twice_counts_once_in_the_delays():
-    records = [*evidence().records, Record("b", 1, "handled", "UA", 20)]
-    outcome = judge(evidence(records=records))
+    outcome = judge(evidence(workers=workers(v=[*workers()["v"], Record("b", 1, "handled", "UA", 20)])))
     assert (outcome.failures, outcome.handled_twice, outcome.delays[0].flights) == ([], 1, 2)
 
 
 def test_cancelled_flight_of_the_killed_worker_counts_as_redelivered():
-    records = [*evidence().records, Record("n", 4, "cancelled")]
-    assert judge(evidence(records=records)).redelivered == 2
+    outcome = judge(evidence(workers=workers(v=[Record("n", 4, "cancelled"), *workers()["v"]])))
+    assert (outcome.failures, outcome.redelivered) == ([], 2)
+
+
+def test_killed_worker_may_have_one_barrier_on_its_way():
+    assert judge(evidence(workers=workers(v=workers()["v"][:1]))).failures == []
 
 
 @pytest.mark.parametrize(
     ("changes", "figure", "number", "words"),
     [
-        ({"delays": journal_of(acknowledged="a", expired="n")}, "lost", 1, "lost: .*: b"),
-        ({"records": evidence().records[1:]}, "lost", 1, "lost: .*: a"),
+        ({"delays": journal_of(*FIRST_DAY, "barrier y")}, "lost", 1, "lost: .*: b"),
+        ({"workers": workers(v=[barrier("x")])}, "lost", 1, "lost: .*: a"),
         ({"letters": []}, "lost", 1, "lost: .*: n"),
         ({"letters": [letter(), letter()]}, "lost", 1, "lost: .*: n"),
-        ({"delays": journal_of(acknowledged="aab", expired="n")}, "acknowledged_twice", 1, "more than once"),
-        ({"delays": journal_of(acknowledged="ab", expired="nb")}, "acknowledged_twice", 1, "more than once"),
+        ({"delays": journal_of("acknowledged a", *FIRST_DAY, *SECOND_DAY)}, "acknowledged_twice", 1, "more than once"),
+        ({"delays": journal_of(*FIRST_DAY, "expired b", *SECOND_DAY)}, "acknowledged_twice", 1, "more than once"),
         ({"letters": [letter(reason="forced_expire")]}, "lost", 0, "right reason"),
         ({"letters": [letter(message={"dep_time": 5})]}, "lost", 0, "original message"),
         ({"letters": [letter(), letter(bookmark="a")]}, "dead_lettered", 2, "should not be"),
-        ({"board": journal_of(acknowledged="ab")}, "board", 2, "by the second queue: n"),
-        ({"board": journal_of(acknowledged="aabn")}, "board", 2, "by the second queue: a"),
+        ({"board": journal_of("acknowledged ab")}, "board", 2, "by the second queue: n"),
+        ({"board": journal_of("acknowledged aabn")}, "board", 2, "by the second queue: a"),
         ({"board_records": evidence().board_records[1:]}, "board", 3, "by the second queue: a"),
-        ({"killed": 0}, "killed", 0, "0 workers were killed"),
-        ({"records": [Record("b", 1, "handled"), *evidence().records[:1], *evidence().records[2:]]},
+        ({"killed": {}}, "killed", 0, "0 workers were killed"),
+        ({"workers": workers(w=[*workers()["w"][:4], Record("b", 1, "handled"), barrier("y")])},
          "redelivered", 0, "nothing came back"),
+        ({"delays": journal_of(*FIRST_DAY, "acknowledged b")}, "barriers", 1, "1 ends of a day not sent .*: y"),
+        ({"delays": journal_of(*FIRST_DAY, "barrier x", *SECOND_DAY)}, "barriers", 1, "ends of a day not sent .*: x"),
+        ({"delays": journal_of(*FIRST_DAY, "acknowledged by", "barrier y")}, "barriers", 1, "not sent .*: y"),
+        ({"delays": journal_of(*FIRST_DAY, "barrier z", *SECOND_DAY)}, "barriers", 2, "which they are not: z"),
+        ({"delays": journal_of("acknowledged a", "barrier x", "expired n", *SECOND_DAY)},
+         "barriers", 2, "not settled, by the journal, between .*: n"),
+        ({"delays": journal_of("acknowledged ab", "expired n", "barrier x", "barrier y")},
+         "barriers", 2, "not settled, by the journal, between .*: b"),
+        ({"delays": journal_of(*FIRST_DAY, "barrier y", "acknowledged b")},
+         "barriers", 2, "not settled, by the journal, between .*: b"),
+        ({"workers": workers(u=[barrier("x")])}, "barriers", 2, "u recorded 1 barriers instead of the first 2"),
+        ({"workers": workers(u=[barrier("x"), *workers()["u"]])}, "barriers", 2, "u recorded 3 barriers"),
+        ({"workers": workers(u=workers()["u"][::-1])}, "barriers", 2, "u recorded 2 barriers"),
+        ({"workers": workers(u=[barrier("x", 1), barrier("y")])}, "barriers", 2, "u recorded 1 barriers"),
+        ({"workers": workers(v=[*workers()["v"], barrier("y")])}, "barriers", 2, "v recorded 2 .* the first 1,"),
+        ({"killed": {"v": 3}}, "barriers", 2, "v recorded 1 barriers"),
+        ({"workers": workers(w=[*workers()["w"][:3], workers()["w"][4], barrier("x"), barrier("y")])},
+         "barriers", 2, "handled by w outside of the barriers that it received: b"),
+        ({"workers": workers(v=workers()["v"][::-1])}, "barriers", 2, "handled by v outside .*: a"),
+        ({"board": journal_of("acknowledged anbx")}, "board", 4, "on the board, whose filter .*: x"),
+        ({"board_records": [*evidence().board_records, Record("y", 1, "handled")]}, "board", 3, "on the board, .*: y"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(changes, figure, number, words):

@@ -214,7 +214,7 @@ def test_a_regular_expression_of_queues(defined):
         (["nope"], 1, "No queue has this name"),
         (["work", "--cancel", "--expire"], 2, "give one of"),
         (["work", "--timeout", "soon"], 2, "is not an interval"),
-        (["work", "--max-backlog", "0"], 2, "--max-backlog"),
+        (["work", "--max-backlog", "-1"], 2, "--max-backlog"),
         (["work", "--count", "x"], 2, "--count"),
         ([], 2, "Missing argument"),
     ],

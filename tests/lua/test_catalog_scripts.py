@@ -30,6 +30,7 @@ ARGUMENTS = {
     "define_queue": [1_000, 0, "work", "{}", "0 0 0 0 1 0 0 0 1 0", "orders", "", "", "", 1, "orders"],
     "browse": [1_000, "work", "ready", "", "", ""],
     "define_topic": [1_000, 0, "orders", "{}"],
+    "explain": [1_000, "work", FIRST],
     "define_view": [0, "board", "{}"],
     "hold_view": [1_000, "board", "me", 5_000],
     "look": [1_000, "work", FIRST],

@@ -161,7 +161,7 @@ class World:
         return out
 
     def take_whole(self, subscription, wanted=1, acks=()):
-        elements, refused = self.run("take", self.now, subscription, wanted, *self.groups(acks))
+        elements, refused, _ = self.run("take", self.now, subscription, wanted, *self.groups(acks))
         messages = [read_element(elements[i], elements[i + 1]) for i in range(0, len(elements), 2)]
         return messages, dict(zip(refused[::2], refused[1::2], strict=True))
 

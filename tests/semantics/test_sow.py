@@ -165,9 +165,13 @@ def test_only_the_active_part_is_shown_of_a_queue_with_a_target_depth(client):
 
 def test_several_topics_are_shown_in_the_order_of_arrival(client):
     client.apply(Queue(name="all", underlying_topic="^t", default_publish_target="t0"))
-    for n in range(1_200):
-        client.publish(f"t{n * 7 % 5}", {"n": n})
-    assert numbers(client.sow("all")) == list(range(1_200))
+    n = 0
+    while n < 3_000:
+        # Runs of unlike length, so that one topic's step ends before the others'
+        run = 1 + n * 7 % 50
+        client.publish_many(f"t{n % 3}", [{"n": each} for each in range(n, n + run)])
+        n += run
+    assert numbers(client.sow("all")) == list(range(n))
     assert numbers(client.sow("all", top_n=3)) == [0, 1, 2]
 
 
@@ -248,6 +252,49 @@ def test_what_moves_while_a_walk_passes_is_seen_once(client, walk, elements):
         returned(client, 900)
     # Then none is seen twice, and none is missed: all were available whenever a page was read
     assert len(seen) == len(set(seen)) == 1_500
+
+
+def test_what_was_sorted_after_it_was_seen_is_not_seen_again(client, walk):
+    define(client, filter="/n >= 0")
+    publish(client, 10)
+    returned(client, 10)
+    page = walk()
+    assert len(page()) == 10
+    with client.subscribe("work", max_backlog=1) as messages:
+        pick_up(messages, 1)
+        assert client.queue_stats("work").ready == 9
+        assert rest(page) == []
+
+
+def test_a_walk_meets_among_the_leases_what_was_leased_before_its_page_and_nothing_twice(client, walk):
+    define(client)
+    publish(client, 3_000)
+    page = walk(leased=True)
+    assert page() == []
+    with client.subscribe("work", max_backlog=1_000) as messages:
+        pick_up(messages, 100)
+        # Given a page of what is behind those 500 that are leased now
+        seen = [int(message.fields[b"b"][5:-1]) for message in page()]
+        assert seen[0] == 500
+        # When that is leased too, and some of the others are settled
+        client.ack("work", filter="/n < 250")
+        pick_up(messages, 900)
+        publish(client, 10)
+        # Then the others are met at the end, and that page is not
+        assert sorted(seen + rest(page)) == list(range(250, 3_000))
+
+
+def test_a_walk_leaves_alone_what_became_active_after_it_began(client, walk):
+    define(client, target_queue_depth=1_000)
+    bookmarks = publish(client, 1_500)
+    page = walk(leased=True)
+    seen = []
+    while len(seen) < 1_000:
+        seen += [int(message.fields[b"b"][5:-1]) for message in page()]
+    client.ack("work", bookmarks[:100])
+    with client.subscribe("work", max_backlog=50, filter="/n >= 1000") as messages:
+        assert pick_up(messages, 1)[0].data["n"] == 1_000
+        assert rest(page) == []
 
 
 # --- settling by a filter --------------------------------------------------------------------------------

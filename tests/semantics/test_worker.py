@@ -230,6 +230,84 @@ def test_a_handler_that_does_not_end_is_left_at_the_deadline(client, start, kind
         go_on.set()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_barrier_comes_to_each_worker_once_and_nothing_is_started_beside_it(client, journal, start, kind):
+    # Given two workers, and handlers that note when they begin and end
+    define(client, barrier_expression="/end = 1")
+    lock, notes = threading.Lock(), {"first": [], "second": []}
+
+    def handler(name):
+        def handle(message):
+            with lock:
+                notes[name].append(("begin", message.is_barrier, message.data["n"]))
+            time.sleep(0.1 if message.is_barrier else 0.01)
+            with lock:
+                notes[name].append(("end", message.is_barrier, message.data["n"]))
+
+        return handle
+
+    workers = [start(handler(name), kind) for name in notes]
+    eventually(lambda: client.queue_stats("work").subscriptions == 2)
+    # When messages come before and behind a barrier
+    bookmarks = client.publish_many("work", [{"n": n, "end": n % 20 == 10} for n in range(40)])
+    eventually(lambda: sum(running.worker.processed for running in workers) == 42)
+    for running in workers:
+        running.stop()
+    # Then both get both barriers, alone, and each handles what was before them before
+    for noted in notes.values():
+        barriers = [at for at, (_, is_barrier, _) in enumerate(noted) if is_barrier]
+        assert [noted[at] for at in barriers] == [(what, True, n) for n in (10, 30) for what in ("begin", "end")]
+        assert [end - begin for begin, end in zip(barriers[::2], barriers[1::2], strict=True)] == [1, 1]
+        turns = [(n > 10) + (n > 30) for _, is_barrier, n in noted if not is_barrier]
+        assert turns == sorted(turns)
+    # And everything else is handled and acknowledged once
+    handled = [n for noted in notes.values() for what, is_barrier, n in noted if what == "end" and not is_barrier]
+    assert sorted(handled) == [n for n in range(40) if n not in {10, 30}]
+    assert [bookmark for how, _, bookmark in journal.entries("work") if how == "barrier"] == [
+        bookmarks[10], bookmarks[30]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [ValueError, Reject])
+def test_a_barrier_whose_handler_raises_does_not_come_again(client, journal, start, kind, error):
+    define(client, barrier_expression="/end = 1")
+    seen = []
+
+    def handle(message):
+        seen.append((message.delivery, message.data["n"]))
+        if message.is_barrier:
+            raise error("not today")
+
+    running = start(handle, kind)
+    eventually(lambda: client.queue_stats("work").subscriptions == 1)
+    bookmarks = client.publish_many("work", [{"n": 1, "end": 1}, {"n": 2}])
+    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    running.stop()
+    assert seen == [(0, 1), (1, 2)]
+    assert journal.entries("work") == [("barrier", "", bookmarks[0]), ("acknowledged", "", bookmarks[1])]
+
+
+def test_a_worker_stops_in_time_while_it_handles_a_barrier(client, start):
+    define(client, barrier_expression="/end = 1")
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        started.set()
+        go_on.wait(10)
+
+    try:
+        running = start(handle, "three threads", stop_timeout="300ms")
+        eventually(lambda: client.queue_stats("work").subscriptions == 1)
+        client.publish_many("work", [{"end": 1}, {"n": 2}])
+        assert started.wait(5)
+        assert 0.3 <= running.stop() < 3.0
+        with client.subscribe("work") as messages:
+            assert pick_up(messages, 1)[0].data == {"n": 2}
+    finally:
+        go_on.set()
+
+
 def test_an_idle_worker_stops_at_once(client, start):
     define(client)
     running = start(print)

@@ -39,6 +39,15 @@ def test_the_ten_lines_of_the_readme_do_what_they_say(tmp_path):
     assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
 
 
+def test_what_the_readme_chooses_to_deliver_runs(tmp_path):
+    text = "import ampsq\nfrom ampsq import Queue\n" + fenced("python")[1]
+
+    done = run([sys.executable, "-c", text], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The next message, of priority 60, ")
+
+
 def test_the_asyncio_example_does_the_same(tmp_path):
     done = run([sys.executable, ROOT / "examples" / "asyncio_client.py"], tmp_path, AMPSQ_URL="")
 

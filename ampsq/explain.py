@@ -1,0 +1,162 @@
+"""Why a message is where it is: one look at the queue, the journal for what is settled, and one plain sentence.
+
+The script `explain` gathers facts and changes nothing. `ampsq.explain_look` chooses one reason among `REASONS`, in the
+order in which one thing hides another: what stands first has to end before what stands behind it matters. The words are
+made in `ampsq.explain_words`. All of it is flows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ampsq import calls
+from ampsq.errors import DefinitionError
+from ampsq.explain_look import Found, Look, settled_reason, state_of
+from ampsq.explain_words import PATIENCE, REASONS, facts_of, moment, sentence_of
+from ampsq.flow import command
+from ampsq.schema import FIELDS, key
+from ampsq.values import Bookmark, ref_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.flow import Flow
+
+__all__ = ["REASONS", "Explanation", "Place", "explain", "moment"]
+
+#: Entries of the journal that one step reads.
+_STEP: Final = 500
+#: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
+_LIFE_SIGN: Final = 0.5
+#: Reasons that name something due: only then is it of interest whether a coordinator is at work.
+_DUE: Final = ("lapsed", "holder_gone", "delay_over")
+_DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
+
+
+class Place(Protocol):
+    """What is known of an instance: a `Session`, or a `Scene`."""
+
+    @property
+    def instance(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Its name and incarnation, as bookmarks have it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is where it is.
+
+    Attributes:
+        queue: the queue.
+        bookmark: the message; None for the head of a queue where nothing waits.
+        state: a word of `ampsq.schema.State`; ``absent`` if the queue does not have the message, ``empty`` if nothing
+            waits.
+        reason: a stable word, one of `REASONS`.
+        sentence: the same for people; the text may change.
+        facts: what it was concluded from, ready for JSON. Times are milliseconds since 1970 by the server's clock.
+    """
+
+    queue: str
+    bookmark: Bookmark | None
+    state: str
+    reason: str
+    sentence: str
+    facts: dict[str, Any] = field(hash=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {
+            "queue": self.queue,
+            "bookmark": None if self.bookmark is None else str(self.bookmark),
+            "state": self.state,
+            "reason": self.reason,
+            "sentence": self.sentence,
+            "facts": self.facts,
+        }
+
+
+def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Flow[Explanation]:
+    """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
+
+    Args:
+        place: the instance.
+        queue: the queue.
+        bookmark: the message; default the head of the queue, the message that is to be delivered next.
+
+    Raises:
+        DefinitionError: it is no bookmark, or one of another origin. UnknownQueue: there is no such queue.
+    """
+    ref = "" if bookmark is None else _own_ref(place, bookmark)
+    pairs = yield calls.explain(queue, ref)
+    look = Look(pairs, place.origin, is_head=bookmark is None)
+    reason = look.reason()
+    if look.where == "settled":
+        look.found = yield from _search(place.instance, queue, look)
+        reason = settled_reason(look)
+    if look.is_head and (look.where == "settled" or reason == "kept_out"):
+        reason = "passed_over"
+    if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
+        look.attended = yield from _is_attended(place.instance, look.text("attended"))
+    return Explanation(queue, look.bookmark, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
+
+
+def _own_ref(place: Place, text: Bookmark | str) -> str:
+    bookmark = Bookmark.parse(text)
+    if bookmark.origin != place.origin:
+        raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {place.origin}")
+    return ref_of(bookmark.topic, bookmark.id)
+
+
+def _is_attended(instance: str, before: str) -> Flow[bool]:
+    """Whether a coordinator renews its life sign; waits for that on the server, at a key that nobody writes."""
+    nobody = key(instance, "inbox", "s00000000")
+    yield command(["BLPOP", nobody, _LIFE_SIGN], lambda _: None, blocks=_LIFE_SIGN)
+    after = yield command(
+        ["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: reply.decode() if reply else ""
+    )
+    return bool(after) and after != before
+
+
+# -- the journal
+
+
+def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
+    """Look for a message in the journal, from its end backwards, as long as patience lasts."""
+    journal, wanted, at = key(instance, "journal", queue), look.ref.encode(), 0
+    # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
+    refused = look.flag("enters") is False and look.milliseconds <= look.now
+    end, least = "+", look.milliseconds if refused else "-"
+    until = time.monotonic() + PATIENCE
+    while True:
+        entries = yield command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
+        for stream_id, flat in entries:
+            at = int(stream_id.split(b"-")[0])
+            fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+            refs = fields.get(FIELDS["refs"], b"")
+            if wanted in refs and wanted in (each := refs.split(b" ")):
+                return _read_entry(fields, each.index(wanted), at)
+        if len(entries) < _STEP:
+            whole = not at or (yield command(["XINFO", "STREAM", journal], _is_untrimmed))
+            return Found(at=at, whole=whole)
+        if time.monotonic() >= until:
+            return Found(at=at, ended=False)
+        end = f"({entries[-1][0].decode()}"
+
+
+def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> Found:
+    how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
+    attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
+    deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
+    return Found(how, why, at, int(deliveries), int(cancels))
+
+
+def _is_untrimmed(reply: Sequence[Any]) -> bool:
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    return bool(facts[b"length"] == facts[b"entries-added"])

@@ -1,0 +1,114 @@
+"""Aggregated subscriptions: rows over a queue or topics, each time that one changes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ampsq.errors import Closed
+from ampsq.values import Interval
+from ampsq.views import next_rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from datetime import timedelta
+
+    from ampsq.store import AsyncStore, Store
+    from ampsq.views import Follower
+
+__all__ = ["AsyncRowSubscription", "RowSubscription"]
+
+#: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
+_STEP: Final = 1.0
+
+
+class _Rows:
+    """What both kinds know: rows not handed out yet, and how long to wait."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._rows: deque[dict[str, Any]] = deque()
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("this subscription was closed")
+
+    @staticmethod
+    def _until(timeout: timedelta | float | str | None) -> float:
+        return float("inf") if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+
+
+class RowSubscription(_Rows):
+    """Rows of an aggregate: first all, then each that changed, as it is now. Made by `Client.aggregate`."""
+
+    def __init__(self, follower: Follower, store: Store) -> None:
+        super().__init__(follower)
+        self._store = store
+
+    def get(self, timeout: timedelta | float | str | None = None) -> dict[str, Any] | None:
+        """Wait for the next row; None when the time is over.
+
+        Raises:
+            Closed: the subscription is closed.
+        """
+        until = self._until(timeout)
+        while not self._rows:
+            self._check()
+            wait = min(max(until - time.monotonic(), 0.0), _STEP)
+            self._rows.extend(self._store.run(next_rows(self._follower, wait)))
+            if not self._rows and time.monotonic() >= until:
+                return None
+        return self._rows.popleft()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while not self._closed:
+            row = self.get(_STEP)
+            if row is not None:
+                yield row
+
+    def close(self) -> None:
+        """End it; nothing is left behind."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncRowSubscription(_Rows):
+    """Rows of an aggregate, awaited; see `RowSubscription`."""
+
+    def __init__(self, follower: Follower, store: AsyncStore) -> None:
+        super().__init__(follower)
+        self._store = store
+
+    async def get(self, timeout: timedelta | float | str | None = None) -> dict[str, Any] | None:  # noqa: ASYNC109
+        """Wait for the next row; see `RowSubscription.get`."""
+        until = self._until(timeout)
+        while not self._rows:
+            self._check()
+            wait = min(max(until - time.monotonic(), 0.0), _STEP)
+            self._rows.extend(await self._store.run(next_rows(self._follower, wait)))
+            if not self._rows and time.monotonic() >= until:
+                return None
+        return self._rows.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while not self._closed:
+            row = await self.get(_STEP)
+            if row is not None:
+                yield row
+
+    async def close(self) -> None:
+        """End it; nothing is left behind."""
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,85 @@
+"""``ampsq explain``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, table
+
+if TYPE_CHECKING:
+    from ampsq.explain import Explanation
+
+__all__ = ["explain"]
+
+#: Facts that are times.
+_TIMES: Final = ("now", "until", "due", "at", "searched_back_to")
+_EPILOG = """\b
+States: waiting (unread), ready, held (behind a barrier), delayed, leased, settled;
+absent (not of this queue), empty (no message waits).
+
+\b
+Examples:
+  ampsq explain work                               # the message that is to be delivered next
+  ampsq explain work orders~ampsq.t6w1xka~1763640000000-0
+  ampsq explain work --json | jq -r .sentence
+  watch -n 1 ampsq explain work
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("queue")
+@click.argument("bookmark", required=False)
+@connected
+def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
+    """Say why a message is where it is.
+
+    With BOOKMARK: that message, wherever it is, also when it is settled or never was in the queue. Without: the
+    head of QUEUE, the message that is to be delivered next. Nothing is changed.
+    """
+    with settings.client() as client:
+        explanation = client.explain(queue, bookmark)
+    if settings.json:
+        json_line(explanation.as_dict())
+    else:
+        _show(explanation)
+
+
+def _show(explanation: Explanation) -> None:
+    from ampsq.explain import moment
+
+    sentence = explanation.sentence
+    if sys.stdout.isatty():
+        # Names and bookmarks are one word each: they stay whole, to be copied.
+        width = shutil.get_terminal_size().columns
+        sentence = textwrap.fill(sentence, width, break_long_words=False, break_on_hyphens=False)
+    print(sentence)
+    print()
+    facts: list[tuple[str, Any]] = [("queue", explanation.queue), ("bookmark", explanation.bookmark)]
+    facts += [("state", explanation.state), ("reason", explanation.reason)]
+    for name, value in explanation.facts.items():
+        if name == "holders":
+            facts += [(name, ", ".join(f"{who} ({count})" for who, count in value.items()))] if value else []
+        elif isinstance(value, dict):
+            facts += value.items()
+        elif not isinstance(value, list):
+            facts.append((name, value))
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        print(f"{name:{width}}  {moment(value) if name in _TIMES and value else _plain(value)}")
+    subscriptions = explanation.facts.get("subscriptions")
+    if subscriptions:
+        print()
+        table(list(subscriptions[0]), [[_plain(value) for value in row.values()] for row in subscriptions])
+
+
+def _plain(value: Any) -> Any:
+    """A value as people write it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no", None: "-"}[value] if value is None or isinstance(value, bool) else value

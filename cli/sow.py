@@ -1,0 +1,93 @@
+"""``ampsq sow``."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_text, note
+
+if TYPE_CHECKING:
+    from ampsq.browse import SowMessage
+
+__all__ = ["sow"]
+
+_EPILOG = """\b
+Examples:
+  ampsq sow work
+  ampsq sow work --filter '/price > 10' --order-by '/price DESC' --top 5
+  ampsq sow work --order-by /id --top 20 --skip 40          # the third page of twenty
+  ampsq sow totals --json | jq .data                        # the rows of a view
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("name")
+@click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/price > 10'.")
+@click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; may be given again.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
+@click.option("--skip", type=click.IntRange(0), metavar="N", help="Without the first N; with --top and --order-by.")
+@click.option("--count", is_flag=True, help="Print only how many there are.")
+@connected
+def sow(  # noqa: PLR0917  (click passes them by name)
+    settings: Settings,
+    name: str,
+    text: str | None,
+    order_by: tuple[str, ...],
+    top: int | None,
+    skip: int | None,
+    *,
+    count: bool,
+) -> None:
+    """Look at the available messages of a queue, or at the rows of a view.
+
+    Nothing is leased or removed; what is leased is not shown. Without --order-by messages come in the order of
+    delivery. With --json a line has bookmark, topic, data, headers and deliveries (how often it was delivered
+    before); data that is not JSON is {"base64": ...}.
+    """
+    with settings.client() as client:
+        found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip)
+    if count:
+        print(json_text({"count": len(found)}) if settings.json else len(found))
+        return
+    for message in found:
+        print(_json(message) if settings.json else _line(message))
+    if not found and not settings.json:
+        note("nothing is available" + (" that matches" if text else ""))
+
+
+def _json(message: SowMessage) -> str:
+    facts: dict[str, Any] = {
+        "bookmark": message.bookmark,
+        "topic": message.topic,
+        "data": message.data,
+        "headers": message.headers,
+        "deliveries": message.deliveries,
+    }
+    if not isinstance(facts["data"], bytes):
+        try:
+            return json_text(facts)
+        except ValueError:
+            # NaN and infinity, which Python reads and JSON does not have.
+            pass
+    return json_text({**facts, "data": {"base64": base64.b64encode(message.raw).decode()}})
+
+
+def _line(message: SowMessage) -> str:
+    """For people: the bookmark, if any, the body as it is, and what is unusual about it."""
+    try:
+        body = message.raw.decode()
+    except UnicodeDecodeError:
+        body = f"base64 {base64.b64encode(message.raw).decode()}"
+    if not body.isprintable():
+        body = ascii(body)[1:-1]
+    parts = [str(message.bookmark)] if message.bookmark else []
+    parts += [body, *(f"{name}={value}" for name, value in message.headers.items())]
+    if message.deliveries:
+        parts.append(
+            f"(delivered {message.deliveries} times before)" if message.deliveries > 1 else "(delivered before)"
+        )
+    return "  ".join(parts)

@@ -1,0 +1,65 @@
+"""``ampsq views``."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+if TYPE_CHECKING:
+    from ampsq.models import View
+
+__all__ = ["views"]
+
+_EPILOG = """\b
+Examples:
+  ampsq views
+  ampsq views totals                    # its definition
+  ampsq sow totals                      # its rows
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("name", required=False)
+@connected
+def views(settings: Settings, name: str | None) -> None:
+    """List the views with what they are made of, or show one's definition.
+
+    A view's rows are kept up to date by a coordinator; `ampsq sow VIEW` shows them, and a queue whose
+    underlying topic is the view gets each row that changes.
+    """
+    with settings.client() as client:
+        defined = client.views()
+    if name is not None and name not in defined:
+        close = difflib.get_close_matches(name, list(defined), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "ampsq views lists those there are"
+        raise click.ClickException(f"no view has the name {name!r}; {hint}")
+    chosen = [defined[name]] if name is not None else list(defined.values())
+    if settings.json:
+        for view in chosen:
+            json_line(view.model_dump(mode="json"))
+    elif name is not None:
+        _show(chosen[0])
+    elif chosen:
+        rows = [[view.name, ", ".join(view.underlying_topic), view.filter, *_texts(view)] for view in chosen]
+        table(("name", "over", "filter", "projection", "grouping"), rows)
+    else:
+        note("no views yet; ampsq apply FILE defines them (docs/queues.md shows one)")
+
+
+def _texts(view: View) -> tuple[str, str]:
+    return "; ".join(view.projection), "; ".join(view.grouping)
+
+
+def _show(view: View) -> None:
+    facts: list[tuple[str, object]] = []
+    for element, value in view.model_dump(mode="json").items():
+        values = value if isinstance(value, list) else [value]
+        facts += [(element if i == 0 else "", item) for i, item in enumerate(values) if item is not None]
+    width = max(len(label) for label, _ in facts)
+    for label, value in facts:
+        print(f"{label:{width}}  {value}")

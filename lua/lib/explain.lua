@@ -1,0 +1,64 @@
+--- explain: facts about a queue and one message of it, in one bounded look.
+--- @include ref, plan, whereabouts, leases, element, rank, unread
+
+local function open_look(queue, ms)
+  return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
+end
+
+-- Numbers are written whole; what is not there is not told.
+local function tell(look, name, value)
+  if not value then return end
+  local number = #look.facts
+  look.facts[number + 1] = name
+  look.facts[number + 2] = type(value) == 'number' and string.format('%.0f', value) or value
+end
+
+local function tell_queue(look)
+  local name, trees = look.queue.name, look.plan.trees
+  tell(look, 'now', look.ms)
+  tell(look, 'definition', call('HGET', K.queues(), name))
+  tell(look, 'attended', call('HGET', K.instance(), F.attended))
+  tell(look, 'delayed', call('HGET', K.queue(name), F.delayed) or 0)
+  tell(look, 'filtered', call('HGET', K.queue(name), F.filtered) or 0)
+  tell(look, 'leased', math.max(call('HLEN', K.leases(name)) - 1, 0))
+  tell(look, 'ready', call('ZCARD', K.ready(name)))
+  tell(look, 'sorted', call('ZCARD', K.sorted(name, V.none)))
+  tell(look, 'held', call('ZCARD', K.held(name)))
+  tell(look, 'barrier', call('ZRANGE', K.held(name), 0, 0)[1])
+  tell(look, 'subscriptions', call('SCARD', K.members(name)))
+  tell(look, 'dispatch_due', call('ZSCORE', K.due(), 'dispatch ' .. name))
+  tell(look, 'resort', trees.resort and 1)
+  tell_unread(look)
+end
+
+-- What the queue's own expressions say of it, each evaluated now. Returns its document.
+local function tell_verdicts(look, ref, fields)
+  local plan, trees = look.plan, look.plan.trees
+  local attempts = call('HGET', K.attempts(look.queue.name), ref) or '0'
+  local document = document_of(plan, ref, fields, tonumber(string.match(attempts, '^%d+')), look.ms)
+  trees.json = '["n",1]'
+  tell(look, 'recorded', 1)
+  tell(look, 'json', judge(plan, 'json', document) and 1 or 0)
+  tell(look, 'enters', trees.entry and (judge(plan, 'entry', document) and 1 or 0))
+  tell(look, 'is_barrier', trees.barrier and (judge(plan, 'barrier', document) and 1 or 0))
+  if trees.priority then
+    local score, prefix = plan.language.expression_priority(compiled_tree(plan, 'priority'), document)
+    look.place = {score = score, member = prefix .. ref}
+    tell(look, 'priority', string.format('%.17g %s', score, prefix))
+  end
+  return document
+end
+
+-- Whether it still lies in the inbox: its element is written anew and looked for.
+local function tell_lease(look, ref, lease, entry)
+  local fields = call('HMGET', K.subscription(lease.holder), F.client, F.tree)
+  local beat = call('ZSCORE', K.subscriptions(), lease.holder)
+  local deadline, delivery = string.format('%.0f', lease.deadline), string.format('%d', lease.delivery)
+  local head = entry and pushed_element(look.queue.name, lease.token, delivery, deadline, ref, entry[2])
+  local unseen = head and call('LPOS', K.inbox(lease.holder), head, 'MAXLEN', 20000)
+  tell(look, 'lease', lease.holder .. ' ' .. delivery .. ' ' .. deadline)
+  tell(look, 'unseen', unseen and 1 or 0)
+  tell(look, 'client', fields[1])
+  tell(look, 'tree', fields[2])
+  tell(look, 'silent', beat and (tonumber(beat) < look.ms and 1 or 0))
+end

@@ -1,0 +1,68 @@
+--- heads: the first message that somebody free may have, by the indexes of their filters, and the best of those.
+--- @include room, rank, sort
+
+-- The next entry of a room's index that nobody was given yet; nil at its end, or where it is not built yet. Behind what
+-- is written comes what was read in this call.
+local function head_of(queue, plan, room, given)
+  while true do
+    while room.at > #room.page do
+      if room.last == 'fresh' then return nil end
+      room.at = 1
+      if room.last then
+        room.page, room.last = plan.fresh.indexes[room.filter], 'fresh'
+      else
+        local first, key = room.read, K.sorted(queue.name, room.filter)
+        room.page = call('ZRANGE', key, first, first + room.step - 1, 'WITHSCORES')
+        room.read, room.last = first + room.step, #room.page < 2 * room.step
+      end
+    end
+    local member, score = room.page[room.at], room.page[room.at + 1]
+    if room.last == 'fresh' then member, score = score, member end
+    local place = plan.places[room.filter]
+    if place and (place.member == '' or is_before(place.score, place.member, tonumber(score), member)) then
+      return nil
+    end
+    if not given[member] then return member, score end
+    room.at = room.at + 2
+  end
+end
+
+-- The rooms whose index has the first message of all at its head; they move on to the next.
+local function first_of(queue, plan, rooms, given)
+  local first, first_score, matching = nil, nil, nil
+  if not rooms[2] then
+    first, matching = head_of(queue, plan, rooms[1], given), rooms
+  else
+    for _, room in ipairs(rooms) do
+      local member, score = nil, nil
+      if room.list[1] or room.more then member, score = head_of(queue, plan, room, given) end
+      if member and member == first then
+        matching[#matching + 1] = room
+      elseif member and (not first or is_before(tonumber(score), member, first_score, first)) then
+        first, first_score, matching = member, tonumber(score), {room}
+      end
+    end
+  end
+  if not first then return nil end
+  for _, room in ipairs(matching) do room.at = room.at + 2 end
+  return first, matching
+end
+
+-- The best free subscription of several rooms, its room, and how many messages in a row are its own.
+local function best_of(rooms, alone)
+  local found, found_room, found_run = nil, nil, 0
+  for _, room in ipairs(rooms) do
+    local subscription, run = best(room)
+    if subscription and (not found or subscription.score < found.score
+        or subscription.score == found.score and subscription.id < found.id) then
+      found, found_room, found_run = subscription, room, alone and run or 1
+    end
+  end
+  return found, found_room, found_run
+end
+
+local function fields_of(ref)
+  local topic, id = parse_ref(ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  return entry and entry[2]
+end

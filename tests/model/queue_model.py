@@ -1,0 +1,226 @@
+"""What the scripts must do with plain queues, in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+STALE, ACKED = "AMPSQ_STALE_LEASE", "AMPSQ_ALREADY_ACKED"
+FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
+BATCH = 500
+
+
+@dataclass
+class Lease:
+    holder: str
+    token: int
+    delivery: int
+    deadline: int
+
+
+@dataclass
+class Sub:
+    id: str
+    queues: list
+    max: int
+    filter: str | None = None
+    inbox: list = field(default_factory=list)  # (queue, ref, token)
+    turns: dict = field(default_factory=dict)
+    comes_back: bool = False  # it took as many as it wanted, so that it asks again by itself
+    over: int = 0  # what it held above its limit when that was lowered
+    barriers: list = field(default_factory=list)  # as the inbox; sent, whether or not picked up
+
+
+@dataclass
+class Queue:
+    name: str
+    topics: tuple
+    lease: int
+    backlog: int
+    deliveries: int
+    cancels: int
+    fairness: str
+    room: int = 3
+    waiting: set = field(default_factory=set)
+    ready: set = field(default_factory=set)
+    delayed: dict = field(default_factory=dict)
+    leased: dict = field(default_factory=dict)
+    settled: dict = field(default_factory=dict)  # ref -> how, reason
+    attempts: dict = field(default_factory=dict)  # ref -> deliveries, cancels
+    token: int = 0
+    returned: int = 0
+
+
+class Model:
+    """What the scripts must do."""
+
+    def __init__(self, queues):
+        self.queues, self.subs, self.now = {queue.name: queue for queue in queues}, {}, 1_000
+
+    def leased_of(self, sub):
+        return sum(lease.holder == sub.id for queue in self.queues.values() for lease in queue.leased.values())
+
+    def free(self, queue):
+        return [s for s in self.subs.values() if queue.name in s.queues and self.leased_of(s) < s.max]
+
+    def score(self, queue, sub):
+        ratio, turn = FAIRNESS[queue.fairness]
+        return (ratio * self.leased_of(sub) / sub.max + turn * sub.turns.get(queue.name, 0), sub.id)
+
+    def places(self, queue):
+        return queue.backlog - len(queue.leased) if queue.backlog else BATCH
+
+    def dispatch(self, queue, limit=BATCH, own=None):
+        """Give ready messages first, then the log's, each to the best free subscription."""
+        given = []
+        room = sum(sub.max - self.leased_of(sub) for sub in self.free(queue))
+        wanted = max(min(limit, room, self.places(queue), BATCH), 0)
+        for ref in [*sorted(queue.ready), *sorted(queue.waiting)][:wanted]:
+            sub = min(self.free(queue), key=lambda s: self.score(queue, s))
+            queue.token += 1
+            delivery = queue.attempts.get(ref, (0, 0))[0] + 1
+            queue.ready.discard(ref)
+            queue.waiting.discard(ref)
+            queue.leased[ref] = Lease(sub.id, queue.token, delivery, self.now + queue.lease if queue.lease else 0)
+            sub.turns[queue.name] = queue.token
+            (given if sub is own else sub.inbox).append((queue.name, ref, queue.token))
+        return given
+
+    def most(self, queues, asked):
+        return min([asked, *(self.queues[name].room for name in queues)])
+
+    def somebody_waits(self, queue):
+        """For what is there, and does not come again by itself."""
+        free = [sub for sub in self.free(queue) if not sub.comes_back]
+        return (queue.ready or queue.waiting) and free and self.places(queue) > 0
+
+    def publish(self, topic, refs, bodies):  # noqa: ARG002 - a plain queue does not look at them
+        for queue in self.queues.values():
+            if topic in queue.topics:
+                queue.waiting |= set(refs)
+                self.dispatch(queue, len(refs))
+
+    def is_live(self, queue, ref, token):
+        lease = self.queues[queue].leased.get(ref)
+        return lease is not None and lease.token == token
+
+    def is_handed_out(self, queue, ref, token):
+        return self.is_live(queue, ref, token)
+
+    def shares_places(self, queue):
+        return queue.backlog > 0
+
+    def refusal(self, queue, ref, token, verb):
+        if ref in queue.leased:
+            return STALE if token and queue.leased[ref].token != token else None
+        if ref in queue.settled:
+            return ACKED
+        return STALE if token or verb not in ("acknowledged", "expired") else None
+
+    def settle(self, queue, verb, pairs, period=0):
+        """The refusals, in order; everything else is done."""
+        refused, done = [], set()
+        for ref, token in pairs:
+            code = self.refusal(queue, ref, token, verb)
+            if ref in done:
+                code = ACKED if verb in ("acknowledged", "expired") else STALE
+            if code:
+                refused.append((ref, code))
+            elif verb == "extended":
+                queue.leased[ref].deadline = self.now + period
+                done.add(ref)
+            else:
+                done.add(ref)
+        for ref in done if verb != "extended" else ():
+            self.move(queue, verb, ref, period)
+        return refused
+
+    def move(self, queue, verb, ref, period=0):
+        if verb in ("acknowledged", "expired"):
+            for place in (queue.waiting, queue.ready):
+                place.discard(ref)
+            for place in (queue.delayed, queue.leased, queue.attempts):
+                place.pop(ref, None)
+            queue.settled[ref] = (verb, "forced_expire" if verb == "expired" else "")
+            return
+        lease = queue.leased.pop(ref)
+        deliveries, cancels = lease.delivery, queue.attempts.get(ref, (0, 0))[1] + (verb == "cancelled")
+        queue.returned += 1
+        if verb != "given_back":
+            over = [
+                reason
+                for reason, limit, count in (
+                    ("max_cancels", queue.cancels, cancels), ("max_deliveries", queue.deliveries, deliveries),
+                )
+                if limit and count >= limit
+            ]  # fmt: skip
+            if over:
+                queue.settled[ref] = ("expired", ",".join(over))
+                queue.attempts.pop(ref, None)
+                return
+            queue.attempts[ref] = (deliveries, cancels)
+        if period:
+            queue.delayed[ref] = self.now + period
+        else:
+            queue.ready.add(ref)
+
+    def take(self, sub, wanted, acks):
+        refused = [r for q, pairs in acks.items() for r in self.settle(self.queues[q], "acknowledged", pairs)]
+        taken = []
+        while sub.inbox and len(taken) < wanted:
+            item = sub.inbox.pop(0)
+            taken += [item] if self.is_handed_out(*item) else []
+        names, sub.queues = sub.queues, [*sub.queues[1:], sub.queues[0]]
+        for name in names:
+            if len(taken) < wanted:
+                taken += self.dispatch(self.queues[name], wanted - len(taken), sub)
+            elif self.shares_places(self.queues[name]) and len(refused) < sum(map(len, acks.values())):
+                self.dispatch(self.queues[name])
+        for name in acks:
+            if name not in sub.queues:
+                self.dispatch(self.queues[name])
+        sub.comes_back = len(taken) >= wanted
+        return taken, refused
+
+    def unsubscribe(self, sub, held):
+        del self.subs[sub.id]
+        for name, ref, token in [*held, *sub.inbox]:
+            if self.is_live(name, ref, token):
+                self.move(self.queues[name], "given_back", ref)
+        for name in sub.queues:
+            self.dispatch(self.queues[name])
+
+    def pass_leases(self, queue):
+        lapsed = {}
+        for ref, lease in sorted(queue.leased.items()):
+            if lease.holder not in self.subs:
+                self.move(queue, "disconnected", ref)
+            elif lease.deadline and lease.deadline <= self.now:
+                lapsed.setdefault(lease.holder, []).append((queue.name, ref, lease.token))
+        for holder, leases in lapsed.items():
+            # What never left the inbox was never picked up; what was stale there goes with it.
+            unseen = [lease for lease in leases if lease in self.subs[holder].inbox]
+            for _, ref, token in leases:
+                self.move(queue, "given_back" if (queue.name, ref, token) in unseen else "lapsed", ref)
+            self.subs[holder].inbox = [item for item in self.subs[holder].inbox if self.is_handed_out(*item)]
+        self.dispatch(queue)
+
+    def sweep(self, due):
+        """One call; `due` is what the timetable holds for now, in its order."""
+        work, readied = 0, {}
+        for kind, name, *ref in (member.split(" ") for member in due):
+            if work >= BATCH:
+                break
+            queue = self.queues[name]
+            if kind == "ready":
+                del queue.delayed[ref[0]]
+                queue.ready.add(ref[0])
+                readied[name] = queue
+                work += 1
+            elif kind == "leases":
+                self.pass_leases(queue)
+                work += BATCH
+            elif kind == "dispatch":
+                self.dispatch(queue)
+                work += BATCH
+        for queue in readied.values():
+            self.dispatch(queue)
