@@ -1,0 +1,254 @@
+"""Filters, priorities, barriers, target depth and several topics, through the client, as the documents tell of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from scene import data_of, eventually, pick_up, rest_of, settle_all
+
+from ampsq import AsyncClient, Queue
+from ampsq.errors import DefinitionError, ExpressionError, TooManyFilters, UnknownQueue
+
+ROOM = {"max_per_subscription_backlog": 100}
+
+
+def orders(count, start=0, **fields):
+    return [{"id": number, **fields} for number in range(start, start + count)]
+
+
+def ids(messages):
+    return [message.data["id"] for message in messages]
+
+
+# -- several underlying topics: the seeds' table of ORDERS, row by row
+
+
+@pytest.fixture
+def analytics_and_risk(either):
+    for name in ("ANALYTICS", "RISK"):
+        either.apply(
+            Queue(
+                name=f"ORDERS_{name}",
+                underlying_topic=f"^ORDERS$|^ORDERS_{name}_DIRECT$",
+                default_publish_target=f"ORDERS_{name}_DIRECT",
+                **ROOM,
+            )
+        )
+    return either
+
+
+@pytest.mark.parametrize(
+    ("published_to", "recorded_in", "enqueued_in"),
+    [
+        ("ORDERS", "ORDERS", ["ORDERS_ANALYTICS", "ORDERS_RISK"]),
+        ("ORDERS_ANALYTICS", "ORDERS_ANALYTICS_DIRECT", ["ORDERS_ANALYTICS"]),
+        ("ORDERS_RISK", "ORDERS_RISK_DIRECT", ["ORDERS_RISK"]),
+        ("ORDERS_ANALYTICS_DIRECT", "ORDERS_ANALYTICS_DIRECT", ["ORDERS_ANALYTICS"]),
+        ("ORDERS_RISK_DIRECT", "ORDERS_RISK_DIRECT", ["ORDERS_RISK"]),
+    ],
+)
+def test_a_publish_enters_the_queues_of_the_documents_table(analytics_and_risk, published_to, recorded_in, enqueued_in):
+    client = analytics_and_risk
+    bookmark = client.publish(published_to, {"id": 1})
+    assert bookmark.topic == recorded_in
+    assert [name for name in ("ORDERS_ANALYTICS", "ORDERS_RISK") if client.queue_stats(name).depth] == enqueued_in
+    for name in enqueued_in:
+        with client.subscribe(name) as messages:
+            assert messages.get(2).bookmark == bookmark
+
+
+def test_several_topics_are_one_order_for_a_filter_too(analytics_and_risk):
+    client = analytics_and_risk
+    topics = ("ORDERS", "ORDERS_RISK", "ORDERS_RISK_DIRECT")
+    for number in range(9):
+        client.publish(topics[number % 3], {"id": number})
+    with client.subscribe("ORDERS_RISK", max_backlog=9, filter="TOPIC_NAME() = 'ORDERS' OR /id > 6") as messages:
+        assert ids(pick_up(messages, 4)) == [0, 3, 6, 7]
+
+
+# -- filters
+
+
+def test_each_subscription_gets_what_its_filter_matches_and_the_others_get_the_rest(either):
+    either.apply(Queue(name="work", filter="/id >= 2", **ROOM))
+    either.publish_many("work", [*orders(6, symbol="IBM"), *orders(6, 6, symbol="AAPL"), b"no json"])
+    with either.subscribe("work", max_backlog=3, filter="/symbol = 'AAPL'") as apples:
+        assert ids(pick_up(apples, 3)) == [6, 7, 8]
+        with either.subscribe("work", max_backlog=100) as everything:
+            assert ids(pick_up(everything, 7)) == [2, 3, 4, 5, 9, 10, 11]
+    stats = either.queue_stats("work")
+    assert (stats.filtered, stats.depth) == (3, 10)
+
+
+def test_a_filter_is_refused_where_it_stands(client):
+    client.apply(Queue(name="work"))
+    with pytest.raises(ExpressionError, match="column 8") as refusal:
+        client.subscribe("work", filter="/price ! 10")
+    assert refusal.value.column == 8
+    with pytest.raises(ExpressionError, match="UNIX_TIMESTAMP"):
+        client.subscribe("work", filter="/expires > UNIX_TIMESTAMP()")
+    with pytest.raises(DefinitionError, match=r"filter=5: allowed is a text"):
+        client.subscribe("work", filter=5)
+
+
+def test_the_thirty_third_filter_is_refused_and_equal_ones_are_one(client):
+    client.apply(Queue(name="work"))
+    for number in range(32):
+        client.subscribe("work", filter=f"/id = {number}")
+    client.subscribe("work", filter="/id  =  (7)")
+    with pytest.raises(TooManyFilters, match="allowed=32"):
+        client.subscribe("work", filter="/id = 32")
+
+
+def test_asyncio_clients_filter_and_replace_too(valkey, instance):
+    async def scene():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Queue(name="work", **ROOM))
+            await client.publish_many("work", orders(10))
+            async with client.subscribe("work", max_backlog=2, filter="/id % 2 = 1") as messages:
+                first = await messages.get(2)
+                await messages.replace(filter="/id > 6")
+                await first.ack(wait=True)
+                seen = [(await messages.get(2)).data["id"] for _ in range(2)]
+            found = [message.data["id"] for message in await client.sow("work", order_by="/id DESC", top_n=2)]
+            return first.data["id"], seen, found, await client.ack("work", filter="/id < 5", dry_run=True)
+
+    assert asyncio.run(scene()) == (1, [7, 8], [9, 8], 4)
+
+
+# -- priorities
+
+
+def test_the_documents_queue_delivers_by_the_product_of_price_and_quantity(either):
+    # Given the document's OrderPriority queue
+    either.apply(Queue(name="OrderPriority", underlying_topic="Orders", priority="/price * /qty", **ROOM))
+    for number, (price, qty) in enumerate([(10, 1), (5, 10), (1.5, 100), (10, 5), (None, 7), (7, "many")]):
+        either.publish("Orders", {"id": number, "price": price, "qty": qty})
+    # Then the highest come first, the oldest of equal ones, and last what is no number
+    with either.subscribe("OrderPriority", max_backlog=100) as messages:
+        got = pick_up(messages, 6)
+        assert ids(got) == [2, 1, 3, 0, 4, 5]
+        # What is cancelled is at its old place again
+        got[1].cancel()
+        assert ids([messages.get(2)]) == [1]
+
+
+# -- barriers
+
+
+def test_a_barrier_waits_for_all_before_it_and_goes_to_everybody_at_once(either):
+    either.apply(Queue(name="work", barrier_expression="/end = 1", **ROOM))
+    with (
+        either.subscribe("work", max_backlog=2) as busy,
+        either.subscribe("work", max_backlog=0) as listener,
+        either.subscribe("work", max_backlog=5, filter="/id >= 100") as other,
+    ):
+        either.publish_many("work", [*orders(2), {"end": 1, "id": 50}, {"end": 1, "id": 101}, *orders(1, 200)])
+        first, second = pick_up(busy, 2)
+        # Nothing passes the barrier while something before it is not acknowledged
+        first.ack(wait=True)
+        assert [rest_of(messages) for messages in (busy, listener, other)] == [[], [], []]
+        assert either.queue_stats("work").held == 3
+        second.ack(wait=True)
+        # Then it is sent to all whose filter it matches, without a lease, and what is behind it comes
+        assert ids(pick_up(listener, 2)) == [50, 101]
+        assert [(m.data["id"], m.is_barrier, m.delivery, m.lease_until) for m in pick_up(other, 1)] == [
+            (101, True, 0, None)
+        ]
+        got = [*rest_of(busy), *rest_of(other)]
+        assert sorted(ids(got)) == [50, 101, 200]
+        for message in got:
+            message.ack(wait=True)
+        assert either.queue_stats("work").depth == 0
+
+
+def test_a_barrier_waits_for_its_first_subscriber(client):
+    client.apply(Queue(name="work", barrier_expression="/end = 1", **ROOM))
+    client.publish_many("work", [{"end": 1, "id": 0}, *orders(1, 1)])
+    assert client.queue_stats("work").depth == 2
+    with client.subscribe("work", max_backlog=5) as messages:
+        barrier, message = pick_up(messages, 2)
+        assert (barrier.is_barrier, barrier.data["id"], message.data["id"]) == (True, 0, 1)
+        barrier.ack(wait=True)
+        barrier.cancel()
+
+
+# -- target depth
+
+
+def test_beyond_the_target_depth_nothing_is_delivered_or_seen(client):
+    client.apply(Queue(name="work", target_queue_depth=1_000, **ROOM))
+    client.publish_many("work", orders(1_500), batch=500)
+    late = client.publish("work", {"id": 9_999})
+    with client.subscribe("work", max_backlog=5, filter="/id = 1200") as selective:
+        # Nothing in the active part matches: nothing comes, though it is there
+        assert selective.get(0.2) is None
+        assert len(client.sow("work")) == 1_000
+        assert client.ack("work", filter="/id >= 1000", dry_run=True) == 0
+        # What is acknowledged before it is active is remembered, and skipped
+        assert client.ack("work", [late]) == 1
+        with client.subscribe("work", max_backlog=100) as messages:
+            assert settle_all(messages, 300) == orders(300)
+        assert eventually(lambda: selective.get(0.2)).data == {"id": 1_200}
+    with client.subscribe("work", max_backlog=100) as messages:
+        assert settle_all(messages) == orders(1_200, 300)
+    assert client.queue_stats("work").depth == 0
+
+
+# -- replacing
+
+
+def test_the_documents_replacement_leaves_ten_outstanding_of_five(client):
+    # Given a consumer that asked for 10 on a queue that allows 10, and has 10
+    client.apply(
+        Queue(name="wide", max_per_subscription_backlog=10), Queue(name="narrow", max_per_subscription_backlog=5)
+    )
+    client.publish_many("wide", orders(12))
+    client.publish_many("narrow", orders(3, 100))
+    with client.subscribe("wide", max_backlog=10) as messages:
+        held = pick_up(messages, 10)
+        # When it changes to a queue that allows 5
+        messages.replace("narrow")
+        # Then 5 is its backlog, the 10 stay its own, and nothing comes until fewer are left
+        assert messages.max_backlog == 5
+        assert rest_of(messages) == []
+        for message in held[:5]:
+            message.ack(wait=True)
+        assert rest_of(messages) == []
+        held[5].ack(wait=True)
+        assert ids(rest_of(messages)) == [100]
+        for message in held[6:]:
+            message.ack(wait=True)
+        assert ids(rest_of(messages)) == [101, 102]
+    assert client.queue_stats("wide").acknowledged == 10
+
+
+def test_after_a_replacement_nothing_else_is_handed_out(client):
+    client.apply(Queue(name="work", **ROOM))
+    client.publish_many("work", orders(200))
+    with client.subscribe("work", max_backlog=80) as messages:
+        first = messages.get(2)
+        messages.replace(filter="/id % 50 = 49")
+        # What had been delivered and was not yet handed out is back, uncounted; the rest matches
+        assert ids(rest_of(messages)) == [49, 99, 149, 199]
+        first.ack(wait=True)
+        messages.replace(filter=None, max_backlog=3)
+        assert data_of(rest_of(messages)) == []
+    with client.subscribe("work", max_backlog=100) as messages:
+        got = pick_up(messages, 100)
+        assert [message.delivery for message in got if message.data["id"] not in (49, 99)] == [1] * 98
+
+
+def test_a_refused_replacement_leaves_all_as_it_was(client):
+    client.apply(Queue(name="work", **ROOM))
+    client.publish_many("work", orders(10))
+    with client.subscribe("work", max_backlog=2, filter="/id > 4") as messages:
+        assert ids(pick_up(messages, 2)) == [5, 6]
+        with pytest.raises(UnknownQueue):
+            messages.replace("nowhere")
+        with pytest.raises(ExpressionError):
+            messages.replace(filter="/id >")
+        assert (messages.max_backlog, rest_of(messages)) == (2, [])
+    with client.subscribe("work", max_backlog=100) as messages:
+        assert ids(rest_of(messages)) == list(range(10))
