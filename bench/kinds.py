@@ -15,7 +15,7 @@ from ampsq.models import Queue
 from ampsq.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ampsq.client import Client
 
@@ -97,7 +97,7 @@ class Kinds(Stage):
         count, out = 20_000, {}
         for kind, elements, texts in (
             ("prioritised", {"priority": "/p"}, ()),
-            ("one_matching_filter", {}, ("/n >= 0",)),
+            ("two_filters_that_match", {"priority": "/p"}, ("/n >= 0", "/n < 5")),
             ("one_selective_filter", {}, ("/n = 77",)),
             ("ten_selective_filters", {}, tuple(f"/n = {100 + i}" for i in range(10))),
             ("depth_1000_beside_a_selective_filter", {"target_queue_depth": 1_000}, ("/n = 77",)),
@@ -164,5 +164,5 @@ class Kinds(Stage):
         store.close()
 
 
-def _median(values: Any) -> float:
+def _median(values: Iterable[float]) -> float:
     return round(statistics.median(values), 2)

@@ -43,7 +43,7 @@ def _print_kinds(kinds: dict[str, Any]) -> None:
 
     console = Console()
     rates = Table(title="Beside a plain queue, same run", title_justify="left")
-    for column in ("queue", "publish", "subscribe + ack", "messages/s", "server us", "plain: messages/s", "server us"):
+    for column in ("queue", "publish", "sub + ack", "msgs/s", "server us", "plain msgs/s", "server us"):
         rates.add_column(column, justify="left" if column == "queue" else "right")
     for name, row in kinds["rates"].items():
         texts = (f"{row['publish_ratio']:.2f}", f"{row['consume_ratio']:.2f}", f"{row['per_second']:,}")
@@ -56,8 +56,8 @@ def _print_kinds(kinds: dict[str, Any]) -> None:
         "filters": "Server us a message beside so many distinct filters",
     }
     for group, title in titles.items():
-        texts = [f"{name.replace('_', ' ')}: {value:,}" for name, value in kinds[group].items()]
-        console.print(f"{title}: {'; '.join(texts)}")
+        cells = [f"{name.replace('_', ' ')}: {value:,}" for name, value in kinds[group].items()]
+        console.print(f"{title}: {'; '.join(cells)}")
 
 
 def _print_beside_raw(figures: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ local function find_unread_barrier(look, ref)
   local count = count_unread_before(look, ref, function(other, fields)
     if found and found < other then return end
     local document = document_of(plan, other, fields, 0, look.ms)
-    look.work = look.work + 1 + look.plan.language.document_size(document) / 1500
+    look.work = look.work + 1 + language().document_size(document) / 1500
     if judge(plan, 'barrier', document) then found = other end
   end)
   return count, found

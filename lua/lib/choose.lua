@@ -12,9 +12,9 @@ end
 -- What somebody removed from its log is settled as missing. A room that is full takes part no more.
 local function choose(queue, plan, rooms, wanted, token, read)
   local refs, fields, subscriptions, given, written, missing = {}, {}, {}, {}, {refs = {}, members = {}}, {}
-  for _, room in ipairs(rooms) do room.page, room.at, room.read, room.step = {}, 1, 0, math.min(room.total, wanted) end
+  for _, room in ipairs(rooms) do begin_room(room, wanted) end
   local number, subscription, room, run, taken = 0, nil, nil, 0, 0
-  local bytes = 0
+  local bytes, marked = 0, 0
   while number < wanted and bytes < V.bytes and #missing < V.batch do
     if run == 0 and not rooms[2] then subscription, room, run = best_of(rooms, true) end
     local member, matching = nil, nil
@@ -25,12 +25,13 @@ local function choose(queue, plan, rooms, wanted, token, read)
     local entry = subscription and (read[ref] or fields_of(ref))
     given[member] = true
     if subscription and matching[1].last ~= 'fresh' then
-      written.refs[#written.refs + 1], written.members[#written.members + 1] = ref, member
+      marked = marked + 1
+      written.refs[marked], written.members[marked] = ref, member
     end
     if entry then
       number, run, taken = number + 1, run - 1, taken + 1
       refs[number], fields[number], subscriptions[number] = ref, entry, subscription
-      for _, text in ipairs(entry) do bytes = bytes + #text end
+      bytes = bytes + size_of(entry)
     elseif subscription then
       missing[#missing + 1] = ref
     end

@@ -42,7 +42,7 @@ local function tell_verdicts(look, ref, fields)
   tell(look, 'enters', trees.entry and (judge(plan, 'entry', document) and 1 or 0))
   tell(look, 'is_barrier', trees.barrier and (judge(plan, 'barrier', document) and 1 or 0))
   if trees.priority then
-    local score, prefix = plan.language.expression_priority(compiled_tree(plan, 'priority'), document)
+    local score, prefix = language().expression_priority(compiled_tree(plan, 'priority'), document)
     look.place = {score = score, member = prefix .. ref}
     tell(look, 'priority', string.format('%.17g %s', score, prefix))
   end

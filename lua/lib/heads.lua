@@ -1,19 +1,25 @@
 --- heads: the first message that somebody free may have, by the indexes of their filters, and the best of those.
 --- @include room, rank, sort
 
+local function begin_room(room, wanted)
+  room.page, room.size, room.at, room.read, room.step = {}, 0, 1, 0, math.min(room.total, wanted)
+end
+
 -- The next entry of a room's index that nobody was given yet; nil at its end, or where it is not built yet. Behind what
 -- is written comes what was read in this call.
 local function head_of(queue, plan, room, given)
   while true do
-    while room.at > #room.page do
+    while room.at > room.size do
       if room.last == 'fresh' then return nil end
       room.at = 1
       if room.last then
         room.page, room.last = plan.fresh.indexes[room.filter], 'fresh'
+        room.size = #room.page
       else
         local first, key = room.read, K.sorted(queue.name, room.filter)
         room.page = call('ZRANGE', key, first, first + room.step - 1, 'WITHSCORES')
-        room.read, room.last = first + room.step, #room.page < 2 * room.step
+        room.size = #room.page
+        room.read, room.last = first + room.step, room.size < 2 * room.step
       end
     end
     local member, score = room.page[room.at], room.page[room.at + 1]
@@ -31,16 +37,17 @@ end
 local function first_of(queue, plan, rooms, given)
   local first, first_score, matching = nil, nil, nil
   if not rooms[2] then
-    first, matching = head_of(queue, plan, rooms[1], given), rooms
-  else
-    for _, room in ipairs(rooms) do
-      local member, score = nil, nil
-      if room.list[1] or room.more then member, score = head_of(queue, plan, room, given) end
-      if member and member == first then
-        matching[#matching + 1] = room
-      elseif member and (not first or is_before(tonumber(score), member, first_score, first)) then
-        first, first_score, matching = member, tonumber(score), {room}
-      end
+    first = head_of(queue, plan, rooms[1], given)
+    rooms[1].at = rooms[1].at + 2
+    return first, rooms
+  end
+  for _, room in ipairs(rooms) do
+    local member, score = nil, nil
+    if room.list[1] or room.more then member, score = head_of(queue, plan, room, given) end
+    if member and member == first then
+      matching[#matching + 1] = room
+    elseif member and (not first or is_before(tonumber(score), member, first_score, first)) then
+      first, first_score, matching = member, tonumber(score), {room}
     end
   end
   if not first then return nil end
@@ -61,8 +68,16 @@ local function best_of(rooms, alone)
   return found, found_room, found_run
 end
 
+-- Refs of one topic end alike, so its log is spelled once.
+local spelled_logs = {}
+
 local function fields_of(ref)
-  local topic, id = parse_ref(ref)
-  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  local ms, sequence, ending = string.match(ref, '^%l(%d+)%l(%d+)(/.*)$')
+  local log, id = spelled_logs[ending], ms .. '-' .. sequence
+  if not log then
+    log = K.log(string.sub(ending, 2))
+    spelled_logs[ending] = log
+  end
+  local entry = call('XRANGE', log, id, id)[1]
   return entry and entry[2]
 end

@@ -7,10 +7,8 @@ local loaded_plans = {}
 -- spent: the work that this script has done on all queues.
 local function load_plan(queue)
   if loaded_plans[queue.name] then return loaded_plans[queue.name] end
-  loaded_plans.language = loaded_plans.language or expression()
   loaded_plans.spent = loaded_plans.spent or {work = 0}
-  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, language = loaded_plans.language,
-    spent = loaded_plans.spent}
+  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, spent = loaded_plans.spent}
   local fields = call('HGETALL', K.filters(queue.name))
   for i = 1, #fields, 2 do
     local kind, id = string.match(fields[i], '^(%l+) ?(.*)$')
@@ -28,28 +26,34 @@ local function load_plan(queue)
   return plan
 end
 
+-- The functions of lib/expression.lua, made when something is first judged.
+local function language()
+  loaded_plans.language = loaded_plans.language or expression()
+  return loaded_plans.language
+end
+
 -- The compiled tree of that name; compiled when it is first needed.
 local function compiled_tree(plan, name)
   local tree = plan.compiled[name]
   if not tree then
-    tree = plan.language.compile_expression(plan.trees[name])
+    tree = language().compile_expression(plan.trees[name])
     plan.compiled[name] = tree
   end
   return tree
 end
 
 local function judge(plan, name, document)
-  return plan.language.expression_matches(compiled_tree(plan, name), document)
+  return language().expression_matches(compiled_tree(plan, name), document)
 end
 
 -- The document of a message, and the work of reading it on the bill.
 local function document_of(plan, ref, fields, deliveries, now)
   local topic, id = parse_ref(ref)
-  local document = plan.language.open_document(topic, id, fields, deliveries, now)
-  plan.spent.work = plan.spent.work + 1 + plan.language.document_size(document) / 1500
+  local document = language().open_document(topic, id, fields, deliveries, now)
+  plan.spent.work = plan.spent.work + 1 + language().document_size(document) / 1500
   return document
 end
 
 local function bill(plan, document, number)
-  plan.spent.work = plan.spent.work + number * 0.15 + plan.language.evaluation_work(document) / 130
+  plan.spent.work = plan.spent.work + number * 0.15 + language().evaluation_work(document) / 130
 end

@@ -14,10 +14,10 @@ local function add_place(list, score, member)
 end
 
 local function find_place(plan, ref, document, found)
-  local score, member, language = 0, ref, plan.language
+  local score, member, known = 0, ref, language()
   if plan.trees.priority then
     local prefix
-    score, prefix = language.expression_priority(compiled_tree(plan, 'priority'), document)
+    score, prefix = known.expression_priority(compiled_tree(plan, 'priority'), document)
     if prefix ~= '' then
       add_place(found.prefixes, ref, prefix)
       member = prefix .. ref
@@ -25,7 +25,7 @@ local function find_place(plan, ref, document, found)
   end
   add_place(found.indexes[V.none], score, member)
   for _, id in ipairs(plan.filters) do
-    if language.expression_matches(compiled_tree(plan, id), document) then
+    if known.expression_matches(compiled_tree(plan, id), document) then
       add_place(found.indexes[id], score, member)
     end
   end

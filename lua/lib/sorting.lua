@@ -1,5 +1,13 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choose, index, barrier, handover, resort
+--- @include choose, index(), barrier(), handover, resort()
+
+local parts = {}
+
+-- What only few calls need is made when it is first needed.
+local function part(name, make)
+  parts[name] = parts[name] or make()
+  return parts[name]
+end
 
 local function open_rooms(queue, plan, limit, own)
   local rooms = {}
@@ -23,7 +31,7 @@ local function places_needed(queue, plan, rooms, limit, duty)
     needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
   end
   -- A barrier is found only by reading up to it.
-  if needed == 0 and plan.trees.barrier and not something_placed(queue, plan) then return 1 end
+  if needed == 0 and plan.trees.barrier and not part('barrier', barrier).something_placed(queue, plan) then return 1 end
   return needed, by_filter
 end
 
@@ -51,7 +59,8 @@ end
 local function build_indexes(queue, plan, rooms, now)
   local done = true
   for _, room in ipairs(rooms) do
-    while plan.places[room.filter] and plan.spent.work < V.sort_work do index_some(queue, plan, room.filter, now) end
+    while plan.places[room.filter] and plan.spent.work < V.sort_work do
+      part('index', index).index_some(queue, plan, room.filter, now) end
     done = done and not plan.places[room.filter]
   end
   return done
@@ -88,7 +97,7 @@ local function sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, ou
     local sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
     if not plan.trees.barrier then return sorted end
     save_fresh(queue, plan, {})
-    if not pass_barrier(queue, plan, now, own, out) then return sorted end
+    if not part('barrier', barrier).pass_barrier(queue, plan, now, own, out) then return sorted end
     if plan.spent.work >= V.sort_work then return false end
   end
 end
@@ -105,7 +114,7 @@ local function dispatch_sorted(queue, now, limit, own, duty)
   local plan, read, given = load_plan(queue), {}, {}
   local rooms = open_rooms(queue, plan, limit, own)
   plan.fresh = no_finds(plan)
-  if plan.trees.resort and not judge_anew(queue, plan) then return given, true end
+  if plan.trees.resort and not part('resort', resort).judge_anew(queue, plan) then return given, true end
   local sorted = sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, given)
   local strict = plan.trees.priority or call('EXISTS', K.ready(queue.name)) == 1
   if not rooms[1] or not sorted and strict then
