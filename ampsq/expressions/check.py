@@ -99,7 +99,7 @@ class _Checker:
         operand, pattern = node.operands
         value, compiled = self.tree(operand), self._compiled(pattern)
         if isinstance(compiled, Automaton):
-            return ("like", value, compiled.tree)
+            return ("like", value, compiled.tree, _shown_pattern(pattern.value))
         if compiled.at_start:
             return ("begins", value, _constant(compiled.text))
         if compiled.at_end:
@@ -109,7 +109,7 @@ class _Checker:
         # `has` takes UTF-8 only; two alternatives are no plain text.
         escaped = b"".join(b"\\x%02x" % byte for byte in compiled.text)
         alternatives = compile_pattern(escaped + b"|" + escaped)
-        return ("like", value, _automaton(alternatives).tree)
+        return ("like", value, _automaton(alternatives).tree, _shown_pattern(pattern.value))
 
     def _compiled(self, pattern: Node, *, replace: bool = False) -> Automaton | Literal:
         try:
@@ -221,9 +221,14 @@ def _folded(tree: Tree) -> Tree:
     return _constant(value)
 
 
+def _shown_pattern(pattern: bytes) -> str:
+    """A pattern as its tree keeps it, for those who read filters: bytes that are no UTF-8 are escaped."""
+    return pattern.decode(errors="backslashreplace")
+
+
 def _operands(tree: Tree) -> Iterable[Tree]:
     match tree:
-        case ("has" | "like", operand, _):
+        case ("has" | "like", operand, *_):
             return (operand,)
         case ("call", "REGEXP_REPLACE", subject, _, replacement):
             return (subject, replacement)

@@ -35,7 +35,7 @@ class _Piece(NamedTuple):
 def show(tree: Sequence[Any]) -> str:
     """Write a tree as an expression that means it: parsed again, it gives the same tree.
 
-    A regular expression that is no plain text is shown as ``<pattern>``, and then the text cannot be parsed.
+    The regular expression of a REGEXP_REPLACE is shown as ``<pattern>``, and then the text cannot be parsed.
 
     Args:
         tree: of `ampsq.expressions.Expression`, or the lists that JSON made of it.
@@ -145,7 +145,7 @@ _TESTS: Final[Mapping[str, Callable[[Sequence[Any]], str]]] = MappingProxyType(
         "begins": _one_or_several("BEGINS WITH"),
         "ends": _one_or_several("ENDS WITH"),
         "has": lambda operands: f"LIKE {_pattern(operands[0])}",
-        "like": lambda _: f"LIKE {PATTERN}",
+        "like": lambda operands: f"LIKE {_quoted(operands[1])}",
         "isnull": lambda _: "NULL",
         "isnan": lambda _: "NAN",
     }

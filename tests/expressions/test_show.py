@@ -30,7 +30,7 @@ def test_every_case_of_the_table_is_shown_as_a_text_that_means_it():
         else:
             shown += 1
     assert wrong == []
-    assert shown > 10 * patterns > 0
+    assert shown > 100 * patterns
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_case_of_the_table_is_shown_as_a_text_that_means_it():
         ("NOT /a IS NULL", "/a IS NOT NULL"),
         ("/a NOT IN (1, 2.5, NULL)", "/a NOT IN (1, 2.5, NULL)"),
         ("/a NOT BETWEEN 1 AND /b + 1", "/a NOT BETWEEN 1 AND /b + 1"),
-        ("/a LIKE 'b.c'", "/a LIKE <pattern>"),
+        ("/a LIKE 'b.c'", "/a LIKE 'b.c'"),
         (r"/a NOT LIKE r'b\.c'", r"/a NOT LIKE r'b\.c'"),
         ("/a LIKE '^b'", "/a BEGINS WITH 'b'"),
         ("/a ENDS WITH ('x', 'y')", "/a ENDS WITH ('x', 'y')"),
