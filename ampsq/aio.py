@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ampsq.client import Address, AppendFsync
 from ampsq.delivery import AsyncMessage, Bookmarks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import EllipsisType
 
-    from ampsq.applying import Outcome
+    from ampsq.applying import Outcome, Planned
     from ampsq.browse import SowMessage
     from ampsq.calls import Verb
     from ampsq.explain import Explanation
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "AsyncSubscription", "Subscribing"]
 
+Made = TypeVar("Made", bound="AsyncSubscription | AsyncRowSubscription")
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
@@ -125,6 +126,10 @@ class AsyncClient:
         """Define topics, queues, views and actions; see `Client.apply`."""
         return await self._store.run(self._session.apply(definitions))
 
+    async def plan(self, *definitions: Definition) -> list[Planned]:
+        """Say what `apply` would do, and do nothing; see `Client.plan`."""
+        return await self._store.run(self._session.plan(definitions))
+
     async def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
     ) -> Bookmark:
@@ -161,14 +166,14 @@ class AsyncClient:
         filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
         renew: bool = False,
         on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
-    ) -> Subscribing:
+    ) -> Subscribing[AsyncSubscription]:
         """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`.
 
         ``await`` it, or use it with ``async with``, which closes the subscription at the end.
         """
         request = self._session.request()
         core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
-        return Subscribing(self._subscribe(core, on_message))
+        return Subscribing(self._subscribe(core, on_message), repr(name))
 
     async def _subscribe(
         self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], Awaitable[object]] | None
@@ -188,7 +193,7 @@ class AsyncClient:
     async def ack(
         self,
         queue: str,
-        bookmarks: Iterable[Bookmark | str] | None = None,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
         option: str = "ack",
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
@@ -209,16 +214,20 @@ class AsyncClient:
         """Query a queue or a view; see `Client.sow`."""
         return await self._store.run(self._session.sow(name, filter, order_by, top_n, skip_n))
 
-    async def aggregate(
+    def aggregate(
         self,
         name: str,
         projection: Sequence[str],
         grouping: Sequence[str] = (),
         filter: str | None = None,  # noqa: A002  (AMPS's word)
-    ) -> AsyncRowSubscription:
-        """Subscribe to an aggregate; see `Client.aggregate`."""
-        follower = await self._store.run(self._session.aggregate(name, projection, grouping, filter))
-        return AsyncRowSubscription(follower, self._store)
+    ) -> Subscribing[AsyncRowSubscription]:
+        """Subscribe to an aggregate; see `Client.aggregate`. ``await`` it, or use it with ``async with``."""
+
+        async def begin() -> AsyncRowSubscription:
+            follower = await self._store.run(self._session.aggregate(name, projection, grouping, filter))
+            return AsyncRowSubscription(follower, self._store)
+
+        return Subscribing(begin(), f"the aggregate of {name!r}")
 
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; see `Client.explain`."""
@@ -269,17 +278,20 @@ class AsyncClient:
         await self.close()
 
 
-class Subscribing:
+class Subscribing(Generic[Made]):
     """A subscription in the making: await it, or enter it with ``async with``."""
 
-    def __init__(self, making: Coroutine[Any, Any, AsyncSubscription]) -> None:
-        self._making = making
-        self._made: AsyncSubscription | None = None
+    def __init__(self, making: Coroutine[Any, Any, Made], to: str) -> None:
+        self._making, self._to = making, to
+        self._made: Made | None = None
 
-    def __await__(self) -> Generator[Any, Any, AsyncSubscription]:
+    def __repr__(self) -> str:
+        return f"<Subscribing to {self._to}: await it, or enter it with `async with`>"
+
+    def __await__(self) -> Generator[Any, Any, Made]:
         return self._making.__await__()
 
-    async def __aenter__(self) -> AsyncSubscription:
+    async def __aenter__(self) -> Made:
         self._made = await self._making
         return self._made
 
@@ -302,6 +314,9 @@ class AsyncSubscription:
         self._channel = store.channel()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncSubscription {self._core}>"
 
     @property
     def id(self) -> str:
@@ -344,8 +359,8 @@ class AsyncSubscription:
 
     async def replace(
         self,
-        name: str | None = None,
         *,
+        name: str | None = None,
         max_backlog: int | None = None,
         filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
     ) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ampsq import calls
 from ampsq.errors import CatalogChanged, DefinitionError, ServerUnsuitable, UnknownQueue
 from ampsq.expressions import parse
-from ampsq.models import Action, Queue, Topic, View, refused_changes
+from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
 from ampsq.schema import COMPILED
+from ampsq.unknown import taught
 from ampsq.values import is_name, parse_name, pattern_of
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.expressions import Use
     from ampsq.flow import Call, Flow
-    from ampsq.models import Definition
     from ampsq.server import Server
 
-__all__ = ["RACES", "Outcome", "add_topic", "apply"]
+__all__ = ["RACES", "Outcome", "Planned", "add_topic", "apply", "plan"]
 
 #: What applying a definition came to.
 Outcome = Literal["new", "changed", "unchanged"]
@@ -54,6 +54,7 @@ def _trees(queue: Queue) -> list[str]:
     return [parse(text, use).json if text is not None else "" for text, use in uses]
 
 
+@taught("queue")
 def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tuple[Definition, Outcome]]]:
     """Define topics, queues, views and actions, in that order; what is already so is left alone.
 
@@ -84,6 +85,35 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
         else:
             raise CatalogChanged(reason=f"the catalog changed {RACES} times while {definition!r} was applied")
     return outcomes
+
+
+class Planned(NamedTuple):
+    """What applying a definition would come to.
+
+    Attributes:
+        definition: as it is to be.
+        outcome: ``new``, ``changed`` or ``unchanged``.
+        changes: what would change of what is defined: element -> its value before and after, as JSON values.
+    """
+
+    definition: Definition
+    outcome: Outcome
+    changes: dict[str, tuple[Any, Any]]
+
+
+@taught("queue")
+def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
+    """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
+    catalog = yield calls.catalog()
+    _check(catalog, definitions, server)
+    in_order = sorted(definitions, key=lambda item: _ORDER[type(item)])
+    return [Planned(each, _outcome(catalog, each), _changes(catalog, each)) for each in in_order]
+
+
+def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, Any]]:
+    """What differs from what is defined; of a topic nothing, since it has a name alone."""
+    text = None if isinstance(definition, Topic) else _known(catalog, definition).get(definition.name)
+    return definition.changes_from(type(definition).from_json(text)) if text is not None else {}
 
 
 def _check(catalog: Catalog, definitions: list[Definition], server: Server | None) -> None:
@@ -281,20 +311,23 @@ def _check_loop(action: Action, queue: Queue) -> None:
 
 def _outcome(catalog: Catalog, definition: Definition) -> Outcome:
     """What applying a definition comes to. A topic that was only used until now is no news either."""
-    if isinstance(definition, Topic):
-        known = catalog.topics
-    elif isinstance(definition, Queue):
-        known = catalog.queues
-    elif isinstance(definition, Action):
-        known = catalog.actions
-    elif isinstance(definition, View):
-        known = catalog.views
-    else:
-        raise DefinitionError(f"{definition!r}: allowed are Topic, Queue, View and Action")
-    text = known.get(definition.name)
+    text = _known(catalog, definition).get(definition.name)
     if text is None:
         return "new"
     return "unchanged" if text == definition.to_json() else "changed"
+
+
+def _known(catalog: Catalog, definition: Definition) -> dict[str, str]:
+    """What is defined of the same kind."""
+    if isinstance(definition, Topic):
+        return catalog.topics
+    if isinstance(definition, Queue):
+        return catalog.queues
+    if isinstance(definition, Action):
+        return catalog.actions
+    if isinstance(definition, View):
+        return catalog.views
+    raise DefinitionError(f"{definition!r}: allowed are Topic, Queue, View and Action")
 
 
 def _matches(pattern: str, name: str) -> bool:

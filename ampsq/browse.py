@@ -10,17 +10,20 @@ from __future__ import annotations
 import heapq
 import json
 import re
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq import calls
 from ampsq.delivery import decode
-from ampsq.errors import DefinitionError
+from ampsq.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first
+from ampsq.flow import command
+from ampsq.models import Queue
 from ampsq.rows import place_of
-from ampsq.schema import BATCH, FIELDS
+from ampsq.schema import BATCH, FIELDS, key
 from ampsq.values import Bookmark, parse_ref, ref_of, shown
 
 if TYPE_CHECKING:
@@ -29,9 +32,8 @@ if TYPE_CHECKING:
     from ampsq.calls import Browsed, Page, Verb, Walk
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
-    from ampsq.models import Queue
 
-__all__ = ["Query", "Scene", "SowMessage", "Walker", "ack_matching", "select", "sow_queue"]
+__all__ = ["Query", "Scene", "SowMessage", "Walker", "ack_matching", "check_text", "select", "sow_queue"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -40,11 +42,15 @@ _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled
 _SPARE: Final = 2_000
 _MOST: Final = 1_000_000_000
 _DIRECTION = re.compile(r"(?is)(.*\S)\s+(asc|desc)\s*")
+#: Characters of a body that a message's representation has.
+_SHOWN: Final = 80
 #: Calls of one page.
 _READS: Final = 20
 #: Sorts behind every topic's name.
 _LAST_TOPIC: Final = "~"
 _LAST_REF: Final = b"~"
+#: The sources that have what was read, each in an order of its own.
+_SPREAD: Final = ("ready", "sorted")
 
 
 class SowMessage:
@@ -78,7 +84,9 @@ class SowMessage:
             return self.raw
 
     def __repr__(self) -> str:
-        return f"<SowMessage {self.bookmark or self.topic}, deliveries {self.deliveries}>"
+        text = repr(self.data)
+        body = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        return f"<SowMessage {self.bookmark or self.topic}: {body}, deliveries {self.deliveries}>"
 
     @classmethod
     def of(cls, found: Browsed, origin: str) -> SowMessage:
@@ -123,10 +131,14 @@ class Scene:
 
 
 class _Source:
-    """One source of a walk, read page by page."""
+    """One source of a walk, read page by page.
+
+    Attributes:
+        name: as the script `browse` knows it.
+    """
 
     def __init__(self, queue: str, name: str, after: str, until: str, filter: str) -> None:  # noqa: A002
-        self._queue, self._name, self._until, self._filter = queue, name, until, filter
+        self._queue, self.name, self._until, self._filter = queue, name, until, filter
         self._after: str | None = after
 
     @property
@@ -138,7 +150,7 @@ class _Source:
         """The next messages; possibly none although more come."""
         if self._after is None:
             return []
-        page: Page = yield calls.browse(self._queue, self._name, self._after, self._until, self._filter)
+        page: Page = yield calls.browse(self._queue, self.name, self._after, self._until, self._filter)
         self._after = page.next
         return page.messages
 
@@ -195,6 +207,9 @@ class Walker:
         filter: only messages that match; default all.
         available: those that may be delivered; default True.
         leased: those that are leased, at the end; default False.
+        by_ref: merge what came back with what has its place, both in the order in which the instance received them:
+            of a queue with filters alone, neither priorities nor barriers, that is the order of delivery. All that
+            came back is read first; default False.
 
     Attributes:
         placed: whether the queue delivers in another order than that of the walk; known after the first page.
@@ -211,9 +226,11 @@ class Walker:
         *,
         available: bool = True,
         leased: bool = False,
+        by_ref: bool = False,
     ) -> None:
         self._scene, self._queue, self._expression = scene, queue, filter
-        self._available, self._leased = available, leased
+        self._available, self._leased, self._by_ref = available, leased, by_ref
+        self._returned: list[Browsed] = []
         self._stages: deque[_Source | _Merge] | None = None
         self._limits: dict[str, bytes] = {}
         self._room: int | None = None
@@ -242,7 +259,19 @@ class Walker:
         messages: list[Browsed] = yield from stage.read()
         if stage.finished:
             self._stages.popleft()
-        return self._once(messages)
+        return self._in_turn(stage, self._once(messages))
+
+    def _in_turn(self, stage: _Source, messages: list[Browsed]) -> list[Browsed]:
+        """What comes next in the order of refs: what came back is kept until its turn among what has its place."""
+        if not (self._by_ref and self.placed) or stage.name not in _SPREAD:
+            return messages
+        self._returned += messages
+        if stage.name == "ready" or not (messages or stage.finished):
+            return []
+        self._returned.sort(key=_by_ref)
+        number = len(self._returned) if stage.finished else bisect_right(self._returned, messages[-1].ref, key=_by_ref)
+        turn, self._returned = self._returned[:number], self._returned[number:]
+        return turn
 
     def _begin(self) -> Flow[deque[_Source | _Merge]]:
         walk: Walk = yield calls.walk(self._queue)
@@ -295,6 +324,10 @@ class Walker:
         return merged
 
 
+def _by_ref(found: Browsed) -> bytes:
+    return found.ref
+
+
 class _Order(NamedTuple):
     """One expression to order by."""
 
@@ -338,8 +371,8 @@ class Query:
         top_n: int | None = None,
         skip_n: int | None = None,
     ) -> None:
-        self.filter = parse(filter, "query") if filter is not None else None
-        self.order = [_order(text) for text in ([order_by] if isinstance(order_by, str) else order_by)]
+        self.filter = _filter(filter) if filter is not None else None
+        self.order = [_order(text) for text in _listed(order_by)]
         self.top_n = _whole("top_n", top_n, 1)
         self.skip_n = _whole("skip_n", skip_n, 0)
         if skip_n is not None and (top_n is None or not self.order):
@@ -355,12 +388,48 @@ def _whole(name: str, value: object, least: int) -> int | None:
     raise DefinitionError(f"{name}={shown(value)}: allowed is a whole number from {least} to {_MOST}")
 
 
+def check_text(what: str, value: object) -> None:
+    """Refuse what is no text.
+
+    Raises:
+        DefinitionError: it is none.
+    """
+    if not isinstance(value, str):
+        raise DefinitionError(f"{what}: {shown(value)} is not a text; allowed: a text")
+
+
+def _filter(text: object) -> Expression:
+    if not isinstance(text, str):
+        raise DefinitionError(f"filter={shown(text)} is not a text; allowed: an expression, as in '/price > 10'")
+    return parse(text, "query")
+
+
+def _listed(order_by: object) -> Sequence[object]:
+    if order_by is None or isinstance(order_by, str):
+        return [order_by] if order_by is not None else ()
+    if not isinstance(order_by, list | tuple):
+        raise DefinitionError(
+            f"order_by={shown(order_by)}: allowed is an expression, as in '/price DESC', or a list of such texts"
+        )
+    return order_by
+
+
 def _order(text: object) -> _Order:
     if not isinstance(text, str):
         raise DefinitionError(f"order_by: {shown(text)} is not a text; allowed: one as in '/price DESC', or a list")
     found = _DIRECTION.fullmatch(text)
     source, direction = (found[1], found[2]) if found else (text, "asc")
-    return _Order(parse(source, "query"), direction.lower() == "desc")
+    try:
+        return _Order(parse(source, "query"), direction.lower() == "desc")
+    except ExpressionError as fault:
+        rest = source[fault.column - 1 :].strip()
+        if re.match(r"(?i)((asc|desc)\b)?\s*,", rest):
+            reason = "one expression each: give --order-by again; in Python, a list as ['/price DESC', '/qty']"
+        elif re.fullmatch(r"[A-Za-z]+", rest) and fault.column > 1 and rest.lower() not in ("asc", "desc"):
+            reason = f"{rest!r} is no direction; allowed behind an expression: ASC (default) or DESC"
+        else:
+            raise
+        raise ExpressionError(reason, text, fault.column) from None
 
 
 #: Places by each order, rank, message.
@@ -373,6 +442,7 @@ class _Selection:
     def __init__(self, query: Query, *, in_order: bool) -> None:
         self._query = query
         self._limit = None if query.top_n is None else query.top_n + (query.skip_n or 0)
+        # What comes in the order of delivery is all there as soon as there is enough of it.
         self._sorts = bool(query.order) or not in_order
         self._found: list[_Found] = []
 
@@ -408,20 +478,22 @@ def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]
     """Query a queue's available messages, in the order of delivery if the query names none.
 
     Nothing is leased, and every message costs the server its way through the filter: `top_n` without `order_by` stops
-    early, except for a queue with priorities, where what comes last may be the first.
+    early, except for a queue with priorities or barriers, where what comes last may be the first.
 
     Raises:
         UnknownQueue: there is no such queue any more.
     """
-    walker = Walker(scene, queue.name, query.filter)
+    plain = not queue.priority and not queue.barrier_expression
+    walker = Walker(scene, queue.name, query.filter, by_ref=plain)
     priority = parse(queue.priority, "priority") if queue.priority else None
     page: list[Browsed] | None = yield from walker.page()
-    selection, number = _Selection(query, in_order=not walker.placed), 0
+    in_order = plain or not walker.placed
+    selection, number = _Selection(query, in_order=in_order), 0
     while page is not None and not selection.full:
         for found in page:
             document = scene.document(found)
             number += 1
-            rank = (_urgency(priority, document), found.ref) if walker.placed else (0, number)
+            rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
             selection.add(SowMessage.of(found, scene.origin), document, rank)
         page = yield from walker.page()
     return selection.messages()
@@ -453,7 +525,8 @@ def ack_matching(
 ) -> Flow[int]:
     """Settle all messages of a queue that match a filter, available ones and leased ones.
 
-    Of a queue with `target_queue_depth` only the active part. What came after the beginning is left alone.
+    Of a queue with `target_queue_depth` only the active part. What came after the beginning is left alone, and so is
+    what is delayed, by a `cancel` or a give-back until later.
 
     Args:
         scene: where the queue is.
@@ -473,7 +546,9 @@ def ack_matching(
     """
     if option not in _VERBS:
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
-    walker = Walker(scene, queue, parse(filter, "query"), available=option != "cancel", leased=True)
+    check_text("queue", queue)
+    leased = not (dry_run and (yield from _protects_leases(scene, queue)))
+    walker = Walker(scene, queue, _filter(filter), available=option != "cancel", leased=leased)
     settled, waiting = 0, list[bytes]()
     while (page := (yield from walker.page())) is not None:
         waiting += [found.ref for found in page]
@@ -483,6 +558,12 @@ def ack_matching(
     if waiting:
         settled += yield from _settle(queue, option, waiting, dry_run=dry_run)
     return settled
+
+
+def _protects_leases(scene: Scene, queue: str) -> Flow[bool]:
+    """Whether a queue lets nobody but their holders settle leases; False where there is no such queue."""
+    definition = yield command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
+    return definition is not None and Queue.from_json(definition).leasing == "strict"
 
 
 def _settle(queue: str, option: str, refs: list[bytes], *, dry_run: bool) -> Flow[int]:

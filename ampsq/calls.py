@@ -20,6 +20,7 @@ __all__ = [
     "Opened",
     "Page",
     "Published",
+    "Replaced",
     "Taken",
     "Verb",
     "Walk",
@@ -135,6 +136,21 @@ class Wish:
     def arguments(self) -> list[EncodableT]:
         """`asked`, `filter`, `tree`, `pattern` of the scripts' heads."""
         return [self.asked, *(self.filter or (schema.VALUES["none"], "")), self.pattern]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What became of a subscription that was replaced.
+
+    Attributes:
+        max_backlog: the effective one.
+        unfinished: part of its inbox is left, so that the call must be made again.
+        tokens: queue -> the last token that was delivered under a former wish.
+    """
+
+    max_backlog: int
+    unfinished: bool
+    tokens: dict[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +299,16 @@ def subscribe(client: str, wish: Wish, patience: int) -> Call[tuple[str, int]]:
     return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
 
 
-def replace(subscription: str, wish: Wish) -> Call[tuple[int, bool]]:
-    """Change what a subscription asks for; gives the effective backlog, and whether part of its inbox is left."""
+def replace(subscription: str, number: int, wish: Wish) -> Call[Replaced]:
+    """Change what a subscription asks for; `number` rises with each wish, so that a late call changes nothing."""
     version = "" if wish.version is None else wish.version
-    arguments = ["", version, subscription, *wish.arguments, *wish.queues]
-    return script_call("replace", arguments, lambda reply: (int(reply[0]), bool(reply[1])), repeatable=True)
+    arguments = ["", version, subscription, number, *wish.arguments, *wish.queues]
+
+    def read(reply: list[Any]) -> Replaced:
+        tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
+        return Replaced(int(reply[0]), bool(reply[1]), tokens)
+
+    return script_call("replace", arguments, read, repeatable=True)
 
 
 def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
@@ -418,11 +439,14 @@ def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[P
 
 
 def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
-    """Which of at most 500 messages are available now; None in the place of one that is not."""
+    """Which of at most 500 messages are available now; None in the place of one that is not.
+
+    The answer may be about the first ones only, at least one, where they are large: ask again for the rest.
+    """
 
     def read(reply: list[Any]) -> list[Browsed | None]:
-        found = {item.ref: item for item in _browsed(reply)}
-        return [found.get(ref) for ref in refs]
+        found = {item.ref: item for item in _browsed(reply[1:])}
+        return [found.get(ref) for ref in refs[: int(reply[0])]]
 
     return script_call("look", ["", queue, *refs], read, repeatable=True)
 
@@ -437,9 +461,14 @@ def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
     return script_call("explain", ["", queue, ref], read, repeatable=True)
 
 
-def watch(queue: str) -> Call[str]:
-    """Let a queue tell which messages' availability may have changed; gives the last ID of its events."""
-    return script_call("watch", [queue], lambda reply: str(reply.decode()), repeatable=True)
+def watch(queue: str, period: int) -> Call[tuple[str, str]]:
+    """Let a queue tell for `period` ms which messages' availability may have changed.
+
+    Gives the last ID of its events and since when, ms, it tells without a gap.
+    """
+    return script_call(
+        "watch", ["", queue, period], lambda reply: (reply[0].decode(), reply[1].decode()), repeatable=True
+    )
 
 
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:

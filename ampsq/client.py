@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import EllipsisType
 
-    from ampsq.applying import Outcome
+    from ampsq.applying import Outcome, Planned
     from ampsq.browse import SowMessage
     from ampsq.calls import Verb
     from ampsq.embedded import EmbeddedServer
@@ -159,6 +159,8 @@ class Client:
     def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
         """Define topics, queues, views and actions, or change them; what is already so is left alone.
 
+        A definition is whole: an element left out goes back to its default. `plan` says what would change.
+
         Returns:
             Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
 
@@ -167,6 +169,17 @@ class Client:
             ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
         """
         return self._store.run(self._session.apply(definitions))
+
+    def plan(self, *definitions: Definition) -> list[Planned]:
+        """Say what `apply` would do with these definitions, and do nothing.
+
+        Returns:
+            For each, in the order of work: `definition`, `outcome` and `changes` (element -> value before and after).
+
+        Raises:
+            As `apply` does.
+        """
+        return self._store.run(self._session.plan(definitions))
 
     def publish(
         self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
@@ -253,7 +266,7 @@ class Client:
     def ack(
         self,
         queue: str,
-        bookmarks: Iterable[Bookmark | str] | None = None,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
         option: str = "ack",
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
@@ -263,9 +276,10 @@ class Client:
 
         Args:
             queue: the queue.
-            bookmarks: of the messages; or
+            bookmarks: of the messages, or of one; or
             filter: an expression: all available and leased messages that match it (AMPS's ``sow_delete`` with a
-                filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone.
+                filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone,
+                and so is what is delayed.
             option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
             dry_run: with a filter: only count.
 
@@ -316,7 +330,8 @@ class Client:
         """Subscribe to an aggregate of a queue's available messages, or of topics: rows that change as those do.
 
         Leased messages are not counted, those that return are again; nothing is leased. The client itself keeps the
-        rows up to date; for many readers define a `View` instead, which a coordinator keeps.
+        rows up to date; for many readers define a `View` instead, which a coordinator keeps. A group whose last
+        message is gone gives one more row, as it is of no messages: ``COUNT`` 0, ``SUM`` None.
 
         Args:
             name: a queue, a topic, or a regular expression of topics.
@@ -386,10 +401,13 @@ class Subscription:
         self._core, self._store, self._origin, self._end = core, store, origin, end
         self._channel = store.channel()
         self._lock = threading.RLock()
+        # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
+        # again, let it in: the lock itself is not fair.
+        self._turnstile = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<Subscription {self.id} to {self._core.name!r}, max_backlog {self.max_backlog}>"
+        return f"<Subscription {self._core}>"
 
     @property
     def id(self) -> str:
@@ -421,6 +439,8 @@ class Subscription:
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
         buffer = self._core.buffer
         while True:
+            with self._turnstile:
+                pass
             with self._lock:
                 if buffer:
                     return Message(*buffer.popleft(), self._origin, self)
@@ -438,6 +458,8 @@ class Subscription:
                 # Taking from a deque is atomic: threads that share the iterator never get the same message.
                 parts, body = buffer.popleft()
             except IndexError:
+                with self._turnstile:
+                    pass
                 with self._lock:
                     if not buffer and not core.closed:
                         self._store.run(core.fetch(self._channel, _STEP))
@@ -479,8 +501,8 @@ class Subscription:
 
     def replace(
         self,
-        name: str | None = None,
         *,
+        name: str | None = None,
         max_backlog: int | None = None,
         filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
     ) -> None:
@@ -500,14 +522,14 @@ class Subscription:
             Closed: the subscription is closed.
         """
         core = self._core
-        with self._lock:
+        with self._turnstile, self._lock:
             if core.closed:
                 raise Closed("this subscription was closed")
             self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
 
     def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""
-        with self._lock:
+        with self._turnstile, self._lock:
             self._store.run(self._core.give_back(self._channel))
 
     def close(self) -> None:
@@ -515,7 +537,7 @@ class Subscription:
         if self._core.closed:
             return
         self._core.closed = True
-        with self._lock:
+        with self._turnstile, self._lock:
             self._store.run(self._core.close(self._channel))
             self._channel.close()
         self._end(self, self._core)

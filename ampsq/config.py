@@ -23,6 +23,7 @@ space or a colon before one, or, within a list in brackets, has commas or bracke
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,18 @@ def load(path_or_text: str | Path) -> list[Definition]:
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         problem = " ".join(part for part in (reason.context, reason.problem) if part)
-        raise DefinitionError(f"{source}:{mark.line + 1 if mark else 1}: not YAML: {problem}") from None
+        line = mark.line if mark else 0
+        raise DefinitionError(f"{source}:{line + 1}: not YAML: {problem}{_quoting(text, line)}") from None
     except (yaml.YAMLError, RecursionError) as reason:
         raise DefinitionError(f"{source}: not YAML: {' '.join(str(reason).split())}") from None
+
+
+def _quoting(text: str, line: int) -> str:
+    """What to do about a line with an expression in which YAML reads something else."""
+    found = text.split("\n")[line : line + 1]
+    if not found or "/" not in found[0] or not any(mark in found[0] for mark in "'\":[{%@"):
+        return ""
+    return "; an expression that has such characters: put the whole expression in double quotes, as in \"/a = 'x: y'\""
 
 
 def _read(path_or_text: str | Path) -> tuple[str, str]:
@@ -77,6 +87,8 @@ def _read(path_or_text: str | Path) -> tuple[str, str]:
         return path_or_text, "<text>"
     try:
         return Path(path_or_text).read_text(encoding="utf-8"), str(path_or_text)
+    except FileNotFoundError:
+        raise DefinitionError(f"{path_or_text}: no such file") from None
     except (OSError, UnicodeDecodeError) as reason:
         raise DefinitionError(f"{path_or_text}: cannot be read as a UTF-8 text file: {reason}") from None
 
@@ -149,14 +161,23 @@ class _Reader:
             self._faults.append((_line(node), f"{kind.__name__}: {text}"))
             return None
         elements = self._pairs(node)
-        if kind is not Action or "dead_letter" not in elements:
+        if kind is not Action:
             return elements
+        if "dead_letter" not in elements:
+            return elements if self._is_plain(elements) else None
         line, inner = elements.pop("dead_letter")
         if elements or inner.id != "mapping":
             text = "stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
             self._faults.append((line, f"Action: dead_letter: {text}"))
             return None
         return self._pairs(inner)
+
+    def _is_plain(self, elements: dict[str, tuple[int, _Node]]) -> bool:
+        """Whether nothing in an action is a misspelt `dead_letter`."""
+        wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in Action.model_fields])
+        for name in wrong:
+            self._faults.append((elements[name][0], f"Action: {name}: no such element; did you mean 'dead_letter'?"))
+        return not wrong
 
     def _pairs(self, node: _Node) -> dict[str, tuple[int, _Node]]:
         """Key -> line and value. Keys are texts: for YAML itself, the key ``on`` would be true."""

@@ -84,6 +84,11 @@ class Definition(BaseModel):
         defaults = {**fixed, **self._derived(values)}
         return {k: v for k, v in values.items() if k == "name" or getattr(self, k) != defaults[k]}
 
+    def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
+        """What differs from another definition: element -> its value there and here, as JSON values."""
+        here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
+        return {element: (there[element], value) for element, value in here.items() if there[element] != value}
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
         """Make a definition that differs in some elements, checked like any other.
 
@@ -144,7 +149,9 @@ def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wrong).lower()
     if snake in known:
         return f"no such {what}; it is written {snake!r} here"
-    close = difflib.get_close_matches(snake, known, n=1)
+    # `lease` is the beginning of lease_period rather than something like leasing.
+    begun = [name for name in known if name.startswith(f"{snake}_")]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(snake, known, n=1)
     if close:
         return f"no such {what}; did you mean {close[0]!r}?"
     return f"no such {what}; allowed: {', '.join(known)}"

@@ -75,6 +75,10 @@ def _expression(value: object, purpose: Literal["filter", "priority", "barrier"]
         raise DefinitionError(
             f"{shown(value)} is not a text; allowed: an expression over the body, as in {shown(_EXAMPLES[purpose])}"
         )
+    if not value.strip():
+        raise DefinitionError(
+            f"{shown(value)} is empty; allowed: an expression, as in {shown(_EXAMPLES[purpose])}, or leave it out"
+        )
     try:
         parse(value, purpose)
     except ExpressionError as fault:

@@ -138,6 +138,16 @@ class UnknownQueue(Rejected):
     """No queue has this name; define it with `client.apply(Queue(name=...))` or `ampsq apply`."""
 
     code = "AMPSQ_UNKNOWN_QUEUE"
+    #: What is known of the name, for people; empty: nobody looked.
+    told = ""
+
+    def saying(self, text: str) -> Self:
+        """The same error, telling more of the name."""
+        other = type(self)(**self.detail)
+        facts = ", ".join(f"{name}={value!r}" for name, value in sorted(self.detail.items()) if name != "queue")
+        other.told = f"{text} ({facts})" if facts else text
+        other.args = (other.told,)
+        return other
 
 
 class UnknownTopic(Rejected):

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
+from ampsq.browse import check_text
 from ampsq.errors import DefinitionError
 from ampsq.explain_look import Found, Look, settled_reason, state_of
 from ampsq.explain_words import PATIENCE, REASONS, facts_of, moment, sentence_of
 from ampsq.flow import command
 from ampsq.schema import FIELDS, key
+from ampsq.unknown import taught
 from ampsq.values import Bookmark, ref_of
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Explanation:
         }
 
 
+@taught("queue")
 def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Flow[Explanation]:
     """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
 
@@ -93,6 +96,7 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
     Raises:
         DefinitionError: it is no bookmark, or one of another origin. UnknownQueue: there is no such queue.
     """
+    check_text("queue", queue)
     ref = "" if bookmark is None else _own_ref(place, bookmark)
     pairs = yield calls.explain(queue, ref)
     look = Look(pairs, place.origin, is_head=bookmark is None)

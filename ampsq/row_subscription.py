@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -31,6 +33,10 @@ class _Rows:
         self._rows: deque[dict[str, Any]] = deque()
         self._closed = False
 
+    def __repr__(self) -> str:
+        view = self._follower.view
+        return f"<{type(self).__name__} to {view.underlying_topic[0]!r}: {', '.join(view.projection)}>"
+
     def _check(self) -> None:
         if self._closed:
             raise Closed("this subscription was closed")
@@ -39,28 +45,46 @@ class _Rows:
     def _until(timeout: timedelta | float | str | None) -> float:
         return float("inf") if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
 
+    @staticmethod
+    def _wait(until: float) -> float:
+        """Seconds of the next wait."""
+        return min(max(until - time.monotonic(), 0.0), _STEP)
+
 
 class RowSubscription(_Rows):
-    """Rows of an aggregate: first all, then each that changed, as it is now. Made by `Client.aggregate`."""
+    """Rows of an aggregate: first all, then each that changed, as it is now. Made by `Client.aggregate`.
+
+    A group whose last message is gone gives a last row, as it is of no messages: what it is grouped by, counts of 0,
+    and None for a sum, an average, a least or a greatest value. Threads may share it: each row goes to one of them.
+    """
 
     def __init__(self, follower: Follower, store: Store) -> None:
         super().__init__(follower)
         self._store = store
+        self._lock = threading.Lock()
 
     def get(self, timeout: timedelta | float | str | None = None) -> dict[str, Any] | None:
-        """Wait for the next row; None when the time is over.
+        """Wait for the next row; None when the time is over, also while the first rows are still being worked out.
 
         Raises:
             Closed: the subscription is closed.
         """
         until = self._until(timeout)
-        while not self._rows:
-            self._check()
-            wait = min(max(until - time.monotonic(), 0.0), _STEP)
-            self._rows.extend(self._store.run(next_rows(self._follower, wait)))
-            if not self._rows and time.monotonic() >= until:
+        while True:
+            if self._lock.acquire(timeout=self._wait(until)):
+                try:
+                    if self._rows or self._read(until):
+                        return self._rows.popleft()
+                finally:
+                    self._lock.release()
+            if time.monotonic() >= until:
                 return None
-        return self._rows.popleft()
+
+    def _read(self, until: float) -> bool:
+        """Wait for rows; whether there are any."""
+        self._check()
+        self._rows.extend(self._store.run(next_rows(self._follower, self._wait(until))))
+        return bool(self._rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while not self._closed:
@@ -69,7 +93,7 @@ class RowSubscription(_Rows):
                 yield row
 
     def close(self) -> None:
-        """End it; nothing is left behind."""
+        """End it. The queue stops writing down what changes about a minute after nobody follows it any more."""
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -85,17 +109,34 @@ class AsyncRowSubscription(_Rows):
     def __init__(self, follower: Follower, store: AsyncStore) -> None:
         super().__init__(follower)
         self._store = store
+        self._lock = asyncio.Lock()
 
     async def get(self, timeout: timedelta | float | str | None = None) -> dict[str, Any] | None:  # noqa: ASYNC109
         """Wait for the next row; see `RowSubscription.get`."""
         until = self._until(timeout)
-        while not self._rows:
-            self._check()
-            wait = min(max(until - time.monotonic(), 0.0), _STEP)
-            self._rows.extend(await self._store.run(next_rows(self._follower, wait)))
-            if not self._rows and time.monotonic() >= until:
+        while True:
+            if await self._acquire(self._wait(until)):
+                try:
+                    if self._rows or await self._read(until):
+                        return self._rows.popleft()
+                finally:
+                    self._lock.release()
+            if time.monotonic() >= until:
                 return None
-        return self._rows.popleft()
+
+    async def _acquire(self, wait: float) -> bool:
+        if self._lock.locked():
+            try:
+                async with asyncio.timeout(wait):
+                    return await self._lock.acquire()
+            except TimeoutError:
+                return False
+        return await self._lock.acquire()
+
+    async def _read(self, until: float) -> bool:
+        self._check()
+        self._rows.extend(await self._store.run(next_rows(self._follower, self._wait(until))))
+        return bool(self._rows)
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:
@@ -104,7 +145,7 @@ class AsyncRowSubscription(_Rows):
                 yield row
 
     async def close(self) -> None:
-        """End it; nothing is left behind."""
+        """End it. The queue stops writing down what changes about a minute after nobody follows it any more."""
         self._closed = True
 
     async def __aenter__(self) -> Self:

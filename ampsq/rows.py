@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.expressions.scalars import Scalar, Value
     from ampsq.models import View
 
-__all__ = ["ACCUMULATORS", "Accumulator", "Group", "Rows", "key_of", "place_of"]
+__all__ = ["ACCUMULATORS", "Accumulator", "Group", "Rows", "group_of", "key_of", "place_of"]
 
 #: What the messages of one row have in common: the values of the grouping expressions.
 Group = tuple[Any, ...]
@@ -395,8 +395,26 @@ class Rows:
     def row(self, group: Group) -> dict[str, Any] | None:
         """Work out one row, nested as the columns' paths say; None when the group has no message left."""
         state = self._groups.get(group)
-        if state is None:
+        return None if state is None else self._row(state)
+
+    def row_of_nothing(self, group: Group, instance: str) -> dict[str, Any] | None:
+        """Work out the row that a group has without any message: what it is grouped by, counts of 0, and null.
+
+        Args:
+            group: one that this grouping makes, whether it was ever seen or not.
+            instance: the instance's name, which a row may have.
+
+        Returns:
+            The row; None for a group that this grouping cannot make.
+        """
+        if len(group) != len(self._grouping):
             return None
+        paths = [expression.tree[1:] for expression in self._grouping]
+        document = Document.of_topics({}, instance=instance)
+        document.content.update(_content(dict(zip(paths, group, strict=True))))
+        return self._row(_State([make() for make in self._makers], document))
+
+    def _row(self, state: _State) -> dict[str, Any]:
         values = [aggregate.value() for aggregate in state.aggregates]
         row: dict[str, Any] = {}
         for column in self._columns:
@@ -411,6 +429,37 @@ class Rows:
 def key_of(group: Group) -> str:
     """A text for a group: a list as JSON has it, different for different groups."""
     return json.dumps(group, separators=(",", ":"), default=lambda text: text.decode(errors="surrogateescape"))
+
+
+def group_of(name: str) -> Group:
+    """The group that `key_of` made a text of."""
+    return tuple(_from_json(value) for value in json.loads(name))
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(element) for element in value)
+    return value.encode(errors="surrogateescape") if isinstance(value, str) else value
+
+
+def _content(values: dict[tuple[str | int, ...], Any]) -> dict[str | int, Any]:
+    """A content in which identifiers have these values; numbers of elements are members like names."""
+    content: dict[str | int, Any] = {}
+    # What lies in another's value comes after it, and that other one is an object then.
+    for path in sorted((path for path, value in values.items() if value is not None), key=len):
+        inner = content
+        for step in path[:-1]:
+            if not isinstance(inner.get(step), dict):
+                inner[step] = {}
+            inner = inner[step]
+        inner[path[-1]] = _as_content(values[path])
+    return content
+
+
+def _as_content(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_as_content(element) for element in value]
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
 
 
 def _part(value: Value) -> Any:

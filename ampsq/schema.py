@@ -252,8 +252,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "due": Key(
             ":due", "zset",
-            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `filter <queue> <id>` -> ms",
-            "dispatch, settle, unsubscribe", "sweep", "leases; for delays: nothing, they are not durable",
+            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `filter <queue> <id>`, `watch "
+            "<queue>` -> ms",
+            "dispatch, settle, unsubscribe, watch", "sweep", "leases; for delays: nothing, they are not durable",
         ),
         "subscription": Key(
             ":s:<subscription>", "hash",
@@ -316,7 +317,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "events": Key(
             ":q:<queue>:events", "stream", "of a watched queue: refs whose availability may have changed",
-            "dispatch, settle, sweep", "its own length", "not needed: whoever missed some looks at everything",
+            "dispatch, settle, sweep", "its own length; sweep", "not needed: whoever missed some looks at everything",
         ),
         "free": Key(
             ":q:<queue>:free:<filter>", "zset", "subscriptions with room -> the fairness model's score",
@@ -340,7 +341,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "view": Key(
             ":view:<view>", "hash",
-            "group, a JSON list -> row, JSON; `state`: whose definition rows are there; `pending`: rows being sent",
+            "group, a JSON list -> row, JSON; `state`: the definition whose rows are all there; `made`: the one that "
+            "made those there; `pending`: rows being sent",
             "the coordinator", "the coordinator", "the underlying topic",
         ),
         "views": Key(
@@ -371,7 +373,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
-        "filter": "filter", "tree": "tree", "left": "left",
+        "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         # journal entries

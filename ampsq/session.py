@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
-from ampsq.applying import add_topic, apply
+from ampsq.applying import add_topic, apply, plan
 from ampsq.browse import Query, Scene, ack_matching
 from ampsq.delivery import Bookmarks, encode, encode_headers
 from ampsq.errors import (
@@ -26,13 +26,14 @@ from ampsq.flow import command
 from ampsq.models import Queue, View
 from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
 from ampsq.server import Server, examine
+from ampsq.unknown import taught
 from ampsq.values import Bookmark, parse_name, parse_ref, ref_of
 from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ampsq.applying import Outcome
+    from ampsq.applying import Outcome, Planned
     from ampsq.browse import SowMessage
     from ampsq.calls import Published, Verb
     from ampsq.flow import Call, Flow
@@ -156,6 +157,10 @@ class Session:
         """Define topics, queues, views and actions; see `Client.apply`."""
         return (yield from apply(list(definitions), self.server))
 
+    def plan(self, definitions: Iterable[Definition]) -> Flow[list[Planned]]:
+        """Say what `apply` would do; see `Client.plan`."""
+        return (yield from plan(list(definitions), self.server))
+
     # -- publishing
 
     def publish(self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None) -> Flow[Bookmark]:
@@ -220,16 +225,19 @@ class Session:
 
     # -- settling and looking
 
+    @taught("queue")
     def ack(
         self,
         queue: str,
-        bookmarks: Iterable[Bookmark | str] | None,
+        bookmarks: Iterable[Bookmark | str] | str | None,
         option: str,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         *,
         dry_run: bool = False,
     ) -> Flow[int]:
         """Settle messages by bookmark or filter; see `Client.ack`."""
+        if isinstance(bookmarks, str):
+            bookmarks = [bookmarks]
         if (bookmarks is None) == (filter is None):
             raise DefinitionError("ack needs bookmarks or a filter, one of them")
         if filter is not None:
@@ -243,6 +251,7 @@ class Session:
         """Where messages are, for walks and queries."""
         return Scene(self.instance, self.origin)
 
+    @taught("queue", "view")
     def sow(
         self,
         name: str,
@@ -254,6 +263,7 @@ class Session:
         """Query a queue or a view; see `Client.sow`."""
         return (yield from sow(self.scene, name, Query(filter, order_by, top_n, skip_n)))
 
+    @taught("queue", "topic")
     def aggregate(
         self,
         name: str,
@@ -287,6 +297,7 @@ class Session:
         error = type(rejection(code) or Rejected())
         return error(queue=queue, bookmark=str(Bookmark.of(topic, self.origin, stream_id)))
 
+    @taught("queue")
     def queue_stats(self, queue: str) -> Flow[QueueStats]:
         """Read a queue's figures."""
         figures = yield calls.stats(queue)

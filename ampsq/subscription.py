@@ -21,12 +21,12 @@ from ampsq.errors import (
     rejection,
 )
 from ampsq.flow import Collect, Post, command
-from ampsq.registration import Registration
+from ampsq.registration import Registration, Wanted
 from ampsq.schema import BARRIERS_KEPT, BATCH, key
-from ampsq.values import is_name, pattern_of
+from ampsq.unknown import taught
 
 if TYPE_CHECKING:
-    from ampsq.calls import Groups, Taken, Verb, Wish
+    from ampsq.calls import Groups, Replaced, Taken, Verb, Wish
     from ampsq.delivery import MessageView
     from ampsq.flow import Call, Flow
     from ampsq.store import AsyncChannel, Channel
@@ -89,9 +89,8 @@ class SubscriptionCore(Registration):
     def __init__(
         self, instance: str, name: str, asked: int, client: str, *, text: str | None = None, renewed: bool = False
     ) -> None:
-        super().__init__(client)
+        super().__init__(client, Wanted.of(name, asked, text))
         self.instance = instance
-        self.wants(name, asked, text)
         self.renewed = renewed
         self.buffer: deque[tuple[Parts, bytes]] = deque()
         self.late: deque[Rejected] = deque(maxlen=1000)
@@ -107,6 +106,11 @@ class SubscriptionCore(Registration):
         self._acks_since = 0.0
         # queue and token of the barriers that came last
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
+        # a wish that the server has not confirmed, its number, and the last tokens delivered under former ones
+        self._replacing: Wanted | None = None
+        self._wishes = 0
+        self._former: dict[bytes, int] = {}
+        self._unwanted: list[Parts] = []
         # refs whose acknowledgement may have been done by a call that was never answered
         self._doubtful: set[bytes] = set()
         # the last take gave nothing because messages are still being judged
@@ -119,36 +123,73 @@ class SubscriptionCore(Registration):
 
     # -- registering
 
+    @taught("queue")
     def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> Flow[None]:
-        """Ask for something else from now on; leases stay, what nobody began to process goes back uncounted.
+        """Ask for something else from now on; leases stay, what nobody began to process and is not wanted goes back.
 
-        Nothing that does not match is handed out afterwards: what was picked up and not handed out goes back first.
+        Nothing that does not match is handed out afterwards, however late it comes: what was delivered under a former
+        wish is judged here when it is picked up. When the server cannot be reached, it is done as soon as it can.
         """
-        former = (self.name, self.asked, self.filter)
-        self.wants(name, asked, text)
+        self._replacing = Wanted.of(name, asked, text)
+        self._wishes += 1
+        yield from self._replace(channel)
+
+    def _replace(self, channel: Channel | AsyncChannel) -> Flow[None]:
+        """Make the wish that is pending the one that counts."""
+        wanted, number = self._replacing, self._wishes
+        if wanted is None:
+            return
+
+        def replace(wish: Wish) -> Call[Replaced]:
+            return calls.replace(self.id, number, wish)
+
         try:
-            yield from self._return_unstarted(channel)
-
-            def replace(wish: Wish) -> Call[tuple[int, bool]]:
-                return calls.replace(self.id, wish)
-
-            more = True
-            while more:
-                self.max_backlog, more = yield from self.matched(replace)
+            replaced = yield from self.matched(wanted, replace)
+            while replaced.unfinished:
+                replaced = yield from self.matched(wanted, replace)
+        except UnknownSubscription:
+            self.wanted, self._replacing = wanted, None
+            yield from self._lost(channel)
+            return
         except Rejected:
-            self.name, self.asked, self.filter = former
-            self.max_backlog = yield calls.resize(self.id, self.asked)
+            self._replacing = None
             raise
-        # Barriers went to everybody: those that were sent stay, if the new wish has them.
-        kept = [item for item in self.buffer if self._is_wanted(*item)]
-        self.buffer.clear()
-        self.buffer.extend(kept)
+        self.wanted, self._replacing = wanted, None
+        self.max_backlog = replaced.max_backlog
+        for queue, token in replaced.tokens.items():
+            self._former[queue] = max(token, self._former.get(queue, 0))
+        yield from self._judge_buffer()
+        yield from self.tell_cut()
+
+    def _judge_buffer(self) -> Flow[None]:
+        """Of what was picked up and not handed out, only what is wanted stays."""
+        waiting = []
+        with contextlib.suppress(IndexError):
+            while True:
+                waiting.append(self.buffer.popleft())
+        self.buffer.extend([item for item in waiting if self._is_wanted(*item)])
+        yield from self._return_unwanted()
 
     def _is_wanted(self, parts: Parts, body: bytes) -> bool:
+        """Whether a message may be handed out; one that was delivered under a former wish may have to go back."""
         queue = parts[0].decode()
-        if self.name != queue if is_name(self.name) else not pattern_of(self.name).search(queue):
-            return False
-        return self.filter is None or self.filter.matches(document_of(parts, body))
+        if int(parts[1]) > self._former.get(parts[0], 0):
+            return True
+        wanted = self.wanted
+        if wanted.covers(queue) and (wanted.filter is None or wanted.filter.matches(document_of(parts, body))):
+            return True
+        if parts[2] != b"0":
+            self._unwanted.append(parts)
+        return False
+
+    def _return_unwanted(self) -> Flow[None]:
+        """Give back, uncounted, what was delivered under a former wish and is not wanted."""
+        unwanted, self._unwanted = self._unwanted, []
+        for first in range(0, len(unwanted), BATCH):
+            some = unwanted[first : first + BATCH]
+            for queue, (refs, tokens) in group(some).items():
+                yield calls.settle("given_back", queue, refs, tokens, by=self.id)
+            self._forget(some)
 
     def _lost(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
@@ -174,6 +215,7 @@ class SubscriptionCore(Registration):
         if share >= _PIPELINED:
             share = min((share + 1) // 2, self._reply_limit)
         try:
+            yield from self._replace(channel)
             if self._in_doubt:
                 yield from self._resume()
             got = yield from self._fetch_ahead(channel, share)
@@ -185,6 +227,8 @@ class SubscriptionCore(Registration):
                 got = yield from self._take(share)
             if not got and wait > 0:
                 yield from self._wait_for_push(wait)
+            if self._unwanted:
+                yield from self._return_unwanted()
             if not got and not self._posted and time.monotonic() >= self._look_at:
                 yield from self._look_after()
         except UnknownSubscription:
@@ -285,7 +329,8 @@ class SubscriptionCore(Registration):
                 self._barriers.append((parts[0], parts[1]))
             else:
                 tokens[parts[1]] = parts[5]
-            buffer.append((parts, elements[i + 1]))
+            if not self._former or self._is_wanted(parts, elements[i + 1]):
+                buffer.append((parts, elements[i + 1]))
         if elements:
             self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
 

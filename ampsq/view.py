@@ -67,7 +67,8 @@ class View(Definition):
     """Rows that are kept up to date: the messages of topics, or those that wait in a queue, grouped and aggregated.
 
     A row is published as a message of the topic that has the view's name, each time that it changes, so that a
-    queue may have the view as its underlying topic.
+    queue may have the view as its underlying topic. When its last message is gone, so is the row, and the row of no
+    messages is published: what it is grouped by, counts of 0, null for a sum or an extreme.
 
     Attributes:
         name: of the view and of the topic that its rows are published to; the same grammar as a topic's name.

@@ -15,13 +15,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from pydantic import BaseModel
+
 from ampsq import calls
-from ampsq.browse import Walker, select, sow_queue
+from ampsq.browse import Walker, check_text, select, sow_queue
 from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.expressions import parse
 from ampsq.flow import command
 from ampsq.models import Queue, View
-from ampsq.rows import Rows, key_of
+from ampsq.rows import Rows, group_of, key_of
 from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
 from ampsq.values import parse_topic_or_pattern, ref_of
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from ampsq.rows import Group
 
 __all__ = [
+    "MADE",
     "PENDING",
     "STATE",
     "Change",
@@ -59,13 +62,20 @@ _CALLS: Final = 20
 _CHECK: Final = 1.0
 #: Least seconds between two walks over a queue with a target depth, which is walked anew when something changed.
 _WALK_AGAIN: Final = 1.0
+#: Milliseconds for which a queue tells what changes, and seconds after which a follower asks for more.
+_PERIOD: Final = 60_000
+_RENEW: Final = 20.0
 #: Messages read from a log at once, at first; then about a megabyte's worth.
 _FIRST_READ: Final = 20
 #: Seconds for which changes are gathered before they are told.
 _CONFLATE: Final = 0.1
-#: Fields of a view's hash that are no rows: the definition whose rows they all are, and what is being published.
+#: Fields of a view's hash that are no rows: the definition whose rows they all are, the one that made each of them,
+#: and what is being published.
 STATE: Final = "state"
+MADE: Final = "made"
 PENDING: Final = "pending"
+#: The name of the view that an aggregated subscription is to its client.
+_NAMELESS: Final = "aggregate"
 #: Stands for a queue's events among the streams that are waited for.
 _EVENTS_NAME: Final = ""
 
@@ -75,14 +85,15 @@ class Change(NamedTuple):
 
     Attributes:
         key: its group, as JSON.
-        row: as it is now; None when its last message is gone.
-        text: the row as JSON; empty when it is gone.
+        text: the row as it is now, as JSON; of a group whose last message is gone, the row of no messages; empty for
+            a group that the view's grouping cannot make.
+        gone: whether the group's last message is gone.
         group: where `Rows` has it; None where that does not know it.
     """
 
     key: str
-    row: dict[str, Any] | None
     text: bytes
+    gone: bool = False
     group: Group | None = None
 
 
@@ -109,6 +120,10 @@ class _Source(Protocol):
         """Look for new topics: the catalog has changed."""
         ...
 
+    def renew(self) -> Flow[None]:
+        """Let news go on, if it is time."""
+        ...
+
     def overdue(self) -> float:
         """Seconds until everything is to be read anew; infinite while it is not."""
         ...
@@ -122,7 +137,8 @@ class _Waiting:
         self._filter = parse(view.filter, "filter") if view.filter else None
         self._walker: Walker | None = None
         self._definition: bytes | None = None
-        self._events = ""
+        self._events = self._since = ""
+        self._renewed = float("-inf")
         self._cursors: dict[str, str] = {}
         self._marked: set[bytes] = set()
         self._walked, self._is_stale = float("-inf"), False
@@ -141,9 +157,19 @@ class _Waiting:
 
     def _skip(self) -> Flow[None]:
         """Go to the end of all streams."""
-        self._events = yield calls.watch(self._queue)
+        self._renewed = time.monotonic()
+        self._events, self._since = yield calls.watch(self._queue, _PERIOD)
         figures = yield calls.stats(self._queue)
         self._cursors = {topic: last for topic, (_, _, last) in figures.topics.items()}
+
+    def renew(self) -> Flow[None]:
+        """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
+        if self._since and time.monotonic() >= self._renewed + _RENEW:
+            renewed = time.monotonic()
+            _, since = yield calls.watch(self._queue, _PERIOD)
+            self._renewed = renewed
+            if since != self._since:
+                self._walked, self._is_stale = float("-inf"), True
 
     def overdue(self) -> float:
         return self._walked + _WALK_AGAIN - time.monotonic() if self._is_stale else float("inf")
@@ -189,8 +215,9 @@ class _Waiting:
         entries = yield command(
             ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
         )
-        length, first = yield command(["XINFO", "STREAM", events], _length_and_first)
-        if length >= EVENTS and _is_after(first, self._events):
+        length = yield command(["XLEN", events], int)
+        oldest = yield command(["XRANGE", events, "-", "+", "COUNT", 1], list[tuple[bytes, list[bytes]]])
+        if oldest and length >= EVENTS and _is_after(oldest[0][0].decode(), self._events):
             self._walked, self._is_stale = float("-inf"), True
             return
         refs = dict.fromkeys(ref for _, fields in entries for ref in _refs(fields))
@@ -204,12 +231,14 @@ class _Waiting:
             self._events = entries[-1][0].decode()
 
     def _look(self, rows: Rows, refs: list[bytes]) -> Flow[None]:
-        found = yield calls.look(self._queue, refs)
-        for ref, message in zip(refs, found, strict=True):
-            if message is None:
-                rows.remove(ref)
-            else:
-                rows.add(ref, self._scene.document(message))
+        while refs:
+            found = yield calls.look(self._queue, refs)
+            for ref, message in zip(refs, found, strict=False):
+                if message is None:
+                    rows.remove(ref)
+                else:
+                    rows.add(ref, self._scene.document(message))
+            refs = refs[len(found) :]
 
     def _read_log(self, rows: Rows, topic: str, until: str) -> Flow[None]:
         asked = self._filter.json if self._filter is not None else ""
@@ -282,6 +311,9 @@ class _Recorded:
             if self._view.feeds_from(topic):
                 self._cursors.setdefault(topic, "0-0")
 
+    def renew(self) -> Flow[None]:
+        yield from ()
+
     def overdue(self) -> float:
         return float("inf")
 
@@ -296,6 +328,7 @@ class Follower:
         given: rows that are known outside already, by their keys: only what differs from them is a change.
 
     Attributes:
+        view: its definition.
         complete: whether everything was read; before that there are no changes.
 
     Raises:
@@ -304,7 +337,7 @@ class Follower:
 
     def __init__(self, scene: Scene, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None) -> None:
         check_view(catalog, view)
-        self._view, self._instance = view, scene.instance
+        self.view, self._instance = view, scene.instance
         self._rows = Rows(view)
         self._source: _Source = (
             _Waiting(scene, view.underlying_topic[0], view)
@@ -347,10 +380,11 @@ class Follower:
         run_id = yield command(["INFO", "server"], _run_id)
         version = yield command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
         if self._run_id not in (b"", run_id):
-            self._rows = Rows(self._view)
+            self._rows = Rows(self.view)
             self._started = self.complete = self._compared = False
         if self._version != version:
             yield from self._source.refresh()
+        yield from self._source.renew()
         self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
 
     def _news(self, wait: float) -> Flow[list[str]]:
@@ -382,18 +416,24 @@ class Follower:
         for group in list(itertools.islice(self._changed, most)):
             change = self._change(group)
             self._gone.discard(change.key)
-            if self._given.get(change.key, b"") == change.text:
+            known = self._given.get(change.key)
+            if known is None if change.gone else known == change.text:
                 del self._changed[group]
             else:
                 changes.append(change)
         if not self._changed:
-            changes += [Change(name, None, b"") for name in itertools.islice(self._gone, most)]
+            changes += [self._vanished(name, group_of(name)) for name in itertools.islice(self._gone, most)]
         return changes
 
     def _change(self, group: Group) -> Change:
         row = self._rows.row(group)
-        text = b"" if row is None else json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-        return Change(key_of(group), row, text, group)
+        if row is None:
+            return self._vanished(key_of(group), group)._replace(group=group)
+        return Change(key_of(group), _as_text(row), group=group)
+
+    def _vanished(self, name: str, group: Group) -> Change:
+        row = self._rows.row_of_nothing(group, self._instance)
+        return Change(name, b"" if row is None else _as_text(row), gone=True)
 
     @property
     def is_told(self) -> bool:
@@ -403,7 +443,7 @@ class Follower:
     def accept(self, changes: Iterable[Change]) -> None:
         """Note that these changes were dealt with."""
         for change in changes:
-            if change.row is None:
+            if change.gone:
                 self._given.pop(change.key, None)
                 self._gone.discard(change.key)
             else:
@@ -417,17 +457,23 @@ def is_over_queue(catalog: Catalog, view: View) -> bool:
     return len(view.underlying_topic) == 1 and view.underlying_topic[0] in catalog.queues
 
 
-def check_view(catalog: Catalog, view: View) -> None:
+def check_view(catalog: Catalog, view: View, title: str | None = None) -> None:
     """Refuse a view that cannot be kept.
+
+    Args:
+        catalog: what is defined.
+        view: its definition.
+        title: what the text calls it; default by its name.
 
     Raises:
         DefinitionError: it is over another view.
     """
+    title = title or f"View {view.name!r}: underlying_topic"
     for name in view.underlying_topic:
         if name in catalog.views:
             raise DefinitionError(
-                f"View {view.name!r}: underlying_topic: {name!r} is a view, whose topic has every version of its rows; "
-                "allowed: a queue, or topics that are no views"
+                f"{title}: {name!r} is a view, whose topic has every version of its rows; allowed: a queue, or topics "
+                "that are no views"
             )
 
 
@@ -443,18 +489,24 @@ def aggregated(
         DefinitionError: an argument is wrong; the text lists every fault.
     """
     topic = parse_topic_or_pattern(name)
-    # A view must not feed itself; this one, without a topic, cannot, whatever its name.
-    view = View(name="aggregate", underlying_topic="none", projection=projection, grouping=grouping, filter=filter)
-    return view.model_copy(update={"underlying_topic": (topic,)})
+    try:
+        view = View(name=_NAMELESS, underlying_topic="none", projection=projection, grouping=grouping, filter=filter)
+    except DefinitionError as fault:
+        # It has no name to anybody.
+        text = str(fault).removeprefix(f"View {_NAMELESS!r}").removeprefix(": ").lstrip()
+        raise DefinitionError(f"aggregate of {name!r}: {text}") from None
+    # A view must not feed itself; this one, without a topic, cannot, whatever its name: that is not checked again.
+    return BaseModel.model_copy(view, update={"underlying_topic": (topic,)})
 
 
 def follow(scene: Scene, view: View) -> Flow[Follower]:
     """A follower of a view over what exists.
 
     Raises:
-        UnknownQueue: there is neither a queue nor a topic of that name.
+        UnknownQueue: there is neither a queue nor a topic of that name. DefinitionError: it cannot be followed.
     """
     catalog = yield calls.catalog()
+    check_view(catalog, view, f"aggregate of {view.underlying_topic[0]!r}")
     known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
     if not known and not view.is_pattern:
         raise UnknownQueue(queue=view.underlying_topic[0])
@@ -462,15 +514,20 @@ def follow(scene: Scene, view: View) -> Flow[Follower]:
 
 
 def next_rows(follower: Follower, wait: float) -> Flow[list[dict[str, Any]]]:
-    """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds."""
+    """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds.
+
+    A group that vanished has the row of no messages. Within those seconds everything may not have been read yet; the
+    next call goes on.
+    """
+    deadline = time.monotonic() + wait
     more = yield from follower.step(wait)
     # What changes all the time is told about ten times a second.
-    until = time.monotonic() + _CONFLATE
-    while more and not (follower.complete and time.monotonic() >= until):
+    tell_at = min(time.monotonic() + _CONFLATE, deadline)
+    while more and time.monotonic() < (tell_at if follower.complete else deadline):
         more = yield from follower.step()
     changes = follower.changes()
     follower.accept(changes)
-    return [change.row for change in changes if change.row is not None]
+    return [json.loads(change.text) for change in changes if change.text]
 
 
 def fingerprint(view: View) -> str:
@@ -498,8 +555,9 @@ def sow(scene: Scene, name: str, query: Query) -> Flow[list[SowMessage]]:
     Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.
 
     Raises:
-        UnknownQueue: there is neither a queue nor a view of that name.
+        UnknownQueue: there is neither a queue nor a view of that name. DefinitionError: it is no name.
     """
+    check_text("name of a queue or view", name)
     definition = yield command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
     if definition is not None:
         return (yield from sow_queue(scene, Queue.from_json(definition), query))
@@ -530,14 +588,12 @@ def _computed_rows(scene: Scene, view: View) -> Flow[dict[str, bytes]]:
     return {change.key: change.text for change in sorted(follower.changes())}
 
 
+def _as_text(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def _refs(fields: list[bytes]) -> list[bytes]:
     return dict(zip(fields[::2], fields[1::2], strict=True)).get(_REFS, b"").split()
-
-
-def _length_and_first(reply: list[Any]) -> tuple[int, str]:
-    facts = dict(zip(reply[::2], reply[1::2], strict=True))
-    first = facts[b"first-entry"]
-    return facts[b"length"], first[0].decode() if first else "0-0"
 
 
 def _is_after(stream_id: str, other: str) -> bool:

@@ -53,6 +53,7 @@ class Worker:
         handler: a function or a coroutine function of one `Message`, which may be a barrier: `message.is_barrier`.
             Its return value is not used.
         queue: the queue, or a regular expression of queues.
+        filter: only messages that this expression matches, barriers included; default all.
         url, instance: as `Client`.
         concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
             more than one core use processes: ``ampsq worker --processes``.
@@ -72,6 +73,7 @@ class Worker:
         handler: Callable[[Message], Any],
         queue: str,
         *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
         url: str | None = None,
         instance: str | None = None,
         concurrency: int = 1,
@@ -86,6 +88,7 @@ class Worker:
             raise DefinitionError(f"handler={handler!r}: allowed is a function or a coroutine function, no generator")
         self.handler, self.queue, self.concurrency = handler, queue, concurrency
         self.max_backlog = 2 * concurrency if max_backlog is None else max_backlog
+        self.filter = filter
         self.processed = self.failed = self.rejected = 0
         self._client, self._owns_client = client, client is None
         self._address = (url, instance)
@@ -114,7 +117,9 @@ class Worker:
         client = self._client or Client(self._address[0], instance=self._address[1])
         runner = _Tasks(self) if _kind(self.handler, inspect.iscoroutinefunction) else _Threads(self)
         try:
-            with client.subscribe(self.queue, max_backlog=self.max_backlog, renew=True) as subscription:
+            with client.subscribe(
+                self.queue, max_backlog=self.max_backlog, filter=self.filter, renew=True
+            ) as subscription:
                 self._serve(subscription, runner)
         finally:
             runner.close()

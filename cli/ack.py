@@ -47,7 +47,9 @@ def ack(
     """
     if cancel and expire:
         raise click.UsageError("--cancel and --expire exclude each other")
-    if bool(bookmarks) == (text is not None):
+    if bookmarks and text is not None:
+        raise click.UsageError("give bookmarks or --filter, not both")
+    if not bookmarks and text is None:
         raise click.UsageError("give bookmarks, or --filter EXPR")
     if dry_run and text is None:
         raise click.UsageError("--dry-run goes with --filter")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected, log_to_stderr
 from ampsq.cli.output import json_line, note
+
+if TYPE_CHECKING:
+    from ampsq.applying import Planned
 
 __all__ = ["apply"]
 
@@ -27,6 +31,7 @@ A file:
 
 \b
 Examples:
+  ampsq apply queues.yaml --dry-run          # what would change, element by element
   ampsq apply queues.yaml
   ampsq apply - < queues.yaml
 """
@@ -34,12 +39,14 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("file")
+@click.option("--dry-run", is_flag=True, help="Only say what is new, changed and unchanged.")
 @connected
-def apply(settings: Settings, file: str) -> None:
+def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
     """Define topics, queues, views and actions from a YAML file.
 
     FILE is checked whole, against the server too, before anything is done; - is standard input. What is already
-    so is left alone, so that a file may be applied again and again. Nothing is removed.
+    so is left alone, so that a file may be applied again and again. Nothing is removed. A definition is whole: an
+    element left out goes back to its default.
     """
     from ampsq.config import load
 
@@ -50,9 +57,30 @@ def apply(settings: Settings, file: str) -> None:
         note(f"{file} defines nothing")
         return
     with settings.client(advise=True) as client:
-        for definition, outcome in client.apply(*definitions):
-            kind = type(definition).__name__.lower()
-            if settings.json:
-                json_line({"kind": kind, "name": definition.name, "result": outcome})
-            else:
-                print(f"{kind} {definition.name}: {outcome}", flush=True)
+        planned = client.plan(*definitions)
+        outcomes = [plan.outcome for plan in planned] if dry_run else [done for _, done in client.apply(*definitions)]
+    for plan, outcome in zip(planned, outcomes, strict=True):
+        _tell(settings, plan, outcome)
+    if dry_run:
+        note("a dry run: nothing was done")
+
+
+def _tell(settings: Settings, plan: Planned, outcome: str) -> None:
+    kind, name = type(plan.definition).__name__.lower(), plan.definition.name
+    if settings.json:
+        changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
+        json_line({"kind": kind, "name": name, "result": outcome, **({"changes": changes} if changes else {})})
+        return
+    changed = ", ".join(
+        f"{element} {_plain(element, old)} -> {_plain(element, new)}" for element, (old, new) in plan.changes.items()
+    )
+    print(f"{kind} {name}: {outcome}" + (f": {changed}" if changed else ""), flush=True)
+
+
+def _plain(element: str, value: Any) -> str:
+    """A value as people write it: an interval as it is, other texts in quotes."""
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if element == "lease_period" else repr(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,8 +10,6 @@ from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ampsq.models import Queue
     from ampsq.session import QueueStats
 
@@ -48,12 +45,10 @@ _SHORT: Final = {"subscriptions": "subs", "acknowledged": "acked"}
 def queues(settings: Settings, name: str | None) -> None:
     """List the queues with their figures, or show one.
 
-    With NAME: that queue's definition and all its figures.
+    With NAME: that queue's definition, without what is as by default, and all its figures.
     """
     with settings.client() as client:
         defined = client.queues()
-        if name is not None and name not in defined:
-            raise click.ClickException(_unknown(name, defined))
         stats = [client.queue_stats(queue) for queue in ([name] if name else defined)]
     if name is not None:
         _show(settings, defined[name], stats[0])
@@ -66,12 +61,6 @@ def queues(settings: Settings, name: str | None) -> None:
         note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
 
 
-def _unknown(name: str, defined: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(defined), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "ampsq queues lists those there are"
-    return f"no queue has the name {name!r}; {hint}"
-
-
 def _ordered(stats: QueueStats) -> dict[str, Any]:
     """The figures, the important ones first."""
     figures = stats.as_dict()
@@ -79,15 +68,17 @@ def _ordered(stats: QueueStats) -> dict[str, Any]:
 
 
 def _show(settings: Settings, queue: Queue, stats: QueueStats) -> None:
-    definition = queue.model_dump(mode="json")
     figures = _ordered(stats)
     if settings.json:
-        json_line({"name": stats.name, "definition": definition, **figures})
+        json_line({"name": stats.name, "definition": queue.model_dump(mode="json"), **figures})
         return
-    topics = figures["topics"]
-    facts = [(element, value) for element, value in definition.items() if value is not None]
-    facts += [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "filtered", "missing")]
-    facts += [(f"unread of {topic}", unread) for topic, unread in topics.items()]
-    width = max(len(label) for label, _ in facts)
-    for label, value in facts:
+    # Where it gets its messages is told always; of the other elements, those that differ from their defaults.
+    definition = list({"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}.items())
+    counts = [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "filtered", "missing")]
+    counts += [(f"unread of {topic}", unread) for topic, unread in figures["topics"].items()]
+    width = max(len(label) for label, _ in (*definition, *counts))
+    for label, value in definition:
+        print(f"{label:{width}}  {value}")
+    print()
+    for label, value in counts:
         print(f"{label:{width}}  {value}")

@@ -27,7 +27,7 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("name")
 @click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/price > 10'.")
-@click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; may be given again.")
+@click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; one each, may be given again.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
 @click.option("--skip", type=click.IntRange(0), metavar="N", help="Without the first N; with --top and --order-by.")
 @click.option("--count", is_flag=True, help="Print only how many there are.")
@@ -48,6 +48,8 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     delivery. With --json a line has bookmark, topic, data, headers and deliveries (how often it was delivered
     before); data that is not JSON is {"base64": ...}.
     """
+    if skip is not None and (top is None or not order_by):
+        raise click.UsageError("--skip needs --top, how many to show after those, and --order-by, which ones they are")
     with settings.client() as client:
         found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip)
     if count:

@@ -68,8 +68,6 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
         settings.client() as client,
         client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none") as subscription,
     ):
-        if subscription.max_backlog < max_backlog:
-            note(f"max_backlog is {subscription.max_backlog}: the queue allows no more than that")
         for message in itertools.islice(_messages(subscription, timeout), count):
             print(show(message), flush=True)
             _settle(message, verb)

@@ -12,7 +12,6 @@ import ampsq
 from ampsq.cli.handler import find_handler
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
 from ampsq.cli.output import json_line
-from ampsq.errors import UnknownQueue
 from ampsq.values import Interval, is_name
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ It returns: acknowledged. It raises: cancelled, so it comes again. It raises amp
 Examples:
   ampsq worker tasks:handle --queue work
   ampsq worker tasks:handle --queue work --concurrency 20 --processes 4
+  ampsq worker tasks:handle --queue work --filter "/symbol = 'IBM'"
 """
 _log = logging.getLogger("ampsq.worker")
 
@@ -38,6 +38,7 @@ _log = logging.getLogger("ampsq.worker")
 @click.command(epilog=_EPILOG)
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.option("--queue", required=True, help="The queue, or a regular expression of queues.")
+@click.option("--filter", metavar="EXPR", help="Only messages that match, barriers included, as in '/price > 10'.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
@@ -104,8 +105,8 @@ def _run_processes(
     from ampsq.processes import run_processes
 
     with settings.client() as client:
-        if is_name(options["queue"]) and options["queue"] not in client.queues():
-            raise UnknownQueue(queue=options["queue"])
+        if is_name(options["queue"]):
+            client.queue_stats(options["queue"])
     arguments = ["-m", "ampsq.cli", "worker", function]
     for name, value in options.items():
         if value is not None:

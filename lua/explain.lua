@@ -13,7 +13,7 @@ tell_queue(look)
 local ref = asked ~= '' and asked or next_ref(look)
 if not ref then return look.facts end
 local topic, id = parse_ref(ref)
-local where, known = where_is(queue, ref)
+local where, known = find_place_of(look, ref)
 local entry = call('XRANGE', K.log(topic), id, id)[1]
 tell(look, 'ref', ref)
 tell(look, 'where', where or '')

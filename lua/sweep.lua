@@ -1,4 +1,4 @@
---- sweep: do what is due: lease passes, delays that are over, dispatches left over, filters nobody uses any more.
+--- sweep: do what is due: lease passes, delays that are over, dispatches left over, what nobody uses or watches any more.
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
@@ -21,6 +21,12 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     work = work + V.batch
   elseif kind == 'filter' then
     forget_filter(name, ref, ms)
+  elseif kind == 'watch' then
+    call('HDEL', K.queue(name), F.watched)
+    call('DEL', K.events(name))
+    local queue = load_queue(name)
+    if queue then queue.watched = false end
+    work = work + 1
   else
     dispatch_or_defer(name, ms, V.batch, nil, true)
     work = work + V.batch

@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
 from ampsq.applying import add_topic
@@ -21,7 +21,7 @@ from ampsq.errors import ServerFull, Unavailable, UnknownTopic
 from ampsq.flow import command
 from ampsq.models import View
 from ampsq.schema import BATCH, BYTES, FIELDS, key
-from ampsq.views import PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
+from ampsq.views import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +134,17 @@ class _Kept:
         origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
         given = store.run(stored_rows(store.instance, view.name))
         self._follower = Follower(Scene(store.instance, origin), view, catalog, given)
+        self._knows_rows = self._mark_rows(store, bool(given))
+
+    def _mark_rows(self, store: Store, has_rows: bool) -> bool:  # noqa: FBT001
+        """Say whether this definition made all rows that there are, and note it while it is so."""
+        mark = fingerprint(self._view)
+        made = store.call(command(["HGET", self._hash, MADE], lambda reply: reply))
+        if has_rows and made != mark.encode():
+            store.call(command(["HDEL", self._hash, MADE], int))
+            return False
+        store.call(command(["HSET", self._hash, MADE, mark], int))
+        return True
 
     def is_of(self, catalog: Catalog, text: str) -> bool:
         """Whether this is still what the catalog says."""
@@ -148,7 +159,9 @@ class _Kept:
         if not self._follower.complete or time.monotonic() < self._publish_at:
             return more
         for batch in _batches(self._follower.changes(BATCH)):
-            if not self._tell(store, batch):
+            # The end of a group that another definition made means nothing to whoever reads the rows of this one.
+            told = batch if self._knows_rows else [_unsaid(change) for change in batch]
+            if not self._tell(store, told):
                 self.lost = True
                 return False
             self._follower.accept(batch)
@@ -156,8 +169,9 @@ class _Kept:
             return True
         self._publish_at = time.monotonic() + _CONFLATE
         if not self._complete:
-            store.call(command(["HSET", self._hash, STATE, fingerprint(self._view)], int))
-            self._complete = True
+            mark = fingerprint(self._view)
+            store.call(command(["HSET", self._hash, STATE, mark, MADE, mark], int))
+            self._complete = self._knows_rows = True
         return more
 
     def _last_sequence(self, store: Store) -> int:
@@ -185,7 +199,7 @@ class _Kept:
 
     def _publish(self, store: Store, first: int, changes: list[Change]) -> bool:
         """Publish rows under fixed numbers; False when others had these numbers already."""
-        bodies = [change.text for change in changes if change.row is not None]
+        bodies = [change.text for change in changes if change.text]
         if not bodies:
             return True
         call = calls.publish(self._view.name, bodies, [], self._publisher, first)
@@ -201,12 +215,17 @@ class _Kept:
         """Write what was published; after this, it is not published again."""
         rows: list[str | bytes] = []
         for change in changes:
-            if change.row is not None:
+            if not change.gone:
                 rows += [change.key, change.text]
         if rows:
             store.call(command(["HSET", self._hash, *rows], int))
-        gone = [change.key for change in changes if change.row is None]
+        gone = [change.key for change in changes if change.gone]
         store.call(command(["HDEL", self._hash, PENDING, *gone], int))
+
+
+def _unsaid(change: Change) -> Change:
+    """A change that is written down and, if its group is gone, not published."""
+    return change._replace(text=b"") if change.gone else change
 
 
 def _batches(changes: list[Change]) -> Iterator[list[Change]]:
@@ -224,13 +243,9 @@ def _batches(changes: list[Change]) -> Iterator[list[Change]]:
 
 
 def _write_pending(first: int, changes: list[Change]) -> bytes:
-    return json.dumps([first, [[change.key, change.text.decode()] for change in changes]]).encode()
+    return json.dumps([first, [[change.key, change.text.decode(), change.gone] for change in changes]]).encode()
 
 
 def _read_pending(text: bytes) -> tuple[int, list[Change]]:
     first, changes = json.loads(text)
-    return first, [Change(name, _row(row), row.encode()) for name, row in changes]
-
-
-def _row(text: str) -> dict[str, Any] | None:
-    return json.loads(text) if text else None
+    return first, [Change(name, row.encode(), gone) for name, row, gone in changes]

@@ -11,7 +11,7 @@ from ampsq.expressions.diagnosis import nearest_function
 from ampsq.expressions.document import Document
 from ampsq.expressions.evaluate import Evaluation, compile_tree
 from ampsq.expressions.functions import AGGREGATES, FUNCTIONS
-from ampsq.expressions.literals import place_in_string
+from ampsq.expressions.literals import place_in_string, raw_pattern_advice
 from ampsq.expressions.steps import OutOfSteps
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ _KEPT: Final = {
     "barrier": "in barriers, since what a barrier said is kept",
     "projection": "in projections, since views are kept",
 }
+#: What these say of a message is asked once for all if it is a constant, so that none is meant.
+_ASKED_OF_MESSAGES: Final = ("filter", "barrier")
+#: Constants that say themselves that they are meant.
+_MEANT: Final = ("TRUE_VALUE", "FALSE_VALUE")
+_COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 _DOUBLES: Final = 2**53
 _LONGEST_FOLDED: Final = 1_024
 _CONSTANTS: Final = ("null", "n", "i", "d", "s", "x")
@@ -56,7 +61,10 @@ def checked(node: Node, text: str, use: Use, *, fold: bool = True) -> Tree:
     Raises:
         ExpressionError: it says something that is not allowed there, or calls a function wrongly.
     """
-    return _Checker(text, use, fold=fold).tree(node)
+    checker = _Checker(text, use, fold=fold)
+    tree = checker.tree(node)
+    checker.check_constant(node)
+    return tree
 
 
 class _Checker:
@@ -80,7 +88,27 @@ class _Checker:
             case "call":
                 return self._folded(self._call(node))
             case _:
+                self._check_null(node)
                 return self._folded((node.operator, *map(self.tree, node.operands)))
+
+    def check_constant(self, node: Node) -> None:
+        """Refuse what is asked of messages and speaks of none of them, unless it is meant."""
+        if self._use in _ASKED_OF_MESSAGES and not _is_meant(node) and not _asks_of_message(node):
+            raise self._refuse(
+                "it says the same of every message, since no field is in it; a field begins with a slash, as in "
+                "/price; for all or no messages write TRUE_VALUE() or FALSE_VALUE()",
+                node,
+            )
+
+    def _check_null(self, node: Node) -> None:
+        """Refuse a comparison with the literal NULL; queries take the whole language, as evaluators are tested."""
+        if node.operator not in (*_COMPARISONS, "in") or self._use == "query":
+            return
+        nulls = [_is_null(operand) for operand in node.operands]
+        if all(nulls[1:]) or (nulls[0] and node.operator != "in"):
+            fields = (operand.source for operand in node.operands if operand.operator == "field")
+            test = "IS NOT NULL" if node.operator == "!=" else "IS NULL"
+            raise self._refuse(f"a comparison with NULL is never true; write {next(fields, '/a')} {test}", node)
 
     def _folded(self, tree: Tree) -> Tree:
         return _folded(tree) if self._fold else tree
@@ -112,6 +140,9 @@ class _Checker:
         return ("like", value, _automaton(alternatives).tree, _shown_pattern(pattern.value))
 
     def _compiled(self, pattern: Node, *, replace: bool = False) -> Automaton | Literal:
+        lost = raw_pattern_advice(pattern.source)
+        if lost:
+            raise ExpressionError(lost[1], self._text, pattern.column + lost[0])
         try:
             return compile_pattern(pattern.value, replace=replace)
         except PatternError as reason:
@@ -166,6 +197,28 @@ class _Checker:
         operand = self.tree(node.operands[0])
         self._in_aggregate = False
         return ("agg", name, operand)
+
+
+def _is_null(node: Node) -> bool:
+    return node.operator == "constant" and node.value is None
+
+
+def _is_meant(node: Node) -> bool:
+    """Whether a constant says itself that it is one: TRUE_VALUE(), FALSE_VALUE(), and SQL's 1 = 1 and 1 = 0."""
+    if node.operator == "=":
+        return all(type(operand.value) is int for operand in node.operands)
+    return node.operator == "call" and node.value in _MEANT
+
+
+def _asks_of_message(node: Node) -> bool:
+    """Whether a field or a function that tells something of the message is in it."""
+    match node.operator:
+        case "field":
+            return True
+        case "call" if node.value in FUNCTIONS and not FUNCTIONS[node.value].constant:
+            return True
+        case _:
+            return any(map(_asks_of_message, node.operands))
 
 
 def _amount(least: int, most: int | None) -> str:

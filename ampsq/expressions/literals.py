@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["place_in_string", "read_path", "read_string", "split_topic"]
+__all__ = ["place_in_string", "raw_pattern_advice", "read_path", "read_string", "split_topic"]
 
 _STEPS = re.compile(r"\[/([^\]]*)\]|\[([0-9]+)\]|/([A-Za-z0-9_@:.-]+)")
 _PIECE = re.compile(r"\\x[0-9a-fA-F]{2}|\\[0-3][0-7]{2}|\\.|[^\\]", re.DOTALL)
 _NAMED = {"a": b"\a", "b": b"\b", "t": b"\t", "n": b"\n", "f": b"\f", "r": b"\r"}
+#: Escapes that a pattern needs its backslash for: a text drops it, or makes a backspace of it.
+_LOST_IN_TEXTS = re.compile(r"\\(?:[^\W_atnfrx]|[-.()\[\]{}+*?^$|])", re.ASCII)
+_LONGEST_SHOWN = 60
 
 
 def split_topic(source: str) -> tuple[str | None, str]:
@@ -47,6 +50,35 @@ def place_in_string(source: str, position: int) -> int:
         if read > position:
             return place
     return len(source) - 1
+
+
+def raw_pattern_advice(source: str) -> tuple[int, str] | None:
+    r"""What to write instead of a pattern whose text loses a backslash, as that of `'\d'` and `'\.'` does.
+
+    Args:
+        source: the pattern's string as it is written, with its quotes.
+
+    Returns:
+        Where in the source that escape is, from 0, and the advice; None for raw strings and where all is kept.
+    """
+    if source[0] in "rR":
+        return None
+    for found in _PIECE.finditer(source, 1, len(source) - 1):
+        piece = found[0]
+        if _LOST_IN_TEXTS.fullmatch(piece):
+            meaning = "a backspace" if piece == r"\b" else f"'{piece[1]}'"
+            return found.start(), f"'{piece}' is {meaning} in a text; {_written_raw(source, piece)}"
+    return None
+
+
+def _written_raw(source: str, piece: str) -> str:
+    r"""How the pattern is written raw; a raw string has no escaped quote and no doubled backslash."""
+    pieces = (found[0] for found in _PIECE.finditer(source, 1, len(source) - 1))
+    body = "".join(part[1] if part[0] == "\\" and part[1] in "\\'\"" else part for part in pieces)
+    quote = next((sign for sign in (source[0], "'", '"') if sign not in body), None)
+    if quote is None or len(body) > _LONGEST_SHOWN:
+        return f"write the pattern raw, as in r'{piece}', or the backslash twice: \\{piece}"
+    return f"write the pattern raw: r{quote}{body}{quote}"
 
 
 def _pieces(source: str) -> Iterator[tuple[int, bytes]]:

@@ -31,13 +31,15 @@ end
 
 -- The next barrier, if it is its turn; true when it left the queue. Without any subscription it waits.
 local function pass_barrier(queue, plan, now, own, out)
-  local ref = call('ZRANGE', K.held(queue.name), 0, 0)[1]
-  if not ref or something_placed(queue, plan) or call('EXISTS', K.ready(queue.name)) == 1 then return false end
+  local ref = waiting_barrier(queue)
+  if not ref or something_placed(queue, plan) or first_ready(queue, 1, ref)[1] then return false end
   local members = call('SMEMBERS', K.members(queue.name))
   if #members == 0 then return false end
   local topic, id = parse_ref(ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   call('ZREM', K.held(queue.name), ref)
+  -- It may have been delivered before it became a barrier.
+  call('HDEL', K.attempts(queue.name), ref)
   if entry then send_barrier(queue, plan, ref, entry[2], members, now, own, out) end
   journal(queue.name, entry and V.barrier or V.missing, '', {ref})
   note_changes(queue, {ref})

@@ -50,8 +50,9 @@ local function tell_before(look, ref, where)
   local queue, name, place = look.queue, look.queue.name, look.place or {score = 0, member = ref}
   local placed = where == 'sorted' and call('ZRANK', K.sorted(name, V.none), member_of(queue, ref))
   local before = placed or rank_after(K.sorted(name, V.none), place.score, place.member)
-  before = before + ((placed or where == 'ready') and rank_before(K.ready(name), ref) or call('ZCARD', K.ready(name)))
-  if where == 'held' then before = before + call('ZRANK', K.held(name), ref) end
+  local read = placed or where == 'ready' or where == 'held'
+  before = before + (read and rank_before(K.ready(name), ref) or call('ZCARD', K.ready(name)))
+  if where == 'held' then before = before + rank_before(K.held(name), ref) end
   if where == 'waiting' then before = before + call('ZCARD', K.held(name)) + tell_unread_before(look, ref, before) end
   tell(look, 'before', before)
   tell(look, 'at_least', look.work >= V.sort_work and 1)

@@ -25,6 +25,20 @@ local function show(browse, ref, fields, holder, score, member, now)
   out[number + 4], out[number + 5], out[number + 6] = holder, score, member
 end
 
+-- Whether the queue's filter will let in what is unread.
+local function will_enter(browse, ref, fields, now)
+  if not browse.plan.trees.entry then return true end
+  local document = document_of(browse.plan, ref, fields, 0, now)
+  local enters = judge(browse.plan, 'entry', document)
+  bill(browse.plan, document, 1)
+  return enters
+end
+
+-- What is no more in its log is work too.
+local function pass_one(browse)
+  browse.plan.spent.work = browse.plan.spent.work + 0.1
+end
+
 local function browse_zset(browse, key, after, now)
   local score, member = string.match(after, '^(%S+) (.*)$')
   local rank = score and rank_after(key, tonumber(score), member) or 0
@@ -35,6 +49,7 @@ local function browse_zset(browse, key, after, now)
       local topic, id = parse_ref(ref)
       local entry = call('XRANGE', K.log(topic), id, id)[1]
       if entry then show(browse, ref, entry[2], '', page[i + 1], page[i], now) end
+      pass_one(browse)
       after = page[i + 1] .. ' ' .. page[i]
       if is_over(browse) then return after end
     end
@@ -44,15 +59,21 @@ local function browse_zset(browse, key, after, now)
   return after
 end
 
+-- A scan cannot stop inside a page, so its pages are of few messages, which may be large.
 local function browse_leases(browse, cursor, now)
-  local scanned = call('HSCAN', K.leases(browse.queue.name), cursor == '' and '0' or cursor, 'COUNT', 100)
-  for i = 1, #scanned[2], 2 do
-    local ref = scanned[2][i]
-    local topic, id = parse_ref(ref)
-    local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
-    if entry then show(browse, ref, entry[2], string.match(scanned[2][i + 1], '^%d+ (%S+)'), '0', ref, now) end
-  end
-  return scanned[1] == '0' and '' or scanned[1]
+  if cursor == '' then cursor = '0' end
+  repeat
+    local scanned = call('HSCAN', K.leases(browse.queue.name), cursor, 'COUNT', 1)
+    for i = 1, #scanned[2], 2 do
+      local ref = scanned[2][i]
+      local topic, id = parse_ref(ref)
+      local entry = topic and call('XRANGE', K.log(topic), id, id)[1]
+      if entry then show(browse, ref, entry[2], string.match(scanned[2][i + 1], '^%d+ (%S+)'), '0', ref, now) end
+    end
+    pass_one(browse)
+    cursor = scanned[1]
+  until cursor == '0' or is_over(browse)
+  return cursor == '0' and '' or cursor
 end
 
 -- What was unread when the walk began, and is still available: unread, or read and in its place.
@@ -64,9 +85,8 @@ local function browse_log(browse, topic, after, until_id, now)
     for _, entry in ipairs(entries) do
       local ref = make_ref(entry[1])
       local where = where_is(browse.queue, ref)
-      local enters = where ~= 'waiting' or not browse.plan.trees.entry
-        or judge(browse.plan, 'entry', document_of(browse.plan, ref, entry[2], 0, now))
-      if enters and (where == 'waiting' or where == 'ready' or where == 'sorted' or where == 'held') then
+      local here = where == 'ready' or where == 'sorted' or where == 'held'
+      if here or where == 'waiting' and will_enter(browse, ref, entry[2], now) then
         show(browse, ref, entry[2], '', '0', ref, now)
       end
       browse.plan.spent.work = browse.plan.spent.work + 0.5

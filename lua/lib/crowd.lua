@@ -5,11 +5,13 @@
 local function next_ref(look)
   local queue, first = look.queue, call('ZRANGE', K.ready(look.queue.name), 0, 0)[1]
   if not queue.sorted then return first or first_unread(look) end
+  local barrier = call('ZRANGE', K.held(queue.name), 0, 0)[1]
+  if barrier and first and barrier < first then first = nil end
   local placed = call('ZRANGE', K.sorted(queue.name, V.none), 0, 0)[1]
   if placed and (not first or look.plan.trees.priority or ref_of_member(placed) < ref_of_member(first)) then
     first = placed
   end
-  return first and ref_of_member(first) or call('ZRANGE', K.held(queue.name), 0, 0)[1] or first_unread(look)
+  return first and ref_of_member(first) or barrier or first_unread(look)
 end
 
 local function verdict_of(look, filter, document)

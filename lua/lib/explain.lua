@@ -13,6 +13,13 @@ local function tell(look, name, value)
   look.facts[number + 2] = type(value) == 'number' and string.format('%.0f', value) or value
 end
 
+-- What is ready behind a barrier that waits is not read before that is sent: it is held, too.
+local function find_place_of(look, ref)
+  local where, known = where_is(look.queue, ref)
+  local barrier = where == 'ready' and call('ZRANGE', K.held(look.queue.name), 0, 0)[1]
+  return barrier and barrier < ref and 'held' or where, known
+end
+
 local function tell_queue(look)
   local name, trees = look.queue.name, look.plan.trees
   tell(look, 'now', look.ms)

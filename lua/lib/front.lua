@@ -28,6 +28,7 @@ local function open_front(queue, topic, wanted)
 end
 
 -- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
+-- What is given to be judged weighs more than its bytes.
 local function emit(queue, front, count, out, budget, ahead)
   local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
   local refs, fields, deliveries = out.refs, out.fields, out.deliveries
@@ -42,7 +43,7 @@ local function emit(queue, front, count, out, budget, ahead)
     else
       number = number + 1
       refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
-      budget.bytes = budget.bytes + size_of(entry[2])
+      budget.bytes = budget.bytes + size_of(entry[2]) * budget.weight
       if budget.bytes >= V.bytes then
         last = i
         break

@@ -65,7 +65,9 @@ end
 local function return_leased(queue, cause, refs, leases, freed, due)
   if #refs == 0 then return end
   end_leases(queue, refs, leases, freed)
-  if queue.once then return end
+  -- At most once nothing comes back, but what never was handed to anybody.
+  if queue.once and cause ~= V.given_back then return end
+  if queue.once then journal(queue.name, cause, '', refs) end
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
   local counts, ready, later, expired = {}, {}, {}, {}
   for i, ref in ipairs(refs) do

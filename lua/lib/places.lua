@@ -14,9 +14,11 @@ local function remove_sorted(queue, refs, members)
   call_in_batches('HDEL', K.places(queue.name), refs)
 end
 
--- What was held behind a barrier is read as if it had come back.
+-- What was held behind a barrier is read as if it had come back; it is not more than one step read.
 local function release_held(queue)
-  if call('EXISTS', K.held(queue.name)) == 0 then return end
-  call('ZUNIONSTORE', K.ready(queue.name), 2, K.ready(queue.name), K.held(queue.name))
+  local places = {}
+  for i, ref in ipairs(call('ZRANGE', K.held(queue.name), 0, -1)) do places[2 * i - 1], places[2 * i] = 0, ref end
+  if not places[1] then return end
+  call_in_batches('ZADD', K.ready(queue.name), places)
   call('DEL', K.held(queue.name))
 end

@@ -3,12 +3,15 @@
 
 local loaded_plans = {}
 
+-- What all queues of one call share; names of queues are no keys here.
+local shared_plan = {}
+
 -- trees: of `entry`, `priority`, `barrier` and of each filter. places: filter -> place up to which its index is built.
 -- spent: the work that this script has done on all queues.
 local function load_plan(queue)
   if loaded_plans[queue.name] then return loaded_plans[queue.name] end
-  loaded_plans.spent = loaded_plans.spent or {work = 0}
-  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, spent = loaded_plans.spent}
+  shared_plan.spent = shared_plan.spent or {work = 0}
+  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, spent = shared_plan.spent}
   local fields = call('HGETALL', K.filters(queue.name))
   for i = 1, #fields, 2 do
     local kind, id = string.match(fields[i], '^(%l+) ?(.*)$')
@@ -28,8 +31,8 @@ end
 
 -- The functions of lib/expression.lua, made when something is first judged.
 local function language()
-  loaded_plans.language = loaded_plans.language or expression()
-  return loaded_plans.language
+  shared_plan.language = shared_plan.language or expression()
+  return shared_plan.language
 end
 
 -- The compiled tree of that name; compiled when it is first needed.

@@ -54,19 +54,25 @@ local function save_fresh(queue, plan, given)
   plan.fresh = no_finds(plan)
 end
 
+-- The barrier whose turn it is not yet; what was read behind it is held with it.
+local function waiting_barrier(queue)
+  return call('ZRANGE', K.held(queue.name), 0, 0)[1]
+end
+
 -- wanted: most messages; from_log: most of them from the logs. read: ref -> fields of what was read in this call, so that
 -- it is not read again when it is delivered. What was ready passed the queue's filter when it came from the log.
+-- All that is read is judged, so the bytes of one step are the fewer the more filters there are.
 -- Returns how many were read and whether the end of every log was seen.
-local function sort_some(queue, plan, wanted, from_log, now, read)
-  local messages = next_messages(queue, wanted, from_log, #plan.fresh.indexes[V.none] / 2)
+local function sort_some(queue, plan, wanted, from_log, barrier, now, read)
+  local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
+    weight = 2 * (1 + #plan.filters), barrier = barrier})
   local found, trees = no_finds(plan), plan.trees
-  local barrier = trees.barrier and call('ZRANGE', K.held(queue.name), 0, 0)[1]
   for i, ref in ipairs(messages.refs) do
     local fields, returned = messages.fields[i], i <= messages.returned
     local document = document_of(plan, ref, fields, messages.deliveries[i] - 1, now)
     if trees.entry and not returned and not judge(plan, 'entry', document) then
       found.refused = found.refused + 1
-    elseif #found.held > 0 or barrier and ref > barrier or trees.barrier and judge(plan, 'barrier', document) then
+    elseif #found.held > 0 or trees.barrier and judge(plan, 'barrier', document) then
       add_place(found.held, 0, ref)
     else
       find_place(plan, ref, document, (returned or trees.priority) and found or plan.fresh)

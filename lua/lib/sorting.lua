@@ -43,10 +43,11 @@ local function sort_enough(queue, plan, rooms, limit, duty, now, read)
     -- Where the first few had too few that match, more are read at a time.
     if again and by_filter then needed = step end
     again = true
-    local returned = (needed > 0 or rooms[1]) and call('EXISTS', K.ready(queue.name)) == 1
-    if call('EXISTS', K.held(queue.name)) == 1 then needed = 0 end
+    local barrier = waiting_barrier(queue)
+    local returned = (needed > 0 or rooms[1]) and first_ready(queue, 1, barrier)[1] ~= nil
+    if barrier then needed = 0 end
     if not returned and needed == 0 then return true end
-    local count, exhausted = sort_some(queue, plan, step, math.min(needed, step), now, read)
+    local count, exhausted = sort_some(queue, plan, step, math.min(needed, step), barrier, now, read)
     if count == 0 and exhausted then return true end
     -- What is missing from its log is work too.
     if count == 0 then plan.spent.work = plan.spent.work + 2 * step end
@@ -116,7 +117,7 @@ local function dispatch_sorted(queue, now, limit, own, duty)
   plan.fresh = no_finds(plan)
   if plan.trees.resort and not part('resort', resort).judge_anew(queue, plan) then return given, true end
   local sorted = sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, given)
-  local strict = plan.trees.priority or call('EXISTS', K.ready(queue.name)) == 1
+  local strict = plan.trees.priority or first_ready(queue, 1, waiting_barrier(queue))[1] ~= nil
   if not rooms[1] or not sorted and strict then
     save_fresh(queue, plan, {})
     if rooms[1] then return given, true end

@@ -15,9 +15,15 @@ local function no_messages()
   return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false, returned = 0}
 end
 
+-- What is ready has no score: the order is that of the refs. With a barrier that waits, only what came before it.
+local function first_ready(queue, wanted, barrier)
+  if not barrier then return call('ZRANGE', K.ready(queue.name), 0, wanted - 1) end
+  return call('ZRANGE', K.ready(queue.name), '-', '(' .. barrier, 'BYLEX', 'LIMIT', 0, wanted)
+end
+
 -- One step; true when another may find more, because some of these were missing from their logs.
 local function read_ready(queue, out, wanted, budget)
-  local refs = call('ZRANGE', K.ready(queue.name), 0, wanted - 1)
+  local refs = first_ready(queue, wanted, budget.barrier)
   if #refs == 0 then return false end
   local attempts = call('HMGET', K.attempts(queue.name), unpack(refs))
   local taken, missing = {}, {}
@@ -29,7 +35,7 @@ local function read_ready(queue, out, wanted, budget)
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
       local number = #out.refs + 1
       out.refs[number], out.fields[number], out.deliveries[number] = ref, entry[2], string.format('%d', deliveries + 1)
-      for _, text in ipairs(entry[2]) do budget.bytes = budget.bytes + #text end
+      for _, text in ipairs(entry[2]) do budget.bytes = budget.bytes + #text * budget.weight end
       if budget.bytes > V.bytes then break end
     else
       missing[#missing + 1] = ref
@@ -50,12 +56,15 @@ local function something_waits(queue)
   return queue.topic ~= '' and #open_front(queue, queue.topic, 1).entries > 0
 end
 
--- from_log: how many of the wanted ones may come straight from the logs; nil: all of them. unwritten: how many are active
--- and in no key yet. The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there
--- until something is settled.
-local function next_messages(queue, wanted, from_log, unwritten)
-  local out, budget, reading = no_messages(), {bytes = 0}, from_log or wanted
-  local deep = queue.depth > 0 and math.max(places_below_depth(queue) - (unwritten or 0), 0) or reading
+-- limits: nil, or from_log: how many of the wanted ones may come straight from the logs; unwritten: how many are active
+-- and in no key yet; weight: of each byte, as `V.bytes` are counted; barrier: what came behind it stays in `ready`.
+-- The first `returned` ones were ready. Beyond the target depth nothing is read, so nothing more is there until
+-- something is settled.
+local function next_messages(queue, wanted, limits)
+  local out, budget, reading = no_messages(), {bytes = 0, weight = 1}, wanted
+  if limits then reading, budget.weight, budget.barrier = limits.from_log, limits.weight, limits.barrier end
+  local unwritten = limits and limits.unwritten or 0
+  local deep = queue.depth > 0 and math.max(places_below_depth(queue) - unwritten, 0) or reading
   -- Mostly there is neither: one look for both.
   local some = call('EXISTS', K.ready(queue.name), K.ahead(queue.name)) > 0
   for _ = 1, some and 4 or 0 do

@@ -21,10 +21,36 @@ def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):
     changed = run("apply", "-", "--json", stdin=definitions.replace("30s", "40s"))
     assert changed.json == [
         {"kind": "topic", "name": "orders", "result": "unchanged"},
-        {"kind": "queue", "name": "work", "result": "changed"},
+        {
+            "kind": "queue",
+            "name": "work",
+            "result": "changed",
+            "changes": {"lease_period": {"from": "30s", "to": "40s"}},
+        },
         {"kind": "queue", "name": "other", "result": "unchanged"},
         {"kind": "action", "name": "dead-letter-work", "result": "unchanged"},
     ]
+
+
+def test_apply_tells_what_changed_element_by_element_and_with_dry_run_does_nothing(defined):
+    text = "queues:\n  - {name: work, underlying_topic: orders, priority: /p, leasing: strict}\n  - name: next\n"
+    changes = "lease_period 30s -> none, max_per_subscription_backlog 10 -> 1, leasing 'sublet' -> 'strict'"
+    expected = [f"queue work: changed: {changes}, priority none -> '/p'", "queue next: new"]
+    dry = defined("apply", "-", "--dry-run", stdin=text)
+    assert (dry.out.splitlines(), dry.err) == (expected, "Note: a dry run: nothing was done\n")
+    with defined.client() as client:
+        assert client.queues()["work"].priority is None
+        assert "next" not in client.queues()
+    assert defined("apply", "-", stdin=text).out.splitlines() == expected
+    again = ["queue work: unchanged", "queue next: unchanged"]
+    assert defined("apply", "-", "--dry-run", stdin=text).out.splitlines() == again
+
+
+def test_a_dry_run_refuses_what_apply_refuses(defined):
+    done = defined("apply", "-", "--dry-run", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1)
+    assert "Refused" in done.err
+    done = defined("apply", "-", "--dry-run", stdin="actions:\n  - dead_letter: {queue: wrok, topic: dead}", code=1)
+    assert "'wrok' is no queue; did you mean 'work'? (action='dead-letter-wrok')" in done.err
 
 
 def test_apply_refuses_a_file_whole(run, definitions):
@@ -41,7 +67,7 @@ def test_apply_explains_what_cannot_change(defined):
 
 
 def test_apply_of_no_file_and_of_no_yaml(run):
-    assert "cannot be read" in run("apply", "none.yaml", code=1).err
+    assert "none.yaml: no such file" in run("apply", "none.yaml", code=1).err
     assert "not YAML" in run("apply", "-", stdin="queues: [", code=1).err
     assert "Missing argument 'FILE'" in run("apply", code=2).err
 
@@ -57,8 +83,10 @@ def test_topics(defined):
 def test_queues(defined):
     defined.publish(1, 2, 3)
     heads, other, work = (line.split() for line in defined("queues").out.splitlines())
-    assert " ".join(heads) == ("name depth waiting ready leased delayed subscriptions delivered acknowledged expired")
-    assert work == ["work", "3", "3", "0", "0", "0", "0", "0", "0", "0"]
+    assert " ".join(heads) == (
+        "name depth waiting ready held leased delayed subscriptions delivered acknowledged expired"
+    )
+    assert work == ["work", "3", "3", "0", "0", "0", "0", "0", "0", "0", "0"]
     assert other[0] == "other"
     figures = defined("queues", "--json").json[1]
     assert list(figures)[:2] == ["name", "depth"]
@@ -68,9 +96,14 @@ def test_queues(defined):
 
 def test_one_queue(defined):
     defined.publish(1)
-    shown = dict(line.split(maxsplit=1) for line in defined("queues", "work").out.splitlines())
-    assert shown["lease_period"] == "30s"
-    assert shown["fairness_model"] == "proportional"
+    definition, figures = defined("queues", "work").out.split("\n\n")
+    assert [line.split() for line in definition.splitlines()] == [
+        ["name", "work"],
+        ["underlying_topic", "orders"],
+        ["lease_period", "30s"],
+        ["max_per_subscription_backlog", "10"],
+    ]
+    shown = dict(line.split(maxsplit=1) for line in figures.splitlines())
     assert shown["depth"] == "1"
     assert shown["unread"].split() == ["of", "orders", "1"]
     (figures,) = defined("queues", "work", "--json").json
@@ -80,7 +113,8 @@ def test_one_queue(defined):
 
 def test_an_unknown_queue(defined):
     assert "did you mean 'work'?" in defined("queues", "wrok", code=1).err
-    assert "Error:" in defined("queues", "zzz", "--json", code=1).err
+    assert "Error: 'zzz' is no queue" in defined("queues", "zzz", "--json", code=1).err
+    assert "'orders' is a topic; its queues are 'work'" in defined("queues", "orders", code=1).err
 
 
 def test_nothing_yet_is_said_on_standard_error(run):

@@ -191,7 +191,7 @@ def test_cancel_hands_back_and_expire_removes(defined):
 
 def test_a_lower_backlog_is_told(defined):
     err = defined("subscribe", "work", "--max-backlog", "50", "--timeout", "0").err
-    assert "max_backlog is 10" in err
+    assert "max_backlog 50 is cut to 10 by max_per_subscription_backlog of queue 'work'" in err
     assert defined("subscribe", "work", "--max-backlog", "10", "--timeout", "0").err == ""
 
 
@@ -211,7 +211,7 @@ def test_a_regular_expression_of_queues(defined):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["nope"], 1, "No queue has this name"),
+        (["nope"], 1, "'nope' is no queue"),
         (["work", "--cancel", "--expire"], 2, "give one of"),
         (["work", "--timeout", "soon"], 2, "is not an interval"),
         (["work", "--max-backlog", "-1"], 2, "--max-backlog"),
@@ -298,7 +298,7 @@ def test_a_text_that_is_no_bookmark_settles_nothing(defined):
 
 def test_ack_of_an_unknown_queue_origin_and_nothing(defined):
     (bookmark,) = defined.publish(1)
-    assert defined("ack", "nope", bookmark, code=1).err.count("No queue has this name") == 1
+    assert defined("ack", "nope", bookmark, code=1).err.count("'nope' is no queue") == 1
     assert "origin" in defined("ack", "work", "orders~elsewhere.t1~1-0", code=1).err
     assert "BOOKMARK" in defined("ack", "work", code=2).err
     assert "exclude" in defined("ack", "work", bookmark, "--cancel", "--expire", code=2).err

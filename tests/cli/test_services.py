@@ -148,6 +148,15 @@ def test_several_processes_of_a_coroutine_function(tasks, eventually):
     assert done.err.count("stopped: ") == 2
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_with_a_filter_handles_what_matches(tasks, processes):
+    tasks.publish({"id": 1}, {"id": 2}, {"id": 3})
+    process = tasks.start("worker", "tasks:handle", "--queue", "work", "--filter", "/id = 2", "--processes", processes)
+    assert process.stdout.readline() == "handled {'id': 2}\n"
+    assert tasks.end(process).out == ""
+    assert depth(tasks) == 2
+
+
 @pytest.mark.parametrize(
     ("function", "code", "text"),
     [
@@ -170,5 +179,5 @@ def test_a_wrong_function_is_explained(tasks, function, code, text):
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_worker_of_an_unknown_queue_fails(tasks, processes):
     done = tasks("worker", "tasks:handle", "--queue", "nope", "--processes", processes, code=1)
-    assert "No queue has this name" in done.err
+    assert "'nope' is no queue; there are 'other', 'work'" in done.err
     assert "--queue" in tasks("worker", "tasks:handle", code=2).err

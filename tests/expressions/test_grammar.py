@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -176,6 +178,9 @@ def test_a_projection_has_an_expression_and_a_path(text, expected, path):
         ("SUM(*) AS /x", 5, "COUNT(*)"),
         ("UNIX_TIMESTAMP() AS /x", 1, "views are kept"),
         ("SUMM(/a) AS /x", 1, "did you mean SUM"),
+        ("SUM(/a AS /x", 8, "a bracket is not closed; write ) before AS"),
+        ("(/a AS /x)", 5, "a bracket is not closed; write ) before AS"),
+        ("SUM(/a) AS total", 12, "write /total"),
     ],
 )
 def test_a_wrong_projection_is_refused(text, column, part):
@@ -212,6 +217,191 @@ def test_lark_is_imported_by_the_first_parse_only():
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert said.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "reason"),
+    [
+        (r"/a LIKE '^\d+$'", 11, r"'\d' is 'd' in a text; write the pattern raw: r'^\d+$'"),
+        (r"/a LIKE 'a\.b'", 11, r"'\.' is '.' in a text; write the pattern raw: r'a\.b'"),
+        (r"/a LIKE '\bx'", 10, r"'\b' is a backspace in a text; write the pattern raw: r'\bx'"),
+        (r"/a LIKE 'it\'s\.'", 15, "'\\.' is '.' in a text; write the pattern raw: r\"it's\\.\""),
+        (r"REGEXP_REPLACE(/a, '(a)\1', '')", 24, r"'\1' is '1' in a text; write the pattern raw: r'(a)\1'"),
+        (
+            r"""/a LIKE '\'\"\.'""",
+            14,
+            r"'\.' is '.' in a text; write the pattern raw, as in r'\.', or the backslash twice: \\.",
+        ),
+    ],
+)
+def test_a_pattern_that_loses_a_backslash_is_refused(text, column, reason):
+    with pytest.raises(ExpressionError) as refusal:
+        parse(text, "query")
+
+    assert (refusal.value.column, refusal.value.reason) == (column, reason)
+
+
+@pytest.mark.parametrize("sign", [*"dDwWsSbBAZzp19", *".()[]{}+*?^$|-"])
+def test_every_escape_of_patterns_needs_a_raw_text(sign):
+    with pytest.raises(ExpressionError, match="write the pattern raw"):
+        parse(rf"/a LIKE 'x\{sign}'", "query")
+    assert parse(rf"/a = 'x\{sign}'", "query")
+
+
+@pytest.mark.parametrize("pattern", [r"\\d", r"\x41\101", r"a\tb\n", r"it\'s", r"a\/b", r"10\%"])
+def test_what_a_pattern_keeps_needs_no_raw_text(pattern):
+    assert parse(f"/a LIKE '{pattern}'", "filter")
+
+
+@pytest.mark.parametrize("use", ["filter", "barrier"])
+@pytest.mark.parametrize("text", ["5", "'/a > 5'", "NULL", "NOT 1 = 2", "'a' = 'b'", "UPPER('a') = 'A'", "NAN_VALUE()"])
+def test_what_says_the_same_of_every_message_is_refused(use, text):
+    with pytest.raises(ExpressionError, match="same of every message"):
+        parse(text, use)
+
+    assert parse(text, "query")
+
+
+@pytest.mark.parametrize("text", ["TRUE_VALUE()", "false_value()", "1 = 1", "1 = 0", "BOOKMARK()", "IF(/a, 1, 2)"])
+def test_what_is_meant_for_every_message_is_allowed(text):
+    assert parse(text, "filter")
+
+
+@pytest.mark.parametrize("use", ["filter", "priority", "barrier"])
+@pytest.mark.parametrize(
+    ("text", "column", "advice"),
+    [
+        ("/a = NULL", 4, "write /a IS NULL"),
+        ("NULL = /a", 6, "write /a IS NULL"),
+        ("/a/b <> NULL", 6, "write /a/b IS NOT NULL"),
+        ("/b AND /a < NULL", 11, "write /a IS NULL"),
+        ("/a IN (NULL)", 4, "write /a IS NULL"),
+        ("UPPER(/a) = NULL", 11, "write /a IS NULL"),
+    ],
+)
+def test_a_comparison_with_null_is_refused_where_it_is_kept(use, text, column, advice):
+    with pytest.raises(ExpressionError, match=advice) as refusal:
+        parse(text, use)
+
+    assert refusal.value.column == column
+    assert parse(text, "query")
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "advice"),
+    [
+        ("/x CONTAINS 'a'", 4, "INSTR(/x, 'a') > 0"),
+        ("/x NOT CONTAINS 'a'", 8, "INSTR(/x, 'a') > 0"),
+        ("/x.contains('a')", 12, "no methods"),
+        ("/x STARTS WITH 'a'", 4, "BEGINS WITH"),
+        ("starts_with(/x, 'a')", 1, "BEGINS WITH"),
+        ("/x MATCHES 'a'", 4, "LIKE"),
+        ("/x ILIKE 'a'", 4, "LIKE '(?i)a'"),
+        ("/x =~ 'a'", 5, "no =~; write LIKE"),
+        ("/x !~ 'a'", 4, "NOT LIKE"),
+        ("/x ** 2", 5, "no power"),
+        ("/x // 2", 4, "no //"),
+        ("//x", 1, "one slash"),
+        ("/x/*/y", 3, "entered by themselves"),
+        ("/x[*]", 3, "entered by themselves"),
+        ("/x['y']", 3, "names follow slashes"),
+        ("CASE WHEN /x THEN 1 END", 1, "IF(condition, then, else)"),
+        ("/a if /b else /c", 4, "IF(condition, then, else)"),
+        ("SELECT /x", 1, "only the condition"),
+        ("/x = 1 LIMIT 5", 8, "leave LIMIT out"),
+        ("$.a.b > 1", 1, "write /a/b"),
+        ("$['a']", 1, "begins with a slash"),
+        ("a.b > 1", 1, "/a/b"),
+        ("/x = 1;", 7, "leave ; out"),
+        ("/x = 1 -- all of it", 11, "leave out --"),
+        ("/x = 1 # all", 8, "leave out #"),
+        ("/* all */ /x = 1", 1, "leave out /*"),
+        ("/x = ‘a’", 6, "straight quotes"),  # noqa: RUF001
+        ("`x` = 1", 1, "straight quotes"),
+        ("/x ≥ 1", 4, "write >="),
+        ("/x\xa0= 1", 3, "no-break space"),
+        ("/préis > 1", 4, "[/préis]"),
+        ("/a/é > 1", 3, "[/a/é]"),
+        ("préis > 1", 1, "[/préis]"),
+        ("/a$b > 1", 3, "[/a$b]"),
+        ("/unit price > 1", 7, "[/unit price]"),
+        ("/unit price each AND /b", 7, "[/unit price each];"),
+        ("/x IN [1, 2]", 7, "round brackets"),
+        ("/x IN {1, 2}", 7, "round brackets"),
+        ("'IBM' in /tags", 10, "write /tags = 'IBM'"),
+        ("'IBM' not in /tags", 14, "write NOT /tags = 'IBM'"),
+        ("/x = TRUE", 6, "write 1, or only the field"),
+        ("/x IS FALSE", 7, "NOT /active"),
+        ("/x = 'O'Neil'", 9, "write \\'"),
+        ("/x = 'O''Neil'", 9, "not two"),
+        ("/x = b'y'", 6, "only r"),
+        ("/x = 10k", 8, "numbers are written"),
+        ("now() > 1", 1, "UNIX_TIMESTAMP()"),
+        ("!/x", 1, "no !; write NOT"),
+        ("/x && /y", 4, "no &&; write AND"),
+        ("/x || /y", 4, "write OR"),
+        ("/x is None", 7, "IS NULL"),
+        ("/x = None", 6, "IS NULL"),
+        ("/x === 1", 6, "write ="),
+        ("/x ? 1 : 2", 4, "IF(condition, then, else)"),
+        ("/x ?? 1", 4, "COALESCE"),
+        ("CAST(/x AS INT)", 9, "no CAST"),
+        ("ARRAY(/x)", 1, "did you mean ARRAY_SUM, ARRAY_MIN or ARRAY_MAX?"),
+        ("SUBSTRING(/x, 1)", 1, "SUBSTR("),
+    ],
+)
+def test_words_of_other_languages_have_their_own_advice(text, column, advice):
+    with pytest.raises(ExpressionError) as refusal:
+        parse(text, "query")
+
+    assert refusal.value.column == column
+    assert advice in refusal.value.reason
+
+
+GUIDE = (
+    Path(__file__).parents[2].joinpath("docs", "expressions.md").read_text(encoding="utf-8").split("\n## The text")[0]
+)
+MESSAGE = Document(re.search(r"```json\n(.*?)```", GUIDE, re.DOTALL)[1].encode(), now=1_700_000_000_000)
+
+
+def spans(cell):
+    return re.findall(r"`([^`]+)`", cell.replace(r"\|", "|"))
+
+
+def rows_of(heading):
+    """The cells of a table's rows, which is the first behind a text of the guide."""
+    table = GUIDE.split(heading, 1)[1].split("|---|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    return [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.strip().splitlines()]
+
+
+def written(value):
+    return "NULL" if value is None else value.decode() if isinstance(value, bytes) else str(value)
+
+
+EXAMPLES = rows_of("these ten give")
+TRIALS = rows_of("### What takes trials")
+MEANT = rows_of("### From SQL and Python")
+
+
+@pytest.mark.parametrize(("expression", "gives", "_"), EXAMPLES + TRIALS)
+def test_the_guide_gives_what_it_says(expression, gives, _):
+    assert len(EXAMPLES) == 10
+    assert [written(parse(text, "query").value(MESSAGE)) for text in spans(expression)] == [gives.strip()]
+
+
+@pytest.mark.parametrize(("wrong", "says", "right"), MEANT)
+def test_the_guide_translates_from_sql_and_python(wrong, says, right):
+    gives, where = re.search(r"gives (\w+)", says), re.search(r"refused in (\w+)s", says)
+    use = where[1] if where else "query"
+    for text in spans(wrong):
+        refusal = refused(parse, text, use)
+        if gives:
+            assert written(parse(text, "query").value(MESSAGE)) == gives[1], text
+        else:
+            assert refusal, text
+            assert "; expected a" not in refusal.reason
+    for text in spans(right):
+        assert parse(text, "query").value(MESSAGE) is not None, text
 
 
 def refused(read, *arguments):
@@ -251,5 +441,5 @@ PIECES = st.sampled_from(
 def test_any_text_is_an_expression_or_refused_in_words(text):
     for refusal in filter(None, [refused(parse, text, "query"), refused(parse_projection, text)]):
         assert 1 <= refusal.column <= len(text) + 1
-        assert "None" not in refusal.reason
+        assert "None" in text or "None" not in refusal.reason
         assert not refusal.reason.rstrip().endswith("expected")

@@ -571,6 +571,20 @@ def test_a_barrier_expression_that_comes_while_hundreds_wait_holds_back_all_that
     assert len(journal_of(world, "barrier")) == 1
 
 
+def test_what_came_back_and_became_a_barrier_leaves_no_counts(world):
+    world.queue("work", "orders")
+    subscription = world.subscribe("work")
+    put(world, END)
+    held = world.take(subscription)
+    world.replace(subscription, "work", asked=0)
+    world.settle("cancelled", held)
+    assert ":q:work:attempts" in world.state()
+    world.queue("work", "orders", barrier=BARRIER)
+    world.sweep_all()
+    assert len(journal_of(world, "barrier")) == 1
+    assert ":q:work:attempts" not in world.state()
+
+
 def test_a_barrier_before_large_messages_that_came_back_holds_them_back(world):
     # Given fifteen large messages in `ready`, the second of which is a barrier by a new expression
     world.queue("work", "orders", room=100)

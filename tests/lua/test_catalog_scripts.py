@@ -37,7 +37,7 @@ ARGUMENTS = {
     "notice": [1_000, "orders", ""],
     "open": [1_000, "i", "two"],
     "publish": [1_000, "orders", "", "", "b", "body"],
-    "replace": [1_000, "", "s00000001", 5, "none", "", "", "work"],
+    "replace": [1_000, "", "s00000001", 1, 5, "none", "", "", "work"],
     "resize": [1_000, "s00000001", 5],
     "resume": [1_000, "s00000001", "work", 0],
     "settle": [1_000, "acknowledged", 0, "", "work", 1, FIRST, "1"],
@@ -47,7 +47,7 @@ ARGUMENTS = {
     "take": [1_000, "s00000001", 1],
     "unsubscribe": [1_000, "s00000001"],
     "walk": ["work"],
-    "watch": ["work"],
+    "watch": [1_000, "work", 60_000],
 }
 
 

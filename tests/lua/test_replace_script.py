@@ -52,7 +52,7 @@ def test_another_filter_leaves_the_former_s_places_and_takes_its_own(queues):
     world.mark()
     assert world.replace(subscription, "work", asked=3, filter="/n = 2") == [3, 0]
     assert world.changes() == {
-        f":s:{subscription}": {"asked": "3", "max": "3", "filter": name, "tree": tree},
+        f":s:{subscription}": {"asked": "3", "max": "3", "wish": "2", "filter": name, "tree": tree},
         ":q:work": {"sorted": f"none {former} {name}"},
         ":q:work:filters": {f"users {former}": "0", f"filter {name}": tree, f"users {name}": "1"},
         f":q:work:free:{former}": None,
@@ -156,7 +156,7 @@ def test_ten_become_five_with_ten_outstanding_and_nothing_comes_until_they_are_l
     leases = world.state()[":q:work:leases"]
     world.mark()
     assert world.replace(subscription, "work", asked=5) == [5, 0]
-    assert world.changes() == {f":s:{subscription}": {"asked": "5", "max": "5", "left": " work"}}
+    assert world.changes() == {f":s:{subscription}": {"asked": "5", "max": "5", "wish": "2", "left": " work"}}
     assert world.state()[":q:work:leases"] == leases
     for k in range(5):
         assert world.take(subscription, 9, held[k : k + 1]) == []
@@ -311,7 +311,7 @@ def test_twice_is_once(queues):
     world.replace(subscription, "work", "other", asked=4, filter="/n > 1", pattern=".*", version=world.version())
     # But for its queues' turn
     changes = world.changes()
-    assert set(changes.pop(f":s:{subscription}", {})) <= {"queues", "left"}
+    assert set(changes.pop(f":s:{subscription}", {})) <= {"queues", "left", "wish"}
     assert set(changes) <= {":instance", ":due"}
     assert set(world.state()[":due"]) >= {f"filter work {name}"}
     world.now += KEEP_FILTER
@@ -337,3 +337,13 @@ def test_the_last_place_may_change_its_own_filter_for_another_one(queues):
     world = queues
     names = [world.subscribe("work", asked=1, filter=f"/n = {k}") for k in range(MAX_FILTERS)]
     assert world.replace(names[0], "work", asked=1, filter="/n = 99") == [1, 0]
+
+
+def test_a_wish_that_comes_late_changes_nothing(queues):
+    world = queues
+    subscription = world.subscribe("work", asked=1)
+    wish = ("none", "", "", "work")
+    assert world.run("replace", world.now, "", subscription, 5, 3, *wish)[:2] == [3, 0]
+    world.mark()
+    assert world.run("replace", world.now, "", subscription, 4, 9, *wish)[:2] == [3, 0]
+    assert world.changes() == {}

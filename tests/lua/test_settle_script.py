@@ -451,16 +451,25 @@ def test_at_most_once_an_acknowledgement_frees_the_room_and_journals_nothing(wor
     assert changes[":q:work"] == {"delivered": "2", "token": "2"}
 
 
-@pytest.mark.parametrize("verb", ["cancelled", "given_back"])
-def test_at_most_once_nothing_comes_back(world, leased, verb):
+def test_at_most_once_nothing_comes_back(world, leased):
     message = leased(once=1, fairness="round-robin", lease=0)
 
-    assert world.settle(verb, [message]) == {}
+    assert world.settle("cancelled", [message]) == {}
 
     state = world.state()
     assert ":q:work:ready" not in state
     assert ":q:work:attempts" not in state
     assert world.holders("work") == {SECOND: world.subscription}
+
+
+def test_at_most_once_what_was_never_handed_to_anybody_is_given_again(world, leased):
+    message = leased(once=1, fairness="round-robin", lease=0)
+
+    assert world.settle("given_back", [message]) == {}
+
+    assert world.holders("work") == {FIRST: world.subscription}
+    hows = [entry["how"] for entry in world.state()[":q:work:journal"]]
+    assert hows == ["delivered", "given_back", "delivered"]
 
 
 def test_many_messages_are_settled_in_one_call_and_one_journal_entry(world):

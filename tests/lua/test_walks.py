@@ -61,7 +61,9 @@ def refs(found):
 
 
 def look(world, queue, *places):
-    return refs(rows(world.run("look", world.now, queue, *places)))
+    looked, *found = world.run("look", world.now, queue, *places)
+    assert looked == len(places)
+    return refs(rows(found))
 
 
 def events(world, queue="work"):
@@ -99,7 +101,7 @@ def test_browsing_and_looking_change_nothing(everywhere, source):
     lambda world: world.run("browse", world.now, "nowhere", "ready", "", "", ""),
     lambda world: world.run("look", world.now, "nowhere", "d1000a0/orders"),
     lambda world: world.run("walk", "nowhere"),
-    lambda world: world.run("watch", "nowhere"),
+    lambda world: world.run("watch", world.now, "nowhere", 60_000),
 ])  # fmt: skip
 def test_an_unknown_queue_is_refused_and_nothing_changes(everywhere, call):
     everywhere.mark()
@@ -286,19 +288,72 @@ def test_a_step_goes_on_where_the_last_one_stopped_though_that_is_gone(world, pr
 # -- events
 
 
-def test_watching_marks_the_queue_and_answers_where_to_begin(world):
+def watch(world, period=60_000):
+    return world.run("watch", world.now, "work", period)
+
+
+def test_watching_marks_the_queue_for_a_while_and_answers_where_to_begin(world):
     world.queue("work", "orders")
     world.mark()
-    assert world.run("watch", "work") == "0-0"
-    assert world.changes() == {":q:work": {"watched": "1"}}
+    assert watch(world) == ["0-0", str(world.now)]
+    marked = {":q:work": {"watched": f"{world.now + 60_000} {world.now}"}, ":due": {"watch work": world.now + 60_000}}
+    assert world.changes() == marked
     world.mark()
-    assert world.run("watch", "work") == "0-0"
+    assert watch(world, 1_000) == ["0-0", str(world.now)]
     assert world.changes() == {}
     put(world, message(0))
     world.subscribe("work")
     world.take(world.subscribe("work"))
-    last = world.run("watch", "work")
+    last, _ = watch(world)
     assert last == world.state()[":q:work:events"][-1][0]
+
+
+def test_a_queue_that_nobody_watches_any_more_tells_nothing_and_keeps_nothing(world):
+    # Given a queue that is watched, and once more before that is over
+    world.queue("work", "orders")
+    began = world.now
+    watch(world)
+    subscription = world.subscribe("work", asked=1)
+    put(world, *map(message, range(3)))
+    held = world.take(subscription)
+    world.now += 40_000
+    assert watch(world)[1] == str(began)
+    # Then it goes on telling
+    world.now = began + 60_000
+    world.sweep_all()
+    assert "watched" in world.state()[":q:work"]
+    assert events(world)
+    # When nobody did for the whole of it
+    world.now = began + 100_000
+    world.sweep_all()
+    # Then nothing is left of it, nor comes
+    assert "watched" not in world.state()[":q:work"]
+    world.settle("cancelled", held)
+    assert ":q:work:events" not in world.state()
+    assert "watch work" not in world.state().get(":due", {})
+    # And who watches again learns that there was a gap
+    assert watch(world) == ["0-0", str(world.now)]
+
+
+def test_a_sweep_that_ends_the_watching_and_delivers_tells_nothing(world):
+    world.queue("work", "orders", lease=100_000)
+    watch(world)
+    put(world, message(0))
+    held = world.take(world.subscribe("work", asked=1))
+    world.settle("cancelled", held, period=60_000)
+    world.now += 60_001
+    world.sweep_all()
+    assert world.holders("work")
+    assert ":q:work:events" not in world.state()
+
+
+def test_a_clock_that_went_far_back_does_not_keep_a_queue_watched(world):
+    world.queue("work", "orders")
+    world.now += 100_000_000
+    watch(world)
+    world.now -= 100_000_000
+    watch(world)
+    assert world.state()[":due"]["watch work"] == world.now + 60_000
 
 
 def test_a_queue_that_nobody_watches_tells_nothing(world):
@@ -312,7 +367,7 @@ def test_a_queue_that_nobody_watches_tells_nothing(world):
 @pytest.mark.parametrize("wish", [None, "/n >= 0"])
 def test_events_name_what_was_given_came_back_became_due_or_was_settled_while_it_waited(world, wish):
     world.queue("work", "orders", lease=1_000)
-    world.run("watch", "work")
+    watch(world)
     subscription = world.subscribe("work", asked=1, filter=wish)
     places = put(world, *map(message, range(3)))
     assert events(world) == [[places[0]]]
@@ -340,7 +395,7 @@ def test_events_name_what_was_given_came_back_became_due_or_was_settled_while_it
 
 def test_an_acknowledgement_of_a_lease_tells_nothing_new(world):
     world.queue("work", "orders")
-    world.run("watch", "work")
+    watch(world)
     subscription = world.subscribe("work")
     put(world, message(0))
     held = world.take(subscription)
@@ -351,7 +406,7 @@ def test_an_acknowledgement_of_a_lease_tells_nothing_new(world):
 
 def test_events_name_a_barrier_that_was_sent(world):
     world.queue("work", "orders", barrier="/end = 1")
-    world.run("watch", "work")
+    watch(world)
     world.subscribe("work", asked=0)
     (place,) = put(world, message(0, end=1))
     assert events(world) == [[place]]
@@ -361,7 +416,7 @@ def test_events_name_a_barrier_that_was_sent(world):
 def test_events_name_what_waited_and_is_missing(world, wish):
     # Given a message that waits and that somebody removes from the log
     world.queue("work", "orders")
-    world.run("watch", "work")
+    watch(world)
     subscription = world.subscribe("work", filter=wish)
     (place,) = put(world, message(0))
     held = world.take(subscription)
@@ -381,7 +436,7 @@ def test_events_name_what_waited_and_is_missing(world, wish):
 
 def test_the_events_are_bounded(world):
     world.queue("work", "orders")
-    world.run("watch", "work")
+    watch(world)
     subscription = world.subscribe("work")
     place = put(world, message(0))
     redis = world.store.redis.pipeline(transaction=False)

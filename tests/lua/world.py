@@ -145,8 +145,9 @@ class World:
         return self.run("subscribe", self.now, version, client, asked, *wished(filter), pattern, patience, *queues)[0]
 
     def replace(self, subscription, *queues, asked=1, filter=None, pattern="", version=""):  # noqa: A002
-        wish = (asked, *wished(filter), pattern, *queues)
-        return self.run("replace", self.now, version, subscription, *wish)
+        self.requests += 1
+        wish = (self.requests, asked, *wished(filter), pattern, *queues)
+        return self.run("replace", self.now, version, subscription, *wish)[:2]
 
     def groups(self, items):
         """{queue: [(ref, token), ...]}, or messages themselves, as the scripts take them."""

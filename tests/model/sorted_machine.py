@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import strategies as st
@@ -59,6 +60,10 @@ def apart(drawn):
     return rest | dict(zip(("priority", "barrier", "depth"), drawn["sorts"], strict=True))
 
 
+#: Numbers of wishes: each is newer than those before.
+_wishes = itertools.count(1)
+
+
 class SortedMachine(QueueMachine):
     """Subclassed with the server's `url`."""
 
@@ -107,7 +112,7 @@ class SortedMachine(QueueMachine):
     @rule(who=st.integers(0, 11), queues=QUEUES, asked=st.integers(0, 5), wish=WISH)
     def replace(self, who, queues, asked, wish):
         (sub,) = self.pick(list(self.model.subs.values()), [who])
-        max_, left = self.run("replace", "", sub.id, asked, *WISHES[wish], "", *queues)
+        max_, left, *_ = self.run("replace", "", sub.id, next(_wishes), asked, *WISHES[wish], "", *queues)
         self.model.replace(sub, queues, asked, wish)
         assert max_ == sub.max
         assert left == 0

@@ -178,6 +178,8 @@ class SortedModel(Model):
                     sub.inbox.append((name, ref, token))
             elif self.is_live(name, ref, token):
                 self.move(self.queues[name], "given_back", ref)
+        # Of the barriers that were sent, those that are still wanted are pushed again after a doubt.
+        sub.barriers = [item for item in sub.barriers if item[0] in queues and self.matches(sub, item[1])]
         sub.max = self.most(queues, asked)
         for name in dict.fromkeys([*former, *queues]):
             self.dispatch(self.queues[name])

@@ -266,6 +266,25 @@ def test_an_iteration_ends_when_another_task_closes(valkey, instance):
     run(valkey, instance, scenario)
 
 
+def test_an_aggregate_is_awaited_or_entered_as_a_subscription_is(valkey, instance):
+    async def scenario(client):
+        await client.publish("work", {"v": 2})
+        rows = await client.aggregate("work", ["SUM(/v) AS /sum"])
+        assert await rows.get("5s") == {"sum": 2}
+        assert repr(rows) == "<AsyncRowSubscription to 'work': SUM(/v) AS /sum>"
+        await rows.close()
+        making = client.aggregate("work", ["COUNT(*) AS /n"])
+        assert "the aggregate of 'work': await it, or enter it with `async with`" in repr(making)
+        async with making as rows:
+            assert await rows.get("5s") == {"n": 1}
+        with pytest.raises(Closed):
+            await rows.get("1s")
+        async with client.subscribe("work", filter="/v > 1") as messages:
+            assert repr(messages) == f"<AsyncSubscription {messages.id} to 'work', max_backlog 1, filter '/v > 1'>"
+
+    run(valkey, instance, scenario)
+
+
 def test_a_client_that_is_not_connected_says_so(valkey):
     async def main():
         client = AsyncClient(valkey.url)

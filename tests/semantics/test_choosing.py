@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from scene import data_of, eventually, pick_up, rest_of, settle_all
 
-from ampsq import AsyncClient, Queue
+from ampsq import AsyncClient, Queue, Topic, View
 from ampsq.errors import DefinitionError, ExpressionError, TooManyFilters, UnknownQueue
 
 ROOM = {"max_per_subscription_backlog": 100}
@@ -209,7 +209,7 @@ def test_the_documents_replacement_leaves_ten_outstanding_of_five(client):
     with client.subscribe("wide", max_backlog=10) as messages:
         held = pick_up(messages, 10)
         # When it changes to a queue that allows 5
-        messages.replace("narrow")
+        messages.replace(name="narrow")
         # Then 5 is its backlog, the 10 stay its own, and nothing comes until fewer are left
         assert messages.max_backlog == 5
         assert rest_of(messages) == []
@@ -240,15 +240,116 @@ def test_after_a_replacement_nothing_else_is_handed_out(client):
         assert [message.delivery for message in got if message.data["id"] not in (49, 99)] == [1] * 98
 
 
+def test_a_filter_in_the_place_of_queues_is_refused_with_where_it_belongs(client):
+    client.apply(Queue(name="work", **ROOM))
+    with client.subscribe("work") as messages:
+        with pytest.raises(TypeError):
+            messages.replace("/a = 1")
+        for text in ("/a = 1", "/a > 1", "/a IS NULL", "symbol LIKE '^A'"):
+            with pytest.raises(DefinitionError, match=r"looks like a filter: write filter="):
+                messages.replace(name=text)
+            with pytest.raises(DefinitionError, match=r"looks like a filter: write filter="):
+                client.subscribe(text)
+        messages.replace(name="^(?!x)w(?=o)")
+        assert f"{messages!r}" == f"<Subscription {messages.id} to '^(?!x)w(?=o)', max_backlog 1>"
+
+
+@pytest.mark.parametrize("name", ["narrow", "row$"])
+def test_a_backlog_that_is_cut_is_logged_with_its_cause(client, caplog, name):
+    client.apply(Queue(name="narrow", max_per_subscription_backlog=3), Queue(name="wide-row", **ROOM))
+    client.subscribe("wide-row", max_backlog=5)
+    assert caplog.messages == []
+    with client.subscribe(name, max_backlog=5) as messages:
+        text = "max_backlog 5 is cut to 3 by max_per_subscription_backlog of queue 'narrow'"
+        assert caplog.messages == [text]
+        messages.replace(max_backlog=3)
+        messages.replace(max_backlog=5)
+        assert caplog.messages == [text, text]
+
+
+def test_an_unknown_name_is_told_what_it_is_or_what_was_meant(either):
+    over = {"underlying_topic": "orders"}
+    either.apply(Queue(name="work", **over), Queue(name="other", **over), Topic(name="alone"))
+    either.apply(
+        View(name="totals", projection=["COUNT(*) AS /n"], **over), Queue(name="rows", underlying_topic="totals")
+    )
+    texts = {
+        "orders": "'orders' is a topic; its queues are 'other', 'work'",
+        "alone": "'alone' is a topic, and no queue is over it; define one with underlying_topic 'alone'",
+        "totals": "'totals' is a view; query it with sow, or define a queue over it; its queues are 'rows'",
+        "wrok": "'wrok' is no queue; did you mean 'work'?",
+    }
+    for name, text in texts.items():
+        for call in (either.subscribe, either.explain, either.queue_stats, lambda q: either.ack(q, filter="/a = 1")):
+            with pytest.raises(UnknownQueue) as refusal:
+                call(name)
+            assert (str(refusal.value), refusal.value.detail) == (text, {"queue": name})
+    with pytest.raises(UnknownQueue, match="'total' is neither a queue nor a view; did you mean 'totals'"):
+        either.sow("total")
+    with pytest.raises(UnknownQueue, match="'order' is neither a queue nor a topic; did you mean 'orders'"):
+        either.aggregate("order", ["COUNT(*) AS /n"])
+
+
+def test_one_bookmark_may_stand_alone(client):
+    client.apply(Queue(name="work", **ROOM))
+    assert client.ack("work", client.publish("work", {"id": 1})) == 1
+
+
+def test_a_plan_says_what_applying_would_do_and_does_nothing(client):
+    client.apply(Queue(name="work", priority="/p"))
+    definitions = [Queue(name="work", lease_period="5s"), Queue(name="new"), Topic(name="work")]
+    plan = client.plan(*definitions)
+    assert [(each.definition.name, each.outcome, each.changes) for each in plan[1:]] == [
+        ("work", "changed", {"lease_period": (None, "5s"), "priority": ("/p", None)}),
+        ("new", "new", {}),
+    ]
+    assert client.plan(*definitions) == plan
+    assert [outcome for _, outcome in client.apply(*definitions)] == [each.outcome for each in plan]
+
+
 def test_a_refused_replacement_leaves_all_as_it_was(client):
     client.apply(Queue(name="work", **ROOM))
     client.publish_many("work", orders(10))
     with client.subscribe("work", max_backlog=2, filter="/id > 4") as messages:
         assert ids(pick_up(messages, 2)) == [5, 6]
         with pytest.raises(UnknownQueue):
-            messages.replace("nowhere")
+            messages.replace(name="nowhere")
         with pytest.raises(ExpressionError):
             messages.replace(filter="/id >")
         assert (messages.max_backlog, rest_of(messages)) == (2, [])
     with client.subscribe("work", max_backlog=100) as messages:
         assert ids(rest_of(messages)) == list(range(10))
+
+
+@pytest.mark.parametrize("name", ["language", "spent", "none", "functions"])
+def test_a_judged_queue_may_have_any_name(client, name):
+    client.apply(Queue(name=name, underlying_topic="orders", filter="/id >= 0", **ROOM))
+    with client.subscribe(name, max_backlog=9) as messages:
+        for number in range(3):
+            client.publish("orders", {"id": number})
+            assert messages.get(2).data == {"id": number}
+
+
+def test_a_replacement_of_an_at_most_once_queue_loses_nothing(client):
+    client.apply(Queue(name="work", semantics="at-most-once", allow_redelivery_after_crash=True, **ROOM))
+    client.publish_many("work", orders(100))
+    with client.subscribe("work", max_backlog=50) as messages:
+        seen = ids([messages.get(2)])
+        messages.replace(max_backlog=49)
+        while (message := messages.get(0.2)) is not None:
+            seen.append(message.data["id"])
+            message.ack()
+            messages.flush()
+    assert sorted(seen) == list(range(100))
+
+
+@pytest.mark.parametrize("name", ["", "[", "/a = 1"])
+def test_a_replacement_by_what_is_no_name_changes_nothing(client, name):
+    client.apply(Queue(name="work", **ROOM))
+    with client.subscribe("work", max_backlog=2) as messages:
+        with pytest.raises(DefinitionError):
+            messages.replace(name=name)
+        client.publish("work", {"id": 1})
+        assert (ids([messages.get(2)]), messages.max_backlog) == ([1], 2)
+        messages.replace(max_backlog=3)
+        assert messages.max_backlog == 3

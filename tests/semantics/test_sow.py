@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 
 import pytest
 from scene import data_of, pick_up
 
-from ampsq import Queue
+from ampsq import Queue, calls
 from ampsq.browse import Scene, Walker
 from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.schema import key
@@ -67,6 +68,16 @@ def test_a_filter_leaves_out_what_does_not_match_and_what_is_no_json(either):
     assert either.sow("work")[-1].data == b"\xff"
 
 
+def test_what_was_found_is_shown_shortened(client):
+    define(client)
+    bookmark = client.publish("work", {"n": 1})
+    client.publish("work", "x" * 500)
+    short, long = client.sow("work")
+    assert repr(short) == f"<SowMessage {bookmark}: {{'n': 1}}, deliveries 0>"
+    assert "xxx..., deliveries 0>" in repr(long)
+    assert len(repr(long)) < 200
+
+
 def test_entries_of_others_are_shown_as_the_object_of_their_fields(client, valkey):
     define(client)
     client.publish("work", {"n": 1}, headers={"source": "test"})
@@ -112,15 +123,21 @@ def test_a_query_gives_a_part_of_an_order(client):
         ({"skip_n": 1, "top_n": 1}, "needs top_n, .* and order_by"),
         ({"top_n": 0}, "a whole number from 1"),
         ({"top_n": True}, "a whole number from 1"),
-        ({"order_by": "/v UPWARDS"}, "column 4"),
+        ({"order_by": "/v UPWARDS"}, "column 4: 'UPWARDS' is no direction"),
+        ({"order_by": "/v DESC, /n"}, "column 4: one expression each"),
+        ({"order_by": "/v, /n"}, "column 3: one expression each"),
         ({"order_by": ["/v", 3]}, "not a text"),
         ({"filter": "/v ="}, "column"),
+        ({"filter": 5}, "filter=5 is not a text; allowed: an expression"),
+        ({"order_by": 5}, "order_by=5: allowed is an expression, .* or a list"),
+        ({"order_by": {"/v": "DESC"}}, "order_by=.*: allowed is an expression"),
+        ({"name": None}, "None is not a text"),
     ],
 )
 def test_a_query_that_cannot_be_is_refused_with_what_can(client, options, text):
     define(client)
     with pytest.raises(DefinitionError, match=text):
-        client.sow("work", **options)
+        client.sow(**{"name": "work", **options})
 
 
 def test_a_query_of_no_queue_is_refused(client):
@@ -141,6 +158,38 @@ def test_a_queue_with_priorities_is_shown_by_priority(either):
     assert numbers(either.sow("work", top_n=2)) == shown[:2]
     with either.subscribe("work", max_backlog=10) as messages:
         assert [message["n"] for message in data_of(pick_up(messages, 10))] == shown
+
+
+def test_the_first_ones_of_a_filtered_queue_are_found_early(client):
+    # Given a queue that judges its messages, of which some have their place, some came back and some are unread
+    define(client)
+    publish(client, 6_000)
+    with client.subscribe("work", filter="/n % 1000 = 500", max_backlog=6) as messages:
+        pick_up(messages, 6)
+        assert client._store.call(calls.stats("work")).sorted > 4_000
+    whole = numbers(client.sow("work"))
+    assert whole == list(range(6_000))
+    # Then the first ones are the same, and cost a few calls
+    with counting(client) as sent:
+        assert numbers(client.sow("work", top_n=700)) == whole[:700]
+    assert sent["browse"] < 12
+    assert numbers(client.sow("work", "/n > 400", top_n=200)) == whole[401:601]
+    # And a walk that ends where it must has all
+    assert numbers(client.sow("work", top_n=5_999)) == whole[:-1]
+
+
+@contextlib.contextmanager
+def counting(client):
+    """The scripts that a client runs, by name."""
+    sent, call = Counter(), client._store.call
+
+    def counted(request):
+        sent[request.script.name if request.script else request.arguments[0]] += 1
+        return call(request)
+
+    client._store.call = counted
+    yield sent
+    client._store.call = call
 
 
 def test_what_waits_behind_a_barrier_is_shown(client):
@@ -343,6 +392,36 @@ def test_a_filter_settles_the_active_part_alone(client):
     publish(client, 1_500)
     assert client.ack("work", filter="/n >= 990") == 10
     assert numbers(client.sow("work", "/n >= 980")) == [*range(980, 990), *range(1_000, 1_010)]
+
+
+def test_counting_first_leaves_out_what_a_strict_queue_protects(either):
+    define(either, leasing="strict")
+    publish(either, 10)
+    with either.subscribe("work", max_backlog=4) as messages:
+        pick_up(messages, 4)
+        assert either.ack("work", filter="/n > 1", dry_run=True) == 6
+        assert either.ack("work", filter="/n > 1", option="cancel", dry_run=True) == 0
+        assert either.ack("work", filter="/n > 1") == 6
+
+
+def test_a_filter_leaves_delayed_messages_alone(client):
+    define(client)
+    publish(client, 3)
+    with client.subscribe("work", max_backlog=1) as messages:
+        pick_up(messages, 1)[0].cancel("1h")
+        pick_up(messages, 1)
+    assert client.ack("work", filter="TRUE_VALUE()") == 2
+    assert client.queue_stats("work").delayed == 1
+
+
+def test_what_is_no_text_is_refused_with_what_is(either):
+    define(either)
+    with pytest.raises(DefinitionError, match="filter=5 is not a text"):
+        either.ack("work", filter=5)
+    with pytest.raises(DefinitionError, match="queue: None is not a text"):
+        either.ack(None, filter="/n = 1")
+    with pytest.raises(DefinitionError, match="queue: None is not a text"):
+        either.explain(None)
 
 
 def test_the_other_ways_to_settle_by_a_filter_are_named(client):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
+import threading
 import time
 from collections import Counter
 
 import pytest
 from scene import data_of, eventually, pick_up
 
-from ampsq import Client, Queue, View, views
+from ampsq import AsyncClient, Client, Queue, View, views
 from ampsq.browse import Scene
 from ampsq.coordinator import views as keeping
 from ampsq.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
@@ -290,7 +292,52 @@ def test_whoever_takes_a_view_over_publishes_what_changed_meanwhile_and_nothing_
     client.ack("work", filter="/s = 'c'")
     _, run = duty()
     eventually(lambda: run() is not None and totals(client) == {"a": (2, 6), "b": (1, 2)})
-    assert published()[3:] == [{"s": "a", "n": 2, "sum": 6}]
+    eventually(lambda: run() is not None and len(published()) == 5)
+    assert published()[3:] == [{"s": "a", "n": 2, "sum": 6}, {"s": "c", "n": 0, "sum": None}]
+
+
+def test_the_end_of_a_group_that_another_definition_made_is_not_published(client, duty, published, is_kept):
+    define(client)
+    define_view(client)
+    client.publish_many("work", [{"s": "a", "v": 1}, {"s": "b", "v": 2}])
+    _, run = duty()
+    eventually(lambda: run() is not None and is_kept())
+    define_view(client, projection=["/v", "COUNT(*) AS /n"], grouping=["/v"])
+    eventually(lambda: run() is not None and len(published()) == 4)
+    eventually(lambda: run() is not None and is_kept())
+    assert published()[2:] == [{"v": 1, "n": 1}, {"v": 2, "n": 1}]
+    # From then on, ends are
+    client.ack("work", filter="/v = 2")
+    eventually(lambda: run() is not None and len(published()) == 5)
+    assert published()[4:] == [{"v": 2, "n": 0}]
+    assert data_of(client.sow("totals")) == [{"v": 1, "n": 1}]
+
+
+@pytest.mark.parametrize("fails_at", range(1, 5))
+def test_a_crash_while_a_group_ends_publishes_its_end_once(client, duty, published, fails_at):
+    define(client)
+    define_view(client)
+    client.publish_many("work", [{"s": "a", "v": 1}, {"s": "b", "v": 1}])
+    store, run = duty()
+    eventually(lambda: run() is not None and len(published()) == 2)
+    client.ack("work", filter="/s = 'b'")
+    sent, call = [], store.call
+
+    def dying(request):
+        words = (request.script.name if request.script else request.arguments[0], *request.arguments[1:2])
+        if sent or (words[0] == "HSET" and "view" in str(words[1])):
+            sent.append(words)
+        if len(sent) == fails_at:
+            raise Unavailable("died")
+        return call(request)
+
+    store.call = dying
+    with pytest.raises(Unavailable):
+        eventually(lambda: run() is None)
+    _, run = duty()
+    eventually(lambda: run() is not None and totals(client) == {"a": (1, 1)})
+    eventually(lambda: run() is not None and len(published()) == 3)
+    assert published()[2:] == [{"s": "b", "n": 0, "sum": None}]
 
 
 @pytest.mark.parametrize("fails_at", range(1, 5))
@@ -433,7 +480,7 @@ def test_a_server_that_started_anew_is_read_anew(start_server, instance, monkeyp
         client.publish(name, {"s": "a", "v": 1})
         view = the_view(underlying_topic=name)
         follower = client._store.run(views.follow(Scene(client.instance, client.origin), view))
-        assert client._store.run(views.next_rows(follower, 0.0)) == [{"s": "a", "n": 1, "sum": 1}]
+        assert client._store.run(views.next_rows(follower, 5.0)) == [{"s": "a", "n": 1, "sum": 1}]
         # Given a row that the server had told of, and lost with its end
         follower._rows.add(b"lost", Document(b'{"s":"lost"}'), for_good=name == "orders")
         server.end()
@@ -457,8 +504,12 @@ def test_an_aggregated_subscription_gives_all_rows_and_then_those_that_change(ei
         assert rows.get("5s") == {"s": "b", "n": 2, "sum": 7}
         either.ack("work", filter="/v = 2")
         assert rows.get("5s") == {"s": "b", "n": 1, "sum": 5}
-        # A row that goes is not told of.
+        # A group that goes is told of as it is without messages, and one that came and went is not
         either.ack("work", filter="/s = 'b'")
+        assert rows.get("5s") == {"s": "b", "n": 0, "sum": None}
+        either.publish("work", {"s": "c", "v": 3})
+        either.ack("work", filter="/s = 'c'")
+        assert rows.get("50ms") is None
         either.publish("work", {"s": "a", "v": 3})
         assert rows.get("5s") == {"s": "a", "n": 2, "sum": 4}
         assert rows.get("10ms") is None
@@ -480,6 +531,122 @@ def test_an_aggregated_subscription_to_topics_takes_new_ones_in(client, monkeypa
         assert rows.get("5s") == {"n": 0}
         client.publish("from-a", {})
         assert rows.get("5s") == {"n": 1}
+
+
+def test_an_aggregate_that_is_not_worked_out_in_time_goes_on_later(either, monkeypatch):
+    steps, step = [], views.Follower.step
+
+    def counted(*arguments):
+        steps.append(arguments)
+        return step(*arguments)
+
+    monkeypatch.setattr(views.Follower, "step", counted)
+    define(either)
+    either.publish_many("work", [{"s": "a", "v": n, "text": "x" * 500} for n in range(3_000)], batch=500)
+    with either.aggregate("work", **_TOTALS) as rows:
+        # Each takes one step when it is given no time
+        asked = 1
+        while (row := rows.get(0)) is None:
+            assert len(steps) == asked
+            asked += 1
+        assert row == {"s": "a", "n": 3_000, "sum": sum(range(3_000))}
+        assert asked > 5
+
+
+def test_threads_share_an_aggregated_subscription(client):
+    define(client)
+    client.publish_many("work", [{"s": f"s{n}", "v": n} for n in range(200)])
+    found = []
+
+    def read():
+        while (row := rows.get("0.5s")) is not None:
+            found.append(row["s"])
+
+    with client.aggregate("work", **_TOTALS) as rows:
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+    assert Counter(found) == dict.fromkeys((f"s{n}" for n in range(200)), 1)
+
+
+async def _shared(url, instance):
+    async with AsyncClient(url, instance=instance) as client, client.aggregate("work", **_TOTALS) as rows:
+
+        async def read():
+            found = []
+            while (row := await rows.get("0.5s")) is not None:
+                found.append(row["s"])
+            return found
+
+        lists = await asyncio.gather(*(read() for _ in range(8)))
+        assert await rows.get(0) is None
+        return [name for names in lists for name in names]
+
+
+def test_tasks_share_an_aggregated_subscription(client, valkey):
+    define(client)
+    client.publish_many("work", [{"s": f"s{n}", "v": n} for n in range(200)])
+    found = asyncio.run(_shared(valkey.url, client.instance))
+    assert Counter(found) == dict.fromkeys((f"s{n}" for n in range(200)), 1)
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_queue_is_watched_while_somebody_follows_and_no_longer(client, redis, instance, monkeypatch):
+    monkeypatch.setattr(views, "_PERIOD", 2_500)
+    monkeypatch.setattr(views, "_RENEW", 0.2)
+    monkeypatch.setattr(views, "_CHECK", 0.1)
+    define(client)
+    queue, events = key(instance, "queue", "work"), key(instance, "events", "work")
+    client.publish("work", {"s": "a", "v": 1})
+    client.publish("work", {"s": "a", "v": 2})
+    with client.aggregate("work", **_TOTALS) as rows:
+        assert rows.get("5s") == {"s": "a", "n": 2, "sum": 3}
+        began = redis.hget(queue, "watched").split()[1]
+        assert rows.get("3.5s") is None
+        assert redis.hget(queue, "watched").split()[1] == began
+        client.ack("work", filter="/v = 1")
+        assert rows.get("5s") == {"s": "a", "n": 1, "sum": 2}
+        # When nobody asks for a while, the queue writes nothing down any more
+        eventually(lambda: not redis.hexists(queue, "watched"))
+        assert not redis.exists(events)
+        client.ack("work", filter="/v = 2")
+        assert not redis.exists(events)
+        # And whoever asks again still gets what is true
+        assert rows.get("5s") == {"s": "a", "n": 0, "sum": None}
+    eventually(lambda: not redis.hexists(queue, "watched"))
+
+
+def test_a_view_is_computed_while_it_is_read_for_the_first_time(client, duty, monkeypatch):
+    define(client)
+    define_view(client)
+    client.publish_many("work", [{"s": "a", "v": n} for n in range(1_500)], batch=500)
+    monkeypatch.setattr(keeping, "_BUDGET", -1.0)
+    _, run = duty()
+    run()
+    assert totals(client) == {"a": (1_500, 1_124_250)}
+
+
+def test_an_aggregate_over_every_topic_may_be_and_faults_name_no_view_of_ours(client):
+    client.publish("orders", {"s": "a", "v": 1})
+    define(client)
+    define_view(client)
+    with client.aggregate(".*", ["COUNT(*) AS /n"], filter="/s = 'a'") as rows:
+        assert rows.get("5s") == {"n": 1}
+    with client.aggregate("^agg", ["COUNT(*) AS /n"]) as rows:
+        assert rows.get("5s") == {"n": 0}
+    for arguments in [
+        ("work", ["/price"]),
+        ("work", "x"),
+        ("work", ["/x"], ["/y", "/y"], 5),
+        ("totals", ["COUNT(*) AS /n"]),
+    ]:
+        with pytest.raises(DefinitionError, match=r"^aggregate of '(work|totals)': ") as refusal:
+            client.aggregate(*arguments)
+        assert "View" not in str(refusal.value)
+        assert "'aggregate'" not in str(refusal.value)
 
 
 def test_an_aggregated_subscription_that_cannot_be_is_refused_at_once(client):

@@ -65,6 +65,17 @@ def start(valkey, client):
         yield start
 
 
+def test_a_worker_with_a_filter_gets_what_matches(client, start):
+    define(client)
+    client.publish_many("work", [{"n": n} for n in range(10)])
+    seen = []
+    running = start(lambda message: seen.append(message.data["n"]), filter="/n % 3 = 0")
+    eventually(lambda: len(seen) == 4)
+    running.stop()
+    assert seen == [0, 3, 6, 9]
+    assert client.queue_stats("work").depth == 6
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_return_acknowledges_an_exception_cancels_and_reject_expires(client, journal, start, kind):
     # Given a handler that does each

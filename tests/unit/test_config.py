@@ -61,7 +61,7 @@ def test_a_file_is_read_by_path_or_by_its_name(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    assert refusals(tmp_path / "none.yaml")[0].startswith(f"{tmp_path}/none.yaml: cannot be read")
+    assert refusals(tmp_path / "none.yaml")[0].endswith(f"{tmp_path}/none.yaml: no such file")
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
     assert refusals(binary)[0].startswith(f"{binary}: cannot be read as a UTF-8 text file")
@@ -143,10 +143,11 @@ views:
     ]
 
 
-def test_the_documents_view_is_one():
+def test_the_documents_view_and_actions_are_such():
     page = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
-    (view,) = load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
-    assert view.feeds_from("best-trades")
+    views, actions = map(load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    assert [view.feeds_from("best-trades") for view in views] == [True]
+    assert [action.reasons for action in actions] == [(), ("forced_expire",)]
 
 
 def test_anchors_and_merges_share_elements_wherever_the_sections_stand():
@@ -244,6 +245,27 @@ def test_what_is_not_yaml_is_refused(text):
 )
 def test_odd_but_valid_yaml_is_refused_and_nothing_else(text):
     assert refusals(text)
+
+
+@pytest.mark.parametrize("filter_", ["'x' = /a", "/a = 'x: y'", "[/a b] = 1"])
+def test_an_expression_that_is_no_yaml_is_to_be_quoted(filter_):
+    (line,) = refusals(f"queues:\n  - name: a\n    filter: {filter_}\n")
+    assert "put the whole expression in double quotes" in line
+    assert load(f'queues:\n  - name: a\n    filter: "{filter_}"\n')
+
+
+def test_a_misspelt_element_is_answered_with_the_likeliest_one_alone():
+    assert refusals("actions:\n  - dead_leter: {queue: a, topic: b}\n") == [
+        "<text>:2: Action: dead_leter: no such element; did you mean 'dead_letter'?"
+    ]
+    assert refusals("queues: [{name: a, lease: 3s}]") == [
+        "<text>:1: Queue 'a': lease: no such element; did you mean 'lease_period'?"
+    ]
+
+
+def test_an_empty_expression_is_to_be_left_out():
+    (line,) = refusals("queues: [{name: a, filter: ''}]")
+    assert line.endswith("or leave it out")
 
 
 def test_tags_make_no_objects():

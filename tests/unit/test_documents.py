@@ -40,19 +40,24 @@ def test_the_ten_lines_of_the_readme_do_what_they_say(tmp_path):
 
 
 def test_what_the_readme_chooses_to_deliver_runs(tmp_path):
-    text = "import ampsq\nfrom ampsq import Queue\n" + fenced("python")[1]
-
-    done = run([sys.executable, "-c", text], tmp_path, AMPSQ_URL="")
+    done = run([sys.executable, "-c", fenced("python")[1]], tmp_path, AMPSQ_URL="")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("The next message, of priority 60, ")
+    *results, sentence = done.stdout.splitlines()
+    assert results == ["2", "1", "2", "1", "{'value': 84}"]
+    assert sentence.startswith("The next message, of priority 60, ")
 
 
 def test_the_asyncio_example_does_the_same(tmp_path):
     done = run([sys.executable, ROOT / "examples" / "asyncio_client.py"], tmp_path, AMPSQ_URL="")
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "{'id': 1, 'price': 12.5, 'qty': 100} 1\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "{'id': 1, 'price': 12.5, 'qty': 100} 1",
+        "{'id': 3, 'price': 5, 'qty': 2} 1",
+        "[2, 3]",
+        "{'value': 70}",
+    ]
 
 
 def test_the_commands_of_the_readme_work_in_their_order(tmp_path):

@@ -118,6 +118,10 @@ def test_nothing_below_the_roof_imports_it(roof):
     }
 
 
+def test_a_look_at_the_package_shows_what_it_is_for():
+    assert {name for name in dir(ampsq) if not name.startswith("__")} == set(ampsq.__all__)
+
+
 def test_only_the_store_opens_connections():
     users = {name for name in PATHS if any(target.split(".")[0] == "redis" for target in imports(name))}
 

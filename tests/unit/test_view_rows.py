@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ampsq.expressions import Document
 from ampsq.models import View
-from ampsq.rows import ACCUMULATORS, Rows, key_of
+from ampsq.rows import ACCUMULATORS, Rows, group_of, key_of
 
 _EVERYTHING = [
     "COUNT(*) AS /messages",
@@ -119,6 +119,29 @@ def test_a_group_goes_with_its_last_message_and_is_told_of():
     assert (key_of(gone), rows.row(gone)) == ('["a"]', None)
     assert not rows.take_changed()
     assert table(rows) == {'["b"]': {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("grouping", "columns", "fields", "row"),
+    [
+        (["/a"], ["/a"], {"a": "x"}, {"a": "x"}),
+        (["/a", "/b/c"], ["/a", "/b/c"], {"b": {"c": [1, "\u00fc"]}}, {"a": None, "b": {"c": [1, "\u00fc"]}}),
+        (["/a[1]", "/a[0]"], ["/a[1] AS /x", "/a[0] + 1 AS /y"], {"a": [3, 4.5]}, {"x": 4.5, "y": 4}),
+        (["/a", "/a/b"], ["/a AS /x", "/a/b AS /y"], {"a": {"b": 7}}, {"x": None, "y": 7}),
+        (["/a"], ["CONCAT(/a, '-', /a) AS /x"], {"a": "1"}, {"x": "1-1"}),
+    ],
+)
+def test_a_group_without_messages_has_a_row_of_nothing(grouping, columns, fields, row):
+    rows = rows_of([*columns, "COUNT(*) AS /n", "SUM(/v) + 1 AS /sum", "MAX(/v) AS /max"], grouping)
+    fill(rows, [{**fields, "v": 1}])
+    (group,) = rows.groups()
+    assert rows.row(group) == {**row, "n": 1, "sum": 2, "max": 1}
+    rows.remove(b"0")
+    assert rows.row(group) is None
+    # Its text is enough to know it, long after it is gone
+    assert group_of(key_of(group)) == group
+    assert rows.row_of_nothing(group_of(key_of(group)), "test") == {**row, "n": 0, "sum": None, "max": None}
+    assert rows.row_of_nothing((1, 2, 3), "test") is None
 
 
 def test_without_grouping_there_is_always_one_row():

@@ -73,15 +73,29 @@ def test_subscribe_prints_what_the_filter_matches(orders):
     assert ids(done) == [2, 3]
 
 
+def test_a_backlog_that_is_cut_is_told_with_its_cause(orders):
+    done = orders("subscribe", "work", "--count", "1", "--max-backlog", "50")
+    cause = "max_per_subscription_backlog of queue 'work'"
+    assert done.err == f"WARNING: max_backlog 50 is cut to 10 by {cause}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (("sow", "work", "--filter", "/price >"), 1, "column 9"),
-        (("sow", "work", "--skip", "1"), 1, "skip_n=1 needs top_n"),
-        (("sow", "nowhere"), 1, "nowhere"),
+        (("sow", "work", "--skip", "1"), 2, "--skip needs --top"),
+        (("sow", "work", "--order-by", "/price desc, /id"), 1, "one expression each: give --order-by again"),
+        (("sow", "work", "--order-by", "/price DOWN"), 1, "'DOWN' is no direction; allowed behind an expression: ASC"),
+        (("sow", "nowhere"), 1, "'nowhere' is neither a queue nor a view; there are 'totals', 'work'"),
+        (("sow", "orders"), 1, "'orders' is a topic; its queues are 'work'"),
+        (("subscribe", "totals"), 1, "'totals' is a view; query it with sow, or define a queue over it"),
+        (("subscribe", "wrok"), 1, "'wrok' is no queue; did you mean 'work'?"),
+        (("subscribe", "/price > 10"), 1, "this looks like a filter: write filter='/price > 10'"),
+        (("explain", "totals"), 1, "'totals' is a view"),
+        (("ack", "orders", "--filter", "/a = 1"), 1, "'orders' is a topic"),
         (("subscribe", "work", "--filter", "UNIX_TIMESTAMP() > 1"), 1, "UNIX_TIMESTAMP"),
         (("ack", "work"), 2, "give bookmarks, or --filter"),
-        (("ack", "work", "--filter", "/a = 1", "x"), 2, "give bookmarks, or --filter"),
+        (("ack", "work", "--filter", "/a = 1", "x"), 2, "give bookmarks or --filter, not both"),
         (("ack", "work", "--dry-run", "x"), 2, "--dry-run goes with --filter"),
     ],
 )

@@ -1,0 +1,78 @@
+"""What to say of a name that no queue has: what it is instead, what was meant, or what to do."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
+
+from ampsq import calls
+from ampsq.errors import UnknownQueue
+from ampsq.models import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.calls import Catalog
+    from ampsq.flow import Flow
+
+__all__ = ["explained", "taught"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Kind = Literal["queue", "view", "topic"]
+#: Names of one kind that a text lists.
+_LISTED: Final = 5
+
+
+def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
+    """Let a flow that refuses an unknown queue say what the name is or who was meant; looks only then.
+
+    Args:
+        kinds: what the name may be there.
+    """
+
+    def decorate(function: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
+        @functools.wraps(function)
+        def flow(*args: P.args, **kwargs: P.kwargs) -> Flow[T]:
+            try:
+                return (yield from function(*args, **kwargs))
+            except UnknownQueue as error:
+                name = error.detail.get("queue")
+                if not isinstance(name, str) or error.told:
+                    raise
+                catalog = yield calls.catalog()
+                raise error.saying(explained(catalog, name, *kinds)) from None
+
+        return flow
+
+    return decorate
+
+
+def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
+    """Say what is wrong with a name, the name first."""
+    if name in catalog.views and "view" not in kinds:
+        return f"{name!r} is a view; query it with sow, or define a queue over it" + _over(
+            catalog, name, "; its queues"
+        )
+    if name in catalog.topics and "topic" not in kinds:
+        none = f"; define one with underlying_topic {name!r}"
+        return f"{name!r} is a topic" + (_over(catalog, name, "; its queues") or f", and no queue is over it{none}")
+    known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
+    names = sorted({each for kind in kinds for each in known[kind]})
+    what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"{name!r} is {what}; did you mean {close[0]!r}?"
+    there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
+    return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
+
+def _over(catalog: Catalog, topic: str, what: str) -> str:
+    names = sorted(name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic))
+    return f"{what} are {_list(names)}" if names else ""
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(repr, names[:_LISTED])) + more
