@@ -166,9 +166,12 @@ def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> li
     wanted: set[str] = set()
     open_lines = list(body)
     while open_lines:
-        for word in _WORD.findall(open_lines.pop().text):
+        text = open_lines.pop().text
+        for word in _WORD.findall(text):
             found = defined.get(word)
-            if found is not None and word not in wanted and word not in around:
+            # A nest is used where it is called: its name may be a variable's elsewhere.
+            is_used = isinstance(found, list) or (found is not None and f"{word}()" in text)
+            if is_used and word not in wanted and word not in around:
                 wanted.add(word)
                 open_lines += found if isinstance(found, list) else []
     known, lines = around | wanted, []

@@ -2,7 +2,7 @@
 --- ARGV now, version, name, definition, compiled, target, entry, priority, barrier, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS
 --- GIVES 1
---- @include clock, fail, catalog, membership, definition, dispatch
+--- @include clock, fail, catalog, membership, definition, plain
 -- values: `number` topics that feed it, then the subscriptions whose pattern matches its name. entry, priority, barrier:
 -- trees of the queue's filter, priority and barrier expression, or ''.
 local ms = clock_ms(now)
@@ -30,5 +30,5 @@ for _, id in ipairs(call('SMEMBERS', K.members(name))) do
   if former and former ~= compiled then defer_others(load_subscription(id), ms, name) end
 end
 change_catalog()
-dispatch_or_defer(name, ms, V.batch)
+dispatch_soon(name, ms)
 return 1

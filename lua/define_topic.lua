@@ -2,14 +2,14 @@
 --- ARGV now, version, topic, definition, queues...
 --- FAIL CATALOG_CHANGED
 --- GIVES 1
---- @include clock, fail, catalog, dispatch
+--- @include clock, fail, catalog, plain
 local ms = clock_ms(now)
 check_catalog(version)
 call('HSET', K.topics(), topic, definition)
 call('HSETNX', K.routes(), topic, '')
 for i = queues_from, #ARGV do
   feed(topic, ARGV[i])
-  dispatch_or_defer(ARGV[i], ms, V.batch)
+  dispatch_soon(ARGV[i], ms)
 end
 change_catalog()
 return 1

@@ -2,7 +2,7 @@
 --- ARGV now, name, publisher, sequence, shape, values...
 --- FAIL UNKNOWN_TOPIC
 --- GIVES {topic, duplicates, first ID, number, topic and ID of each duplicate or ''...}
---- @include clock, fail, ids, duplicates, push
+--- @include clock, fail, ids, duplicates, push, dispatch
 -- shape: `b` when each value is a body, `bh` when bodies and headers alternate. A named publisher numbers its messages:
 -- the first value has `sequence`, the next one more; what is recorded already is answered, not recorded again.
 local ms = clock_ms(now)
@@ -40,6 +40,6 @@ if #known < count then
   if publisher ~= '' then
     call('HSET', K.publishers(), publisher, string.format('%.0f', sequence + count - 1) .. ' ' .. last .. ' ' .. topic)
   end
-  push(route, topic, string.match(first, '^%d+'), ms, count - #known)
+  push(route, topic, string.match(first, '^%d+'), ms, count - #known, dispatch_or_defer)
 end
 return {topic, #known, first, count - #known, unpack(known)}

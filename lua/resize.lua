@@ -3,11 +3,11 @@
 --- FAIL UNKNOWN_SUBSCRIPTION
 --- GIVES the effective max_backlog
 --- FLAGS allow-oom
---- @include clock, fail, membership, dispatch
+--- @include clock, fail, membership, plain
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
 call('HSET', K.subscription(subscription_id), F.asked, asked)
 local max = refresh(subscription_id)
-for name in string.gmatch(subscription.queues, '%S+') do dispatch_or_defer(name, ms, V.batch) end
+for name in string.gmatch(subscription.queues, '%S+') do dispatch_soon(name, ms) end
 return max

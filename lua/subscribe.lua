@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, dispatch
+--- @include clock, fail, catalog, membership
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
 -- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
 -- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
@@ -28,6 +28,6 @@ call('ZADD', K.subscriptions(), ms + patience, id)
 local max = refresh(id)
 -- A barrier may have waited for somebody to come; messages are taken, not pushed at once.
 for i = queues_from, #ARGV do
-  if call('EXISTS', K.held(ARGV[i])) == 1 then dispatch_or_defer(ARGV[i], ms, 0) end
+  if call('EXISTS', K.held(ARGV[i])) == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. ARGV[i]) end
 end
 return {id, max}

@@ -2,7 +2,7 @@
 --- ARGV now, subscription_id, held...
 --- GIVES 1 while part of its inbox is left (call again), else 0
 --- FLAGS allow-oom
---- @include clock, fail, membership, groups, settle, dispatch, inbox
+--- @include clock, fail, membership, groups, settle, plain, inbox
 -- held: groups of queue, number, refs, tokens that nobody began to process. Those and what is still in the inbox count as
 -- never delivered; the rest is found by a lease pass, which is due at once. The first call ends it, whatever follows.
 local ms = clock_ms(now)
@@ -32,6 +32,6 @@ if subscription and subscription.leased > (freed[subscription_id] or 0) then
   end
 end
 for name in string.gmatch(subscription and subscription.queues or table.concat(queues, ' '), '%S+') do
-  dispatch_or_defer(name, ms, V.batch)
+  dispatch_soon(name, ms)
 end
 return call('EXISTS', K.inbox(subscription_id))

@@ -1,13 +1,12 @@
 --- push: after entries came into a log, serve the queues that it feeds and somebody is free for.
---- @include dispatch
 
 -- route: names of queues; one that reads several topics has `*` before it and is told that this one has something.
--- oldest: ms of the first new entry. Nobody free in a hundred plain queues is one look.
-local function push(route, topic, oldest, now, limit)
+-- oldest: ms of the first new entry. deliver(queue, now, limit) serves one queue. Nobody free in a hundred plain queues is one look.
+local function push(route, topic, oldest, now, limit, deliver)
   local names, frees = {}, {}
   local function serve()
     if #names == 1 or call('EXISTS', unpack(frees)) > 0 then
-      for i = 1, #names do dispatch_or_defer(names[i], now, limit) end
+      for i = 1, #names do deliver(names[i], now, limit) end
     end
     names, frees = {}, {}
   end

@@ -1,12 +1,22 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
 --- @include choose, index(), barrier(), handover, resort()
 
+-- What only few calls need is made when it is first needed.
 local parts = {}
 
--- What only few calls need is made when it is first needed.
-local function part(name, make)
-  parts[name] = parts[name] or make()
-  return parts[name]
+local function barrier_part()
+  parts.barrier = parts.barrier or barrier()
+  return parts.barrier
+end
+
+local function index_part()
+  parts.index = parts.index or index()
+  return parts.index
+end
+
+local function resort_part()
+  parts.resort = parts.resort or resort()
+  return parts.resort
 end
 
 local function open_rooms(queue, plan, limit, own)
@@ -31,7 +41,7 @@ local function places_needed(queue, plan, rooms, limit, duty)
     needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
   end
   -- A barrier is found only by reading up to it.
-  if needed == 0 and plan.trees.barrier and not part('barrier', barrier).something_placed(queue, plan) then return 1 end
+  if needed == 0 and plan.trees.barrier and not barrier_part().something_placed(queue, plan) then return 1 end
   return needed, by_filter
 end
 
@@ -61,7 +71,7 @@ local function build_indexes(queue, plan, rooms, now)
   local done = true
   for _, room in ipairs(rooms) do
     while plan.places[room.filter] and plan.spent.work < V.sort_work do
-      part('index', index).index_some(queue, plan, room.filter, now) end
+      index_part().index_some(queue, plan, room.filter, now) end
     done = done and not plan.places[room.filter]
   end
   return done
@@ -98,7 +108,7 @@ local function sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, ou
     local sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
     if not plan.trees.barrier then return sorted end
     save_fresh(queue, plan, {})
-    if not part('barrier', barrier).pass_barrier(queue, plan, now, own, out) then return sorted end
+    if not barrier_part().pass_barrier(queue, plan, now, own, out) then return sorted end
     if plan.spent.work >= V.sort_work then return false end
   end
 end
@@ -115,7 +125,7 @@ local function dispatch_sorted(queue, now, limit, own, duty)
   local plan, read, given = load_plan(queue), {}, {}
   local rooms = open_rooms(queue, plan, limit, own)
   plan.fresh = no_finds(plan)
-  if plan.trees.resort and not part('resort', resort).judge_anew(queue, plan) then return given, true end
+  if plan.trees.resort and not resort_part().judge_anew(queue, plan) then return given, true end
   local sorted = sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, given)
   local strict = plan.trees.priority or first_ready(queue, 1, waiting_barrier(queue))[1] ~= nil
   if not rooms[1] or not sorted and strict then

@@ -232,8 +232,9 @@ def test_a_barrier_that_was_read_and_lost_its_last_subscription_waits_for_the_ne
     world.settle("acknowledged", {"work": [(first, "")]})
     world.sweep_all()
     assert world.state()[":q:work:held"] == {barrier: 0}
-    # When one comes that has no backlog, it gets it at once
+    # When one comes that has no backlog, a dispatch is due at once
     new = world.subscribe("work", asked=0)
+    world.sweep_all()
     assert [m.ref for m in world.inbox(new)] == [barrier]
     world.sweep_all()
     later = world.subscribe("work", asked=3)

@@ -175,6 +175,7 @@ def test_the_same_definition_again_changes_nothing_but_the_catalog(world):
     world.sweep_all()
     world.mark()
     world.queue("work", "orders", entry="/n > 1")
+    world.sweep_all()
     assert set(world.changes()) <= {":instance"}
 
 
@@ -438,8 +439,10 @@ def test_a_filter_s_index_is_kept_for_a_minute_after_its_last_user_and_then_drop
     put(world, *map(message, range(4)))
     assert len(world.state()[f":q:work:sorted:{name}"]) == 2
     world.unsubscribe(one)
+    world.sweep_all()
     assert ":due" not in world.state()
     world.unsubscribe(two)
+    world.sweep_all()
     assert world.state()[":due"] == {f"filter work {name}": 1_000 + KEEP_FILTER}
     # When another user comes in time, it stays
     world.now += KEEP_FILTER - 1

@@ -351,7 +351,7 @@ def a_barrier_that_the_queue_was_not_told_of(stage):
     bookmark = stage.xadd(b='{"end": 1}')
     return stage.explain(bookmark), (
         "The message is a barrier with nothing unsettled before it, and is sent to the one subscription at the next "
-        "dispatch."
+        f"dispatch; a dispatch is due{NOBODY_AT_WORK}."
     )
 
 

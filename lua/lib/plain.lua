@@ -1,0 +1,41 @@
+--- plain: dispatch for a queue that judges nothing: its next messages to the best free subscription each.
+--- @include room, waiting, handover
+
+-- As `dispatch`.
+local function dispatch_plain(queue, now, limit, own)
+  local name = queue.name
+  local room = open_room(name, V.none, limit, own)
+  if not room.list[1] then return {}, false end
+  local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
+  local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
+  local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
+  if count == 0 then return given, messages.cut end
+  local token = call('HINCRBY', K.queue(name), F.token, count) - count
+  local deadline = deadline_of(queue, now)
+  while at <= count do
+    local subscription, run = best(room)
+    run = math.min(run, count - at + 1)
+    local mine = subscription == own
+    local out = mine and given or pushes[subscription.id] or {}
+    if not mine then pushes[subscription.id] = out end
+    hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
+      leases, out)
+    token, at = token + run, at + run
+    give(room, queue, subscription, run, token)
+  end
+  write_leases(queue, now, leases, messages.refs)
+  close_room(room, queue)
+  for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
+  return given, not messages.exhausted and (count < room.total or room.more) and something_waits(queue)
+end
+
+-- For calls that come rarely: what a sorted queue has to do is the timetable's, so that these scripts stay small. All that
+-- is loaded is looked through by the server's collector of garbage, again and again.
+local function dispatch_soon(name, now)
+  local queue, more = load_queue(name), true
+  if not queue.sorted then
+    local _
+    _, more = dispatch_plain(queue, now, V.batch, nil)
+  end
+  if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+end
