@@ -163,12 +163,16 @@ class SubscriptionCore(Registration):
 
     def _judge_buffer(self) -> Flow[None]:
         """Of what was picked up and not handed out, only what is wanted stays."""
+        self.buffer.extend([item for item in self._empty_buffer() if self._is_wanted(*item)])
+        yield from self._return_unwanted()
+
+    def _empty_buffer(self) -> list[tuple[Parts, bytes]]:
+        """Take everything out, one by one: other threads may hand messages out meanwhile."""
         waiting = []
         with contextlib.suppress(IndexError):
             while True:
                 waiting.append(self.buffer.popleft())
-        self.buffer.extend([item for item in waiting if self._is_wanted(*item)])
-        yield from self._return_unwanted()
+        return waiting
 
     def _is_wanted(self, parts: Parts, body: bytes) -> bool:
         """Whether a message may be handed out; one that was delivered under a former wish may have to go back."""
@@ -184,11 +188,12 @@ class SubscriptionCore(Registration):
 
     def _return_unwanted(self) -> Flow[None]:
         """Give back, uncounted, what was delivered under a former wish and is not wanted."""
-        unwanted, self._unwanted = self._unwanted, []
-        for first in range(0, len(unwanted), BATCH):
-            some = unwanted[first : first + BATCH]
+        while self._unwanted:
+            some = self._unwanted[:BATCH]
             for queue, (refs, tokens) in group(some).items():
                 yield calls.settle("given_back", queue, refs, tokens, by=self.id)
+            # Only now: a call that failed is made again by the next fetch.
+            del self._unwanted[: len(some)]
             self._forget(some)
 
     def _lost(self, channel: Channel | AsyncChannel) -> Flow[None]:
@@ -198,6 +203,7 @@ class SubscriptionCore(Registration):
             with contextlib.suppress(UnknownSubscription):
                 yield from self._collect(channel)
         self.buffer.clear()
+        self._unwanted.clear()
         self._held.clear()
         self._in_doubt = False
         yield from self.register()
@@ -467,10 +473,6 @@ class SubscriptionCore(Registration):
 
     # -- ending
 
-    def unstarted(self) -> Groups:
-        """What is in the buffer: messages that nobody began to process."""
-        return group([parts for parts, _ in list(self.buffer) if parts[2] != b"0"])
-
     def renew(self) -> Flow[None]:
         """Extend every lease that is held here by its queue's period, three times a period."""
         for queue, held in list(self._held.items()):
@@ -497,44 +499,30 @@ class SubscriptionCore(Registration):
                         held.pop(token, None)
         self._renewals[queue] = (period, read_at, extend_at)
 
-    def _drain_inbox(self, channel: Channel | AsyncChannel) -> Flow[None]:
-        """Ask for no more, and pick up what was pushed until now."""
-        yield from self._collect_all(channel)
-        self.max_backlog = yield calls.resize(self.id, 0)
-        while True:
-            taken = yield calls.take(self.id, BATCH, {})
-            self._keep(taken.elements)
-            if not taken.elements:
-                return
-
-    def _return_unstarted(self, channel: Channel | AsyncChannel) -> Flow[None]:
-        """Ask for no more, and return what nobody began to process, uncounted; barriers stay in the buffer."""
-        yield from self._drain_inbox(channel)
-        held = self.unstarted()
-        barriers = [item for item in self.buffer if item[0][2] == b"0"]
-        self.buffer.clear()
-        self.buffer.extend(barriers)
-        for queue, (refs, tokens) in held.items():
-            for first in range(0, len(refs), BATCH):
-                part = slice(first, first + BATCH)
-                yield calls.settle("given_back", queue, refs[part], tokens[part], by=self.id)
-            for token in tokens:
-                self._held[queue].pop(token, None)
-
     def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Ask for no more, and return what nobody began to process, uncounted."""
         # Without a subscription, what it held is back in its queues, or will be.
         with contextlib.suppress(UnknownSubscription):
-            yield from self._return_unstarted(channel)
+            yield from self._collect_all(channel)
+            self.max_backlog = yield calls.resize(self.id, 0)
+            while True:
+                taken = yield calls.take(self.id, BATCH, {})
+                self._keep(taken.elements)
+                if not taken.elements:
+                    break
+            self._unwanted += [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
+            yield from self._return_unwanted()
         self.buffer.clear()
+        self._unwanted.clear()
 
     def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
         yield from self._collect_all(channel)
         yield from self.flush()
-        held: Groups = self.unstarted()
-        self.buffer.clear()
+        # Barriers hold no lease.
+        unstarted = [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
+        held: Groups = group([*unstarted, *self._unwanted])
         # In one call, so that nothing given back can be dispatched to this subscription again.
         while (yield calls.unsubscribe(self.id, held)):
             held = {}

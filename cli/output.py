@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["json_line", "json_text", "note", "table"]
+__all__ = ["body_text", "json_line", "json_text", "message_json", "note", "table"]
 
 _GAP: Final = 2
 _NEEDS_RICH: Final = "for tables with colours: pip install 'ampsq[cli]'"
@@ -33,6 +34,28 @@ def json_text(value: Any) -> str:
 def json_line(value: Mapping[str, Any]) -> None:
     """Print one object, at once."""
     print(json_text(value), flush=True)
+
+
+def message_json(facts: Mapping[str, Any], raw: bytes) -> str:
+    """Write a message's facts as one line of JSON; `data` that JSON cannot say is ``{"base64": ...}`` of `raw`."""
+    if not isinstance(facts["data"], bytes):
+        try:
+            return json_text(facts)
+        except ValueError:
+            # NaN and infinity, which Python reads and JSON does not have.
+            pass
+    return json_text({**facts, "data": {"base64": base64.b64encode(raw).decode()}})
+
+
+def body_text(raw: bytes, data: Any) -> str:
+    """Write a body for people, on one line: as it is if it can be printed, else escaped or as base64."""
+    try:
+        body = raw.decode()
+    except UnicodeDecodeError:
+        return f"base64 {base64.b64encode(raw).decode()}"
+    if body.isprintable():
+        return body
+    return ascii(body)[1:-1] if isinstance(data, bytes) else json_text(data)
 
 
 def note(text: str) -> None:

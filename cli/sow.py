@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_text, note
+from ampsq.cli.output import body_text, json_text, message_json, note
 
 if TYPE_CHECKING:
     from ampsq.browse import SowMessage
@@ -69,25 +68,13 @@ def _json(message: SowMessage) -> str:
         "headers": message.headers,
         "deliveries": message.deliveries,
     }
-    if not isinstance(facts["data"], bytes):
-        try:
-            return json_text(facts)
-        except ValueError:
-            # NaN and infinity, which Python reads and JSON does not have.
-            pass
-    return json_text({**facts, "data": {"base64": base64.b64encode(message.raw).decode()}})
+    return message_json(facts, message.raw)
 
 
 def _line(message: SowMessage) -> str:
     """For people: the bookmark, if any, the body as it is, and what is unusual about it."""
-    try:
-        body = message.raw.decode()
-    except UnicodeDecodeError:
-        body = f"base64 {base64.b64encode(message.raw).decode()}"
-    if not body.isprintable():
-        body = ascii(body)[1:-1]
     parts = [str(message.bookmark)] if message.bookmark else []
-    parts += [body, *(f"{name}={value}" for name, value in message.headers.items())]
+    parts += [body_text(message.raw, message.data), *(f"{name}={value}" for name, value in message.headers.items())]
     if message.deliveries:
         parts.append(
             f"(delivered {message.deliveries} times before)" if message.deliveries > 1 else "(delivered before)"

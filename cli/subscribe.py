@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
-from ampsq.cli.output import json_text, note
+from ampsq.cli.output import body_text, message_json, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,24 +111,16 @@ def _json(message: Message) -> str:
         "delivery": message.delivery,
         "lease_until": message.lease_until.isoformat(timespec="milliseconds") if message.lease_until else None,
     }
-    if not isinstance(facts["data"], bytes):
-        try:
-            return json_text(facts)
-        except ValueError:
-            # NaN and infinity, which Python reads and JSON does not have.
-            pass
-    return json_text({**facts, "data": {"base64": base64.b64encode(message.raw).decode()}})
+    return message_json(facts, message.raw)
 
 
 def _line(message: Message) -> str:
     """For people: the bookmark, the body as it is, and what is unusual about it."""
-    try:
-        body = message.raw.decode()
-    except UnicodeDecodeError:
-        body = f"base64 {base64.b64encode(message.raw).decode()}"
-    if not body.isprintable():
-        body = ascii(body)[1:-1] if isinstance(message.data, bytes) else json_text(message.data)
-    parts = [message.bookmark, body, *(f"{name}={value}" for name, value in message.headers.items())]
+    parts = [
+        message.bookmark,
+        body_text(message.raw, message.data),
+        *(f"{name}={value}" for name, value in message.headers.items()),
+    ]
     if message.is_barrier:
         parts.append("(barrier)")
     elif message.delivery > 1:

@@ -11,7 +11,7 @@ local subscription = load_subscription(subscription_id)
 if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
 if version ~= '' then check_catalog(version) end
 local queues = {unpack(ARGV, queues_from)}
-check_queues(filter, queues, subscription.filter)
+check_queues(filter, queues, subscription)
 local former, freed, tokens = subscription.queues, {}, {}
 local known = call('HGET', K.subscription(subscription_id), F.left) or ''
 for name in string.gmatch(former .. known .. ' ' .. table.concat(queues, ' '), '%S+') do

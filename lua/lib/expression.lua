@@ -37,16 +37,6 @@ local function expression_matches(compiled, d)
   return evaluate(compiled, d, truth) == true
 end
 
--- Whole numbers are evaluated exactly, since integers and floats are told apart.
-local function expression_value(compiled, d)
-  local value = evaluate(compiled, d, as_value)
-  local kind = type(value)
-  if kind == 'number' and value % 1 ~= 0 or kind == 'table' and value.hi or kind ~= 'number' and kind ~= 'table' then
-    return value
-  end
-  return evaluate(compiled, d, as_value, exact_numbers())
-end
-
 -- The place of a message in a sorted set whose least (score, member) comes first: score and the member's beginning.
 -- Scores hold 53 bits, so of larger priorities the lowest 11 stand in the member, the higher ones first.
 local function expression_priority(compiled, d)
@@ -61,22 +51,4 @@ local function expression_priority(compiled, d)
   if value.hi * 1e10 + value.lo < 2 ^ 53 then return 0 - exact.float(value), '' end
   local low = (value.hi * 1024 + value.lo) % 2048
   return -exact.float(exact.result('-', value, exact.of(low))), '#' .. string.format('%03x', 2047 - low)
-end
-
--- For tests: the steps that the last evaluation left; -1 where it had too few.
-local function steps_left()
-  return math.max(evaluation_steps.left or 0, -1)
-end
-
--- For tests: a value as text.
-local function describe_value(value)
-  local kind = type(value)
-  if kind == 'nil' then return 'null' end
-  if kind == 'boolean' then return value and 'i:1' or 'i:0' end
-  if kind == 'string' then return 's:' .. value end
-  if kind == 'number' then return value == value and string.format('d:%.17g', value) or 'd:nan' end
-  if value.hi then return 'i:' .. exact_numbers().text(value) end
-  local parts = {}
-  for i = 1, #value do parts[i] = describe_value(value[i]) end
-  return '[' .. table.concat(parts, ',') .. ']'
 end

@@ -13,10 +13,12 @@ local function refresh(id)
   return max
 end
 
-local function check_queues(filter, queues, given_up)
+-- former: the subscription that gives up its filter, in its own queues, or nil.
+local function check_queues(filter, queues, former)
   for _, name in ipairs(queues) do
+    local mine = former and string.find(' ' .. former.queues .. ' ', ' ' .. name .. ' ', 1, true)
     if call('HEXISTS', K.queues(), name) == 0 then fail(E.UNKNOWN_QUEUE, {queue = name}) end
-    if filter ~= V.none and not has_room_for_filter(name, filter, given_up) then
+    if filter ~= V.none and not has_room_for_filter(name, filter, mine and former.filter) then
       fail(E.TOO_MANY_FILTERS, {queue = name, allowed = V.max_filters})
     end
   end

@@ -28,19 +28,47 @@ _DRIVER = """
 --- ARGV cases...
 --- FAIL FORMAT_MISMATCH
 --- GIVES one list a case
---- @include fail, expression()
-local X, out = expression(), {}
+--- @include fail, expression
+-- Whole numbers are evaluated exactly, since integers and floats are told apart.
+local function expression_value(compiled, d)
+  local value = evaluate(compiled, d, as_value)
+  local kind = type(value)
+  if kind == 'number' and value % 1 ~= 0 or kind == 'table' and value.hi or kind ~= 'number' and kind ~= 'table' then
+    return value
+  end
+  return evaluate(compiled, d, as_value, exact_numbers())
+end
+
+-- The steps that the last evaluation left; -1 where it had too few.
+local function steps_left()
+  return math.max(evaluation_steps.left or 0, -1)
+end
+
+-- A value as text.
+local function describe_value(value)
+  local kind = type(value)
+  if kind == 'nil' then return 'null' end
+  if kind == 'boolean' then return value and 'i:1' or 'i:0' end
+  if kind == 'string' then return 's:' .. value end
+  if kind == 'number' then return value == value and string.format('d:%.17g', value) or 'd:nan' end
+  if value.hi then return 'i:' .. exact_numbers().text(value) end
+  local parts = {}
+  for i = 1, #value do parts[i] = describe_value(value[i]) end
+  return '[' .. table.concat(parts, ',') .. ']'
+end
+
+local out = {}
 local i = cases_from
 while i <= #ARGV do
-  local compiled, fields = X.compile_expression(ARGV[i]), {}
+  local compiled, fields = compile_expression(ARGV[i]), {}
   for k = 1, tonumber(ARGV[i + 3]) do fields[k] = ARGV[i + 5 + k] end
-  local document = X.open_document(ARGV[i + 1], ARGV[i + 2], fields, tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]))
-  local matches = X.expression_matches(compiled, document)
-  local work = X.evaluation_work(document)
-  local score, prefix = X.expression_priority(compiled, document)
-  local value = X.describe_value(X.expression_value(compiled, document))
-  out[#out + 1] = {value, matches and 1 or 0, string.format('%.17g', score), prefix, work, X.document_size(document),
-    X.steps_left()}
+  local document = open_document(ARGV[i + 1], ARGV[i + 2], fields, tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]))
+  local matches = expression_matches(compiled, document)
+  local work = evaluation_work(document)
+  local score, prefix = expression_priority(compiled, document)
+  local value = describe_value(expression_value(compiled, document))
+  out[#out + 1] = {value, matches and 1 or 0, string.format('%.17g', score), prefix, work, document_size(document),
+    steps_left()}
   i = i + 6 + #fields
 end
 return out
