@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.applying import Outcome, Planned
-    from ampsq.browse import SowMessage
     from ampsq.calls import Verb
     from ampsq.explain import Explanation
     from ampsq.models import Definition, Queue, View
+    from ampsq.query import SowMessage
     from ampsq.server import Server
     from ampsq.session import QueueStats
     from ampsq.values import Bookmark

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
-from ampsq.browse import check_text
 from ampsq.errors import DefinitionError
 from ampsq.explain_look import Found, Look, settled_reason, state_of
 from ampsq.explain_words import PATIENCE, REASONS, facts_of, moment, sentence_of
 from ampsq.flow import command
+from ampsq.query import check_text
 from ampsq.schema import FIELDS, key
 from ampsq.unknown import taught
 from ampsq.values import Bookmark, ref_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.applying import add_topic, apply, plan
-from ampsq.browse import Query, Scene, ack_matching
+from ampsq.browse import Scene, ack_matching
 from ampsq.delivery import Bookmarks, encode, encode_headers
 from ampsq.errors import (
     DefinitionError,
@@ -24,6 +24,7 @@ from ampsq.errors import (
 )
 from ampsq.flow import command
 from ampsq.models import Queue, View
+from ampsq.query import Query
 from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.unknown import taught
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ampsq.applying import Outcome, Planned
-    from ampsq.browse import SowMessage
     from ampsq.calls import Published, Verb
     from ampsq.flow import Call, Flow
     from ampsq.models import Definition
+    from ampsq.query import SowMessage
     from ampsq.views import Follower
 
 __all__ = ["QueueStats", "Session"]

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from pydantic import BaseModel
 
 from ampsq import calls
-from ampsq.browse import Walker, check_text, select, sow_queue
+from ampsq.browse import Walker, sow_queue
 from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.expressions import parse
 from ampsq.flow import command
 from ampsq.models import Queue, View
+from ampsq.query import check_text, select
 from ampsq.rows import Rows, group_of, key_of
 from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
 from ampsq.values import parse_topic_or_pattern, ref_of
@@ -30,9 +31,10 @@ from ampsq.values import parse_topic_or_pattern, ref_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.browse import Query, Scene, SowMessage
+    from ampsq.browse import Scene
     from ampsq.calls import Browsed, Catalog
     from ampsq.flow import Call, Flow
+    from ampsq.query import Query, SowMessage
     from ampsq.rows import Group
 
 __all__ = [

@@ -55,7 +55,11 @@ def body_text(raw: bytes, data: Any) -> str:
         return f"base64 {base64.b64encode(raw).decode()}"
     if body.isprintable():
         return body
-    return ascii(body)[1:-1] if isinstance(data, bytes) else json_text(data)
+    try:
+        return ascii(body)[1:-1] if isinstance(data, bytes) else json_text(data)
+    except ValueError:
+        # A number beyond all floats, which Python reads as infinity.
+        return ascii(body)[1:-1]
 
 
 def note(text: str) -> None:

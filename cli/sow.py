@@ -10,7 +10,7 @@ from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, json_text, message_json, note
 
 if TYPE_CHECKING:
-    from ampsq.browse import SowMessage
+    from ampsq.query import SowMessage
 
 __all__ = ["sow"]
 

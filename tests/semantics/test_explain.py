@@ -179,8 +179,8 @@ def lapse(stage):
     stage.queue(lease_period="100ms")
     (bookmark,) = stage.publish(1)
     subscription = stage.client.subscribe("work")
-    pick_up(subscription, 1)
-    time.sleep(0.15)
+    (message,) = pick_up(subscription, 1)
+    eventually(lambda: datetime.now(UTC) > message.lease_until)
     return bookmark, subscription
 
 
@@ -209,7 +209,7 @@ def lapsed_with_a_coordinator_that_is_busy(stage):
 
     thread = threading.Thread(target=show_life)
     thread.start()
-    time.sleep(0.1)
+    eventually(lambda: stage.redis.hexists(stage.key("instance"), "attended"))
     found = stage.explain(bookmark)
     done.set()
     thread.join()
@@ -257,7 +257,8 @@ def a_delay_that_is_over(stage):
     stage.queue()
     (bookmark,) = stage.publish(1)
     pick_up(stage.client.subscribe("work"), 1)[0].cancel("10ms")
-    time.sleep(0.05)
+    ((_, due),) = [item for item in stage.redis.zrange(stage.key("due"), 0, -1, withscores=True) if b"ready" in item[0]]
+    eventually(lambda: time.time() * 1000 > due)
     found = stage.explain(bookmark)
     over = found.facts["now"] - found.facts["due"]
     return found, (
