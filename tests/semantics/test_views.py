@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from scene import data_of, eventually, pick_up
 
-from ampsq import AsyncClient, Client, Queue, View, views
+from ampsq import AsyncClient, Client, Queue, View, view_sources, views
 from ampsq.browse import Scene
 from ampsq.coordinator import views as keeping
 from ampsq.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
@@ -467,7 +467,7 @@ def test_whoever_missed_events_looks_at_everything_anew(client, follow, redis, i
     # When more happened than the events keep
     for n in range(5):
         client.ack("work", filter=f"/v = {n}")
-    monkeypatch.setattr(views, "EVENTS", 1)
+    monkeypatch.setattr(view_sources, "EVENTS", 1)
     redis.xtrim(key(instance, "events", "work"), maxlen=1, approximate=False)
     assert settle() == {"a": (5, 35)}
 
@@ -595,8 +595,8 @@ def test_tasks_share_an_aggregated_subscription(client, valkey):
 
 @pytest.mark.usefixtures("coordinator")
 def test_a_queue_is_watched_while_somebody_follows_and_no_longer(client, redis, instance, monkeypatch):
-    monkeypatch.setattr(views, "_PERIOD", 2_500)
-    monkeypatch.setattr(views, "_RENEW", 0.2)
+    monkeypatch.setattr(view_sources, "_PERIOD", 2_500)
+    monkeypatch.setattr(view_sources, "_RENEW", 0.2)
     monkeypatch.setattr(views, "_CHECK", 0.1)
     define(client)
     queue, events = key(instance, "queue", "work"), key(instance, "events", "work")
