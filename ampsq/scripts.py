@@ -157,8 +157,8 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
                 if function in defined:
                     raise ComposeError(f"{lines[0].place}: {function} is defined twice")
                 defined[function] = lines
-        if include != name:
-            defined.setdefault(name, included)
+        if include != name and defined.setdefault(name, included) is not included:
+            raise ComposeError(f"lua/{file.name}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
 def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:

@@ -153,6 +153,15 @@ def test_a_nested_include_is_one_function_with_all_that_only_it_needs(lua, opene
     assert run(opened, script) == 42
 
 
+def test_a_nest_with_the_name_of_a_function_is_refused(lua):
+    lua("lib/a", "--- a: x.\nlocal function b()\n  return 1\nend\n")
+    lua("lib/b", "--- b: x.\nlocal function f()\n  return 2\nend\n")
+    lua("verb", "--- verb: x.\n--- @include a, b(), fail\nreturn b()\n")
+
+    with pytest.raises(ComposeError, match=r"^lua/verb\.lua: b\(\) cannot be nested: b is defined as something else"):
+        compose("verb")
+
+
 def test_a_name_defined_in_two_includes_is_refused(lua):
     lua("lib/a", "--- a: x.\nlocal function f()\n  return 1\nend\n")
     lua("lib/b", "--- b: x.\nlocal function f()\n  return 2\nend\n")
