@@ -302,3 +302,10 @@ def test_ack_of_an_unknown_queue_origin_and_nothing(defined):
     assert "origin" in defined("ack", "work", "orders~elsewhere.t1~1-0", code=1).err
     assert "BOOKMARK" in defined("ack", "work", code=2).err
     assert "exclude" in defined("ack", "work", bookmark, "--cancel", "--expire", code=2).err
+
+
+def test_a_body_that_cannot_be_printed_and_holds_more_than_any_float_is_escaped(defined):
+    with defined.client() as client:
+        client.publish("orders", b'{"a":\n1e999}')
+    line = defined("subscribe", "work", "--count", "1", "--timeout", "2").out
+    assert line.endswith('{"a":\\n1e999}\n')

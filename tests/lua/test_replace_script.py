@@ -7,7 +7,7 @@ import json
 import pytest
 from world import ref, wished
 
-from ampsq.errors import AmpsqError
+from ampsq.errors import AmpsqError, TooManyFilters
 from ampsq.schema import BATCH, KEEP_FILTER, MAX_FILTERS
 
 END = '{"end":1}'
@@ -346,4 +346,17 @@ def test_a_wish_that_comes_late_changes_nothing(queues):
     assert world.run("replace", world.now, "", subscription, 5, 3, *wish)[:2] == [3, 0]
     world.mark()
     assert world.run("replace", world.now, "", subscription, 4, 9, *wish)[:2] == [3, 0]
+    assert world.changes() == {}
+
+
+def test_a_filter_given_up_in_one_queue_makes_no_room_in_another(queues):
+    world = queues
+    world.queue("other", "letters")
+    for k in range(MAX_FILTERS):
+        world.subscribe("other", asked=1, filter=f"/n = {k}")
+    # Its own filter has one user in the other queue, and that is somebody else.
+    subscription = world.subscribe("work", asked=1, filter="/n = 0")
+    world.mark()
+    with pytest.raises(TooManyFilters):
+        world.replace(subscription, "other", asked=1, filter="/n = 99")
     assert world.changes() == {}
