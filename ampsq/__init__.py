@@ -9,24 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ampsq.aio import AsyncClient, AsyncSubscription
-    from ampsq.client import Client, Subscription
+    from ampsq.address_setting import AddressSetting
+    from ampsq.aio import AsyncClient
+    from ampsq.async_subscription import AsyncSubscription
+    from ampsq.client import Client
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
-    from ampsq.models import Action, Queue, Topic, View
+    from ampsq.models import Action, Do, If, On, Queue, Topic, View
+    from ampsq.sync_subscription import Subscription
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
 
 __all__ = [
     "Action",
+    "AddressSetting",
     "AmpsqError",
     "AsyncClient",
     "AsyncMessage",
     "AsyncSubscription",
     "Bookmark",
     "Client",
+    "Do",
+    "If",
     "Interval",
     "Message",
+    "On",
     "Queue",
     "Reject",
     "Subscription",
@@ -39,17 +46,21 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Action": "models",
+    "AddressSetting": "address_setting",
     "AmpsqError": "errors",
     "AsyncClient": "aio",
     "AsyncMessage": "delivery",
-    "AsyncSubscription": "aio",
+    "AsyncSubscription": "async_subscription",
     "Bookmark": "values",
     "Client": "client",
+    "Do": "models",
+    "If": "models",
     "Interval": "values",
     "Message": "delivery",
+    "On": "models",
     "Queue": "models",
     "Reject": "worker",
-    "Subscription": "client",
+    "Subscription": "sync_subscription",
     "Topic": "models",
     "View": "models",
     "Worker": "worker",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import time
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.client import Address, AppendFsync
+from ampsq.actions import actions, drop_failed, failed_events, retry_action
+from ampsq.address import Address
+from ampsq.async_subscription import AsyncSubscription, Subscribing
+from ampsq.check import check, rebuild_queue
 from ampsq.delivery import AsyncMessage, Bookmarks
-from ampsq.errors import AmpsqError, Closed
+from ampsq.envelope import Envelope
+from ampsq.errors import Closed
 from ampsq.explain import explain
+from ampsq.history import history
 from ampsq.presence import Presence
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -21,32 +24,33 @@ from ampsq.values import Interval
 
 if TYPE_CHECKING:
     from collections.abc import (
-        AsyncIterator,
         Awaitable,
         Callable,
-        Coroutine,
-        Generator,
         Iterable,
         Mapping,
         Sequence,
     )
-    from datetime import timedelta
-    from types import EllipsisType
+    from datetime import datetime, timedelta
 
+    from ampsq.actions import ActionState, FailedEvent
+    from ampsq.address import AppendFsync
+    from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
-    from ampsq.calls import Verb
+    from ampsq.check import Checked
     from ampsq.explain import Explanation
+    from ampsq.history import History
+    from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
     from ampsq.query import SowMessage
+    from ampsq.rebuild import Rebuilt
+    from ampsq.redrive import Progress, Redriven
+    from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
     from ampsq.values import Bookmark
 
-__all__ = ["AsyncClient", "AsyncSubscription", "Subscribing"]
+__all__ = ["AsyncClient"]
 
-Made = TypeVar("Made", bound="AsyncSubscription | AsyncRowSubscription")
-_log = logging.getLogger("ampsq")
-_STEP = 1.0
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
 _CLOSE_PATIENCE = 1.0
 
@@ -86,6 +90,8 @@ class AsyncClient:
             )
             try:
                 await store.run(self._session.connect())
+                if self._session.is_heard:
+                    await asyncio.to_thread(self._opened[1].start)
             except BaseException:
                 await self.close()
                 raise
@@ -131,13 +137,22 @@ class AsyncClient:
         return await self._store.run(self._session.plan(definitions))
 
     async def publish(
-        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        sequence: int | None = None,
     ) -> Bookmark:
         """Record one message; see `Client.publish`."""
+        envelope = Envelope.of(headers, expiration, delay, at)
         if not self._session.publisher:
-            return await self._store.run(self._session.publish(topic, data, headers, sequence))
+            return await self._store.run(self._session.publish(topic, data, envelope, sequence))
         async with self._publishing:
-            return await self._store.run(self._session.publish(topic, data, headers, sequence))
+            return await self._store.run(self._session.publish(topic, data, envelope, sequence))
 
     async def publish_many(
         self,
@@ -146,11 +161,14 @@ class AsyncClient:
         *,
         batch: int = 100,
         headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
     ) -> Sequence[Bookmark]:
         """Record many messages; see `Client.publish_many`."""
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
-            calls = self._session.batches(topic, messages, batch, headers)
+            calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
                 break
@@ -229,9 +247,66 @@ class AsyncClient:
 
         return Subscribing(begin(), f"the aggregate of {name!r}")
 
+    async def dead_letters(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        top_n: int | None = None,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+    ) -> list[DeadLetter]:
+        """Look at dead letters; see `Client.dead_letters`."""
+        return await self._store.run(
+            self._session.dead_letters(queue, filter, source=source, reason=reason, top_n=top_n, bookmarks=bookmarks)
+        )
+
+    async def redrive(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+        rate: float | str | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        edit: Callable[[DeadLetter], Any] | None = None,
+    ) -> Redriven:
+        """Put dead letters back; see `Client.redrive`. `edit` and `progress` are plain functions."""
+        return await self._store.run(
+            self._session.redrive(
+                queue,
+                filter=filter,
+                bookmarks=bookmarks,
+                source=source,
+                reason=reason,
+                to=to,
+                dry_run=dry_run,
+                rate=rate,
+                progress=progress,
+                edit=edit,
+            )
+        )
+
     async def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; see `Client.explain`."""
         return await self._store.run(explain(self._session, queue, bookmark))
+
+    async def history(self, bookmark: Bookmark | str) -> History:
+        """Tell a message's life as a timeline; see `Client.history`."""
+        return await self._store.run(history(self._session, bookmark))
+
+    async def check(self, *queues: str, repair: bool = False) -> list[Checked]:
+        """Compare queues' live state with what logs and journals say; see `Client.check`."""
+        return await self._store.run(check(self._session, queues, repair=repair))
+
+    async def rebuild(self, queue: str) -> Rebuilt:
+        """Rebuild a queue's state from logs and journal; see `Client.rebuild`."""
+        return await self._store.run(rebuild_queue(self._session, queue))
 
     async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
@@ -241,13 +316,37 @@ class AsyncClient:
         """Read the definitions of all queues, by name."""
         return await self._store.run(self._session.queues())
 
+    async def address_settings(self) -> dict[str, AddressSetting]:
+        """Read all address settings, by what they match."""
+        return await self._store.run(self._session.address_settings())
+
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""
         return await self._store.run(self._session.views())
 
+    async def actions(self) -> dict[str, ActionState]:
+        """Read all actions and how far they have come; see `Client.actions`."""
+        return await self._store.run(actions(self.instance))
+
+    async def failed_events(self, action: str) -> list[FailedEvent]:
+        """Read the events of an action that failed; see `Client.failed_events`."""
+        return await self._store.run(failed_events(self.instance, action))
+
+    async def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Let failed events be tried at once; see `Client.retry_action`."""
+        return await self._store.run(retry_action(self.instance, action, events))
+
+    async def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Forget failed events; see `Client.drop_failed`."""
+        return await self._store.run(drop_failed(self.instance, action, events))
+
     async def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics by name: ``messages``, ``last`` (bookmark) and ``queues``."""
+        """Read all topics by name; see `Client.topics`."""
         return await self._store.run(self._session.topics())
+
+    async def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:
+        """Remove now what a topic's retention gives up and nobody needs; see `Client.trim`."""
+        return await self._store.run(self._session.trim(topic, age, dry_run=dry_run))
 
     def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
         if self._opened is not None:
@@ -264,6 +363,8 @@ class AsyncClient:
         try:
             for subscription in list(self._subscriptions):
                 await subscription.close()
+            if presence.is_started:
+                await store.run(self._session.leave())
         finally:
             self._opened = None
             await asyncio.to_thread(presence.stop)
@@ -273,153 +374,6 @@ class AsyncClient:
 
     async def __aenter__(self) -> Self:
         return await self.connect()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class Subscribing(Generic[Made]):
-    """A subscription in the making: await it, or enter it with ``async with``."""
-
-    def __init__(self, making: Coroutine[Any, Any, Made], to: str) -> None:
-        self._making, self._to = making, to
-        self._made: Made | None = None
-
-    def __repr__(self) -> str:
-        return f"<Subscribing to {self._to}: await it, or enter it with `async with`>"
-
-    def __await__(self) -> Generator[Any, Any, Made]:
-        return self._making.__await__()
-
-    async def __aenter__(self) -> Made:
-        self._made = await self._making
-        return self._made
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._made is not None:
-            await self._made.close()
-
-
-class AsyncSubscription:
-    """Messages pushed to one consumer: ``async for`` over it, or await `get`. Made by `AsyncClient.subscribe`."""
-
-    def __init__(
-        self,
-        core: SubscriptionCore,
-        store: AsyncStore,
-        origin: str,
-        end: Callable[[AsyncSubscription, SubscriptionCore], None],
-    ) -> None:
-        self._core, self._store, self._origin, self._end = core, store, origin, end
-        self._channel = store.channel()
-        self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"<AsyncSubscription {self._core}>"
-
-    @property
-    def id(self) -> str:
-        """Its name on the instance."""
-        return self._core.id
-
-    @property
-    def max_backlog(self) -> int:
-        """The effective backlog: the least of what was asked and of the queues' limits."""
-        return self._core.max_backlog
-
-    @property
-    def late(self) -> list[Exception]:
-        """Acknowledgements of batches that came too late, at most the last thousand."""
-        return list(self._core.late)
-
-    async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
-        """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
-        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        buffer = self._core.buffer
-        while True:
-            async with self._lock:
-                if buffer:
-                    return AsyncMessage(*buffer.popleft(), self._origin, self)
-                if self._core.closed:
-                    raise Closed("this subscription was closed")
-                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
-                if not buffer and until is not None and time.monotonic() >= until:
-                    return None
-
-    async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
-        while not self._core.closed:
-            try:
-                message = await self.get()
-            except Closed:
-                return
-            if message is not None:
-                yield message
-
-    async def replace(
-        self,
-        *,
-        name: str | None = None,
-        max_backlog: int | None = None,
-        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
-    ) -> None:
-        """Ask for something else from now on; see `Subscription.replace`."""
-        core = self._core
-        async with self._lock:
-            if core.closed:
-                raise Closed("this subscription was closed")
-            await self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
-
-    async def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        async with self._lock:
-            await self._store.run(self._core.give_back(self._channel))
-
-    def run(self, on_message: Callable[[AsyncMessage], Awaitable[object]]) -> None:
-        """Await a function with each message, in a task, until the subscription is closed."""
-        self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
-
-    async def _run(self, on_message: Callable[[AsyncMessage], Awaitable[object]]) -> None:
-        async for message in self:
-            try:
-                await on_message(message)
-            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
-                _log.exception("handler of %r failed; its message is cancelled", message)
-                try:
-                    await message.cancel()
-                except AmpsqError as error:
-                    _log.warning("%r could not be cancelled: %s", message, error)
-
-    async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
-        """See `Message.ack`."""
-        if self._core.closed and not wait:
-            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
-        if wait:
-            await self._store.run(self._core.settle(message, "acknowledged", 0))
-        elif self._core.acknowledge(message) and not self._core.buffer:
-            await self._store.run(self._core.flush())
-
-    async def settle(self, message: AsyncMessage, verb: Verb, period: int) -> None:
-        """See `Message.cancel`, `Message.expire` and `Message.extend`."""
-        await self._store.run(self._core.settle(message, verb, period))
-
-    async def flush(self) -> None:
-        """Send the acknowledgements collected so far, and wait until they are done."""
-        await self._store.run(self._core.flush())
-
-    async def close(self) -> None:
-        """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
-        if self._core.closed:
-            return
-        self._core.closed = True
-        async with self._lock:
-            await self._store.run(self._core.close(self._channel))
-            await self._channel.close()
-        self._end(self, self._core)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

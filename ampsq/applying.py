@@ -5,28 +5,47 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ampsq import calls
-from ampsq.errors import CatalogChanged, DefinitionError, ServerUnsuitable, UnknownQueue
+from ampsq import calls, define_calls
+from ampsq.action_checks import check_action, topics_of
+from ampsq.action_sources import asks_for_happenings, orders, records
+from ampsq.address_setting import AddressSetting, settled_for
+from ampsq.elements import NO_RING
+from ampsq.errors import CatalogChanged, DefinitionError, ServerUnsuitable
 from ampsq.expressions import parse
 from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
-from ampsq.schema import COMPILED
+from ampsq.recovery import starts_of
+from ampsq.schema import COMPILED, POLICY
 from ampsq.unknown import taught
 from ampsq.values import is_name, parse_name, pattern_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ampsq.calls import Catalog
     from ampsq.expressions import Use
     from ampsq.flow import Call, Flow
     from ampsq.server import Server
 
-__all__ = ["RACES", "Outcome", "Planned", "add_topic", "apply", "plan"]
+__all__ = [
+    "RACES",
+    "Outcome",
+    "Planned",
+    "add_topic",
+    "apply",
+    "moved_queues",
+    "plan",
+    "redefine",
+    "settings_of",
+]
 
 #: What applying a definition came to.
 Outcome = Literal["new", "changed", "unchanged"]
 #: Catalog changes between reading and writing; more than this is not chance.
 RACES: Final = 50
+#: Stands before the definition of a setting while queues are still to be compiled by it.
+_PENDING: Final = ">"
 #: The order in which kinds are applied: each knows those before it.
-_ORDER: Final[dict[type[Definition], int]] = {Topic: 0, Queue: 1, View: 2, Action: 3}
+_ORDER: Final[dict[type[Definition], int]] = {Topic: 0, AddressSetting: 1, Queue: 2, View: 3, Action: 4}
 
 
 def _compiled(queue: Queue) -> list[int]:
@@ -44,6 +63,26 @@ def _compiled(queue: Queue) -> list[int]:
         "depth": queue.target_queue_depth or 0,
     }
     return [numbers[name] for name in COMPILED]
+
+
+_MODELS: Final = ("default", "queue", "latest", "earliest")
+
+
+def _policy(queue: Queue) -> list[int]:
+    """What few queues have; empty where all is as by default."""
+    numbers = {
+        "life": int(queue.expiration or 0),
+        "model": _MODELS.index(queue.expiration_model),
+        "redelivery": int(queue.redelivery_delay),
+        "multiplier": round(1000 * queue.redelivery_delay_multiplier),
+        "longest": int(queue.max_redelivery_delay),
+        "jitter": round(1000 * queue.redelivery_collision_avoidance_factor),
+    }
+    return [] if numbers == dict(POLICY) else [numbers[name] for name in POLICY]
+
+
+def _ring(queue: Queue) -> int | None:
+    return None if queue.ring_size == NO_RING else queue.ring_size
 
 
 def _trees(queue: Queue) -> list[str]:
@@ -111,9 +150,13 @@ def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Plan
 
 
 def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, Any]]:
-    """What differs from what is defined; of a topic nothing, since it has a name alone."""
-    text = None if isinstance(definition, Topic) else _known(catalog, definition).get(definition.name)
-    return definition.changes_from(type(definition).from_json(text)) if text is not None else {}
+    """What differs from what is defined."""
+    text = _known(catalog, definition).get(definition.name)
+    if text is None:
+        return {}
+    if isinstance(definition, Topic):
+        return definition.changes_from(Topic.stored(definition.name, text))
+    return definition.changes_from(type(definition).from_json(text.removeprefix(_PENDING)))
 
 
 def _check(catalog: Catalog, definitions: list[Definition], server: Server | None) -> None:
@@ -123,6 +166,7 @@ def _check(catalog: Catalog, definitions: list[Definition], server: Server | Non
         topics=catalog.topics | _stored(definitions, Topic),
         queues=catalog.queues | _stored(definitions, Queue),
         views=catalog.views | _stored(definitions, View),
+        settings=catalog.settings | _stored(definitions, AddressSetting),
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
@@ -135,26 +179,18 @@ def _check(catalog: Catalog, definitions: list[Definition], server: Server | Non
         if isinstance(definition, View):
             _check_view(queues, definition)
             _check_view_of_views(planned, definition)
+        if isinstance(definition, Topic | View):
+            _check_retention(planned, queues, definition)
+    settings = settings_of(planned)
+    for queue in queues.values():
+        settled_for(queue, settings)
     for definition in definitions:
         if isinstance(definition, Action):
-            _check_action(catalog, queues, definition)
+            check_action(planned, definition)
 
 
 def _stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
     return {item.name: item.to_json() for item in definitions if isinstance(item, kind)}
-
-
-def _check_action(catalog: Catalog, queues: dict[str, Queue], action: Action) -> None:
-    queue = queues.get(action.queue)
-    if queue is None:
-        raise UnknownQueue(queue=action.queue, action=action.name)
-    known = catalog.actions.get(action.name)
-    if known is not None and Action.from_json(known).queue != action.queue:
-        raise DefinitionError(
-            f"Action {action.name!r}: queue: {Action.from_json(known).queue!r} cannot become "
-            f"{action.queue!r}, whose journal it has not followed; allowed: an action of another name"
-        )
-    _check_loop(action, queue)
 
 
 def _check_view(queues: dict[str, Queue], view: View) -> None:
@@ -203,11 +239,13 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
         yield from _define_action(catalog, definition, text)
     elif isinstance(definition, View):
         yield from _define_view(catalog, definition, text)
+    elif isinstance(definition, AddressSetting):
+        yield from _define_setting(catalog, definition, text)
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
     queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
-    return calls.define_topic(catalog.version, topic, text, queues)
+    return define_calls.define_topic(catalog.version, topic, text, queues)
 
 
 def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
@@ -221,10 +259,49 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
     if target not in catalog.topics:
         yield _define_topic(catalog, target, "{}")
         raise CatalogChanged(reason="the queue's publish target was added")
+    places = yield from _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
-    yield calls.define_queue(
-        catalog.version, queue.name, text, _compiled(queue), alone, target, _trees(queue), sorted(topics), subscriptions
+    settled = settled_for(queue, settings_of(catalog))
+    recorded = records(queue, map(Action.from_json, catalog.actions.values()))
+    compiled = define_calls.CompiledQueue(
+        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded
     )
+    yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
+
+
+def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> Flow[list[str]]:
+    """The topics of a queue, each with the cursor where it begins, if it is new and that is not the first entry."""
+    point = queue.recovery_point
+    if queue.name in catalog.queues or point == "epoch":
+        return sorted(topics)
+    if point in ("now", "creation"):
+        return [f"{topic} now" for topic in sorted(topics)]
+    starts = yield from starts_of(queue, sorted(topics))
+    return [f"{topic} {cursor}" for topic, cursor in starts]
+
+
+def moved_queues(definitions: Iterable[Definition]) -> Flow[list[tuple[Queue, list[str]]]]:
+    """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
+    catalog, out = (yield calls.catalog()), []
+    for queue in definitions:
+        if not isinstance(queue, Queue) or queue.name not in catalog.queues:
+            continue
+        points = {queue.recovery_point, Queue.from_json(catalog.queues[queue.name]).recovery_point}
+        if len(points) > 1 and points != {"now", "creation"}:
+            out.append((queue, sorted(topic for topic in catalog.topics if queue.feeds_from(topic))))
+    return out
+
+
+def redefine(name: str) -> Flow[None]:
+    """Define a queue again as the catalog has it, after its compiled definition was lost."""
+    for _ in range(RACES):
+        catalog = yield calls.catalog()
+        try:
+            yield from _define_queue(catalog, Queue.from_json(catalog.queues[name]), catalog.queues[name])
+        except CatalogChanged:
+            continue
+        return
+    raise CatalogChanged(reason=f"the catalog changed {RACES} times while {name!r} was defined again")
 
 
 def _check_at_most_once(queue: Queue, server: Server | None) -> None:
@@ -261,10 +338,52 @@ def _check_names(catalog: Catalog, queue: Queue) -> None:
 
 
 def _define_action(catalog: Catalog, action: Action, text: str) -> Flow[None]:
-    if action.topic not in catalog.topics and action.topic not in catalog.queues:
-        yield _define_topic(catalog, action.topic, "{}")
-        raise CatalogChanged(reason="the action's topic was added")
-    yield calls.define_action(catalog.version, action.name, action.queue, text)
+    for topic in topics_of(action):
+        if topic not in catalog.topics and topic not in catalog.queues:
+            yield _define_topic(catalog, topic, "{}")
+            raise CatalogChanged(reason="a topic of the action was added")
+    known = catalog.actions.get(action.name)
+    former = Action.from_json(known) if known else None
+    after = replace(catalog, actions=catalog.actions | {action.name: text})
+    heard = asks_for_happenings(map(Action.from_json, after.actions.values()))
+    yield define_calls.define_action(catalog.version, action.name, text, orders(action, former, after), heard=heard)
+
+
+def settings_of(catalog: Catalog) -> list[AddressSetting]:
+    """All address settings of a catalog, those that are being applied too."""
+    return [AddressSetting.from_json(text.removeprefix(_PENDING)) for text in catalog.settings.values()]
+
+
+def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> Flow[None]:
+    """Add or change a setting, and compile the queues that it changes anew, one a call.
+
+    Until all are, the catalog says so: whoever compiles one of them meanwhile goes by the new setting, and who applies
+    the setting again after this one died finishes its work.
+    """
+    pending = _PENDING + text
+    changed = list(_changed_by(catalog, setting, all_that_match=catalog.settings.get(setting.match) == pending))
+    if not changed:
+        yield define_calls.define_setting(catalog.version, setting.match, text)
+        return
+    if catalog.settings.get(setting.match) != pending:
+        yield define_calls.define_setting(catalog.version, setting.match, pending)
+        raise CatalogChanged(reason="the setting was added")
+    for queue in changed:
+        yield from _define_queue(catalog, queue, catalog.queues[queue.name])
+        catalog = replace(catalog, version=catalog.version + 1)
+    yield define_calls.define_setting(catalog.version, setting.match, text)
+
+
+def _changed_by(catalog: Catalog, setting: AddressSetting, *, all_that_match: bool) -> Iterator[Queue]:
+    """The queues of which a setting makes something else than they are."""
+    before = settings_of(catalog)
+    after = [*(each for each in before if each.match != setting.match), setting]
+    for text in catalog.queues.values():
+        queue = Queue.from_json(text)
+        if not setting.matches(queue.default_publish_target):
+            continue
+        if all_that_match or settled_for(queue, before) != settled_for(queue, after):
+            yield queue
 
 
 def _define_view(catalog: Catalog, view: View, text: str) -> Flow[None]:
@@ -272,7 +391,7 @@ def _define_view(catalog: Catalog, view: View, text: str) -> Flow[None]:
         if topic not in catalog.topics and topic not in catalog.queues:
             yield _define_topic(catalog, topic, "{}")
             raise CatalogChanged(reason="a topic of the view was added")
-    yield calls.define_view(catalog.version, view.name, text)
+    yield define_calls.define_view(catalog.version, view.name, text)
 
 
 def add_topic(topic: str) -> Flow[None]:
@@ -300,13 +419,19 @@ def _check_topic(queues: dict[str, Queue], topic: Topic) -> None:
         )
 
 
-def _check_loop(action: Action, queue: Queue) -> None:
-    """A dead letter must not come back into the queue that gave it up."""
-    if queue.feeds_from(action.topic) or action.topic == queue.name:
-        raise DefinitionError(
-            f"Action {action.name!r}: topic: {action.topic!r} feeds the queue {action.queue!r} itself, "
-            "so that a dead letter would come back; allowed: a topic that does not"
-        )
+def _check_retention(planned: Catalog, queues: dict[str, Queue], definition: Topic | View) -> None:
+    """A view over topics is made of all their messages, again whenever a coordinator begins to keep it."""
+    views = [definition] if isinstance(definition, View) else map(View.from_json, planned.views.values())
+    topics = [definition.name] if isinstance(definition, Topic) else list(planned.topics)
+    for view in views:
+        is_over_queue = len(view.underlying_topic) == 1 and view.underlying_topic[0] in queues
+        for name in topics if not is_over_queue else ():
+            if view.feeds_from(name) and Topic.stored(name, planned.topics[name]).has_retention:
+                raise DefinitionError(
+                    f"{type(definition).__name__} {definition.name!r}: the view {view.name!r} is made of all "
+                    f"messages of the topic {name!r}, and retention would remove some; allowed: the topic without "
+                    "retention_age, retention_size and retention_count, or the view over a queue"
+                )
 
 
 def _outcome(catalog: Catalog, definition: Definition) -> Outcome:
@@ -327,7 +452,9 @@ def _known(catalog: Catalog, definition: Definition) -> dict[str, str]:
         return catalog.actions
     if isinstance(definition, View):
         return catalog.views
-    raise DefinitionError(f"{definition!r}: allowed are Topic, Queue, View and Action")
+    if isinstance(definition, AddressSetting):
+        return catalog.settings
+    raise DefinitionError(f"{definition!r}: allowed are Topic, AddressSetting, Queue, View and Action")
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -22,24 +22,21 @@ __all__ = [
     "Published",
     "Replaced",
     "Taken",
+    "Times",
     "Verb",
     "Walk",
     "Wish",
-    "advance",
     "beat",
     "block",
     "browse",
     "catalog",
-    "define_action",
-    "define_queue",
-    "define_topic",
-    "define_view",
     "explain",
     "hold_view",
     "look",
     "notice",
     "open_instance",
     "publish",
+    "redrive",
     "replace",
     "resize",
     "resume",
@@ -68,7 +65,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything that is defined: names to definitions (JSON), subscriptions to their patterns."""
+    """Everything that is defined: names to definitions (JSON), subscriptions to their patterns.
+
+    Attributes:
+        settings: the match of each address setting -> its definition, behind ``>`` while queues are compiled by it.
+    """
 
     version: int
     topics: dict[str, str]
@@ -76,6 +77,32 @@ class Catalog:
     actions: dict[str, str]
     patterns: dict[str, str]
     views: dict[str, str]
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long messages live, and when they are due.
+
+    Attributes:
+        expiration: ms, or None.
+        delay: ms from when they are recorded on, or None.
+        due: ms by the server's clock, or None; `delay` and `due` exclude each other.
+    """
+
+    expiration: int | None = None
+    delay: int | None = None
+    due: int | None = None
+
+    def columns(self, number: int) -> list[tuple[str, list[bytes]]]:
+        """For each letter of a publish, its value for that many messages."""
+        columns = []
+        if self.expiration is not None:
+            columns.append(("e", [b"%d" % self.expiration] * number))
+        if self.delay is not None or self.due is not None:
+            due = b"+%d" % self.delay if self.delay is not None else b"%d" % (self.due or 0)
+            columns.append(("d", [due] * number))
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,50 +255,6 @@ def catalog() -> Call[Catalog]:
     return script_call("catalog", [], lambda reply: Catalog(int(reply[0]), *map(_pairs, reply[1:])), repeatable=True)
 
 
-def define_topic(version: int, topic: str, definition: str, queues: Iterable[str]) -> Call[None]:
-    """Add a topic and the queues that it feeds, if the catalog is still at `version`."""
-    return script_call("define_topic", ["", version, topic, definition, *queues], lambda _: None)
-
-
-def define_queue(  # noqa: PLR0917  (in the order of the script's head)
-    version: int,
-    name: str,
-    definition: str,
-    compiled: Sequence[int],
-    topic: str,
-    target: str,
-    trees: Sequence[str],
-    topics: Sequence[str],
-    subscriptions: Sequence[str],
-) -> Call[None]:
-    """Add or change a queue.
-
-    Args:
-        version: of the catalog that this was worked out from.
-        name: the queue.
-        definition: as JSON.
-        compiled: the numbers of `schema.COMPILED`.
-        topic: its only one, or "".
-        target: where a publish to its name goes.
-        trees: of its filter, its priority, its barrier expression; "" where there is none.
-        topics: those that feed it.
-        subscriptions: those whose pattern matches its name.
-    """
-    numbers = " ".join(map(str, compiled)) + (f" {topic}" if topic else "")
-    head: list[EncodableT] = ["", version, name, definition, numbers, target, *trees]
-    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], lambda _: None)
-
-
-def define_view(version: int, name: str, definition: str) -> Call[None]:
-    """Add or change a view."""
-    return script_call("define_view", [version, name, definition], lambda _: None)
-
-
-def define_action(version: int, name: str, queue: str, definition: str) -> Call[None]:
-    """Add or change an action."""
-    return script_call("define_action", [version, name, queue, definition], lambda _: None)
-
-
 def _read_published(reply: list[Any]) -> Published:
     duplicates: list[tuple[str, str] | None] = []
     for text in reply[4:]:
@@ -281,15 +264,44 @@ def _read_published(reply: list[Any]) -> Published:
 
 
 def publish(
-    topic: str, bodies: Sequence[bytes], headers: Sequence[bytes], publisher: str, sequence: int
+    topic: str,
+    bodies: Sequence[bytes],
+    headers: Sequence[bytes],
+    publisher: str,
+    sequence: int,
+    *,
+    times: Times | None = None,
 ) -> Call[Published]:
-    """Record messages; `headers` is empty or one a body; without a publisher a repeat would record them twice."""
-    values: list[EncodableT] = list(bodies)
-    if headers:
-        values = [text for pair in zip(bodies, headers, strict=True) for text in pair]
-    shape = "bh" if headers else "b"
-    arguments = ["", topic, publisher, sequence if publisher else "", shape, *values]
+    """Record messages; without a publisher a repeat would record them twice.
+
+    Args:
+        topic: the topic or the queue.
+        bodies: one a message.
+        headers: empty, or one a body.
+        publisher: its name, or "".
+        sequence: of the first message.
+        times: how long all of them live and when they are due.
+    """
+    shape, columns = "b", [bodies]
+    for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
+        if column:
+            shape += letter
+            columns.append(column)
+    values = bodies if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row]
+    arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
     return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+
+
+def redrive(
+    queue: str, topic: str, target: str, by: str, letters: Iterable[tuple[bytes, bytes, bytes]]
+) -> Call[tuple[int, list[tuple[bytes, str]]]]:
+    """Put letters of a queue back: ref of the letter, body and headers of the message, each; at most 500.
+
+    Gives how many were, and ref and code of those that were not. `topic` gets the messages, for `target` alone. A
+    second run puts nothing back again: what the first one did is refused then.
+    """
+    arguments: list[EncodableT] = ["", queue, topic, target, by, *(text for letter in letters for text in letter)]
+    return script_call("redrive", arguments, lambda reply: (int(reply[0]), _refusals(reply[1:])), repeatable=True)
 
 
 def subscribe(client: str, wish: Wish, patience: int) -> Call[tuple[str, int]]:
@@ -322,12 +334,22 @@ def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
 
 
 def settle(
-    verb: Verb, queue: bytes, refs: Sequence[bytes], tokens: Sequence[bytes], *, period: int = 0, by: str = ""
+    verb: Verb,
+    queue: bytes,
+    refs: Sequence[bytes],
+    tokens: Sequence[bytes],
+    *,
+    period: int | None = None,
+    by: str = "",
 ) -> Call[list[tuple[bytes, str]]]:
-    """Settle messages of one queue; gives ref and code of those refused. `period` is in ms."""
+    """Settle messages of one queue; gives ref and code of those refused.
+
+    `period`, ms: of a cancel the delay, None: as the queue's redelivery says; of an extension its length.
+    """
+    default = -1 if verb == "cancelled" else 0
     return script_call(
         "settle",
-        ["", verb, int(period), by, *_flatten({queue: (refs, tokens)})],
+        ["", verb, default if period is None else int(period), by, *_flatten({queue: (refs, tokens)})],
         _refusals,
         repeatable=all(tokens),
     )
@@ -474,11 +496,6 @@ def watch(queue: str, period: int) -> Call[tuple[str, str]]:
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
     return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
-
-
-def advance(action: str, expected: str, cursor: str, sequence: int) -> Call[bool]:
-    """Move an action on from `expected`; False when somebody else did it before."""
-    return script_call("advance", [action, expected, cursor, sequence], bool, repeatable=True)
 
 
 def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:

@@ -5,82 +5,52 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from ampsq.actions import actions, drop_failed, failed_events, retry_action
+from ampsq.address import Address
+from ampsq.check import check, rebuild_queue
 from ampsq.delivery import Bookmarks, Message
-from ampsq.errors import AmpsqError, Closed
+from ampsq.envelope import Envelope
+from ampsq.errors import Closed
 from ampsq.explain import explain
+from ampsq.history import history
 from ampsq.presence import Presence
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
 from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
+from ampsq.sync_subscription import Subscription
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import timedelta
-    from types import EllipsisType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
 
+    from ampsq.actions import ActionState, FailedEvent
+    from ampsq.address import AppendFsync
+    from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
-    from ampsq.calls import Verb
-    from ampsq.embedded import EmbeddedServer
+    from ampsq.check import Checked
     from ampsq.explain import Explanation
+    from ampsq.history import History
+    from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
     from ampsq.query import SowMessage
+    from ampsq.rebuild import Rebuilt
+    from ampsq.redrive import Progress, Redriven
+    from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
     from ampsq.values import Bookmark
 
-__all__ = ["Address", "Client", "Subscription"]
+__all__ = ["Client"]
 
 _log = logging.getLogger("ampsq")
-AppendFsync = Literal["everysec", "always"]
-#: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
-_STEP = 1.0
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
 _CLOSE_PATIENCE = 1.0
 #: Messages that one `publish_many` call records by default.
 _BATCH = 100
-
-
-class Address:
-    """Where the server is: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
-
-    def __init__(self, url: str | None, data_dir: str | os.PathLike[str], appendfsync: AppendFsync) -> None:
-        self._data_dir, self._appendfsync = data_dir, appendfsync
-        self._embedded: EmbeddedServer | None = None
-        self._changing = threading.Lock()
-        found = url or os.environ.get("AMPSQ_URL")
-        if found:
-            self.url = found
-        else:
-            self._acquire()
-
-    def _acquire(self) -> None:
-        from ampsq.embedded import acquire  # noqa: PLC0415  (needs the extra `embedded`)
-
-        former, self._embedded = self._embedded, acquire(self._data_dir, appendfsync=self._appendfsync)
-        self.url = self._embedded.url
-        if former is not None:
-            former.release()
-
-    def revive(self) -> None:
-        """Bring the embedded server back, where it is one: it keeps its address and its data."""
-        with self._changing:
-            if self._embedded is not None:
-                try:
-                    self._acquire()
-                except AmpsqError as error:
-                    _log.warning("the embedded server does not come back: %s", error)
-
-    def release(self) -> None:
-        """Stop using the embedded server."""
-        with self._changing:
-            embedded, self._embedded = self._embedded, None
-            if embedded is not None:
-                embedded.release()
 
 
 class Client:
@@ -127,6 +97,8 @@ class Client:
         self._closed = False
         try:
             self._store.run(self._session.connect())
+            if self._session.is_heard:
+                self._presence.start()
         except BaseException:
             self.close()
             raise
@@ -182,7 +154,15 @@ class Client:
         return self._store.run(self._session.plan(definitions))
 
     def publish(
-        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, sequence: int | None = None
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        sequence: int | None = None,
     ) -> Bookmark:
         """Record one message.
 
@@ -190,6 +170,11 @@ class Client:
             topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
             data: bytes go as they are, everything else is JSON.
             headers: names and values, texts.
+            expiration: how long it may be in a queue, 1ms or longer; a queue's `expiration_model` says how this and the
+                queue's own go together. Default: the queue's.
+            delay: how long until it is delivered, or
+            at: when; in the past: at once. Until then it is in its queues, scheduled; then it is at the head of what is
+                unread, and `expiration` begins to count. Default: now.
             sequence: with a `publisher`: the message's number; default the next one. A number that is recorded
                 already records nothing and answers the first record's bookmark (with an empty ID where that record
                 is too far back to be found).
@@ -198,8 +183,9 @@ class Client:
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
             ServerFull: the server's memory is full; nothing was recorded.
         """
+        envelope = Envelope.of(headers, expiration, delay, at)
         with self._publishing:
-            return self._store.run(self._session.publish(topic, data, headers, sequence))
+            return self._store.run(self._session.publish(topic, data, envelope, sequence))
 
     def publish_many(
         self,
@@ -208,15 +194,20 @@ class Client:
         *,
         batch: int = _BATCH,
         headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
     ) -> Sequence[Bookmark]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
+
+        `headers`, `expiration`, `delay` and `at` are those of each, as of `publish`.
 
         Returns:
             Their bookmarks, in order, made when they are looked at.
         """
         bookmarks = Bookmarks(self.origin)
         with self._publishing:
-            calls = self._session.batches(topic, messages, batch, headers)
+            calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
             for call in calls:
                 self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
                 break
@@ -342,9 +333,133 @@ class Client:
         follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
         return RowSubscription(follower, self._store)
 
+    def dead_letters(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        top_n: int | None = None,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+    ) -> list[DeadLetter]:
+        """Look at dead letters, what a dead-letter action published, without taking anything; the oldest first.
+
+        Args:
+            queue: the queue of the letters, one over the action's topic.
+            filter: an expression over the letters, as in ``/message/price > 10 AND /deliveries > 3``; default all.
+            source: only what this queue gave up.
+            reason: only what was given up for this reason, perhaps beside another: ``max_deliveries``,
+                ``max_cancels``, ``forced_expire``, ``time_limit``.
+            top_n: at most so many.
+            bookmarks: instead of all these: of the letters, or of one.
+
+        Returns:
+            The letters that are available, as of `sow`; what is no dead letter is left out.
+
+        Raises:
+            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong. UnknownMessage: no letter with
+                this bookmark is available.
+        """
+        return self._store.run(
+            self._session.dead_letters(queue, filter, source=source, reason=reason, top_n=top_n, bookmarks=bookmarks)
+        )
+
+    def redrive(
+        self,
+        queue: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        *,
+        source: str | None = None,
+        reason: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+        rate: float | str | None = None,
+        progress: Callable[[Progress], object] | None = None,
+        edit: Callable[[DeadLetter], Any] | None = None,
+    ) -> Redriven:
+        """Put dead letters back: each message goes to the queue that gave it up, and to no other of its topic.
+
+        The message is recorded again, to the byte, with its headers and one more, ``ampsq-redriven-from``, the
+        letter's bookmark; it has no deliveries yet, and a life of its own. That and settling the letter are one step,
+        so a letter is put back once, whoever dies when and however many do it at once. Letters that a subscription
+        holds stay, and so does what comes after the beginning. There is no undo.
+
+        Args:
+            queue: the queue of the letters.
+            filter: an expression over the letters; default all. `source` and `reason` as of `dead_letters`; or
+            bookmarks: of letters, or of one.
+            source: only what this queue gave up.
+            reason: only what was given up for this reason.
+            to: a queue that gets all of them instead. Where the message's own topic does not feed it, the message is
+                recorded in that queue's `default_publish_target`.
+            dry_run: only say what would go where.
+            rate: at most so many letters a second, evenly; a number, or a text as ``100/s``, ``30/m``, ``500/h``.
+            progress: called with a `Progress` (done, refused, total) between calls and while it waits; what it raises
+                ends the redriving there, and nothing is in doubt then. For the total the letters are read once more.
+            edit: called with each `DeadLetter`; gives the body that is put back instead, as `publish` takes it, or
+                None to leave the letter where it is.
+
+        Returns:
+            How many were put back, an int with `targets` (queue -> how many), `refused` (how many could not be) and
+            `refusals` (bookmark and reason of the first thousand). One that somebody else settled meanwhile is neither.
+
+        Raises:
+            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong.
+            ServerFull, Unavailable: some may have been put back; doing it again puts back the rest.
+        """
+        return self._store.run(
+            self._session.redrive(
+                queue,
+                filter=filter,
+                bookmarks=bookmarks,
+                source=source,
+                reason=reason,
+                to=to,
+                dry_run=dry_run,
+                rate=rate,
+                progress=progress,
+                edit=edit,
+            )
+        )
+
     def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
         """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
         return self._store.run(explain(self._session, queue, bookmark))
+
+    def history(self, bookmark: Bookmark | str) -> History:
+        """Tell a message's life as a timeline, and where it is now in each queue that its topic feeds.
+
+        Raises:
+            DefinitionError: it is no bookmark, or one of another origin.
+        """
+        return self._store.run(history(self._session, bookmark))
+
+    def check(self, *queues: str, repair: bool = False) -> list[Checked]:
+        """Compare the live state of queues, by default all, with what their logs and journals alone say.
+
+        Traffic goes on. What seems wrong is looked at once more, live state and journal in one moment, so that nothing
+        is reported that only was under way. docs/recovery.md names all differences.
+
+        Args:
+            queues: which; default all.
+            repair: mend what is wrong; a queue whose cursors are lost is rebuilt.
+
+        Raises:
+            UnknownQueue: no queue has this name. Rebuilding: somebody else began to rebuild it meanwhile.
+        """
+        return self._store.run(check(self._session, queues, repair=repair))
+
+    def rebuild(self, queue: str) -> Rebuilt:
+        """Rebuild a queue's state from its logs and its journal, in bounded steps, and check it.
+
+        The queue reads nothing from its logs until that is done. Leases, delays and attempts that are there stay.
+
+        Raises:
+            UnknownQueue: no queue has this name. Rebuilding: somebody else rebuilds it.
+        """
+        return self._store.run(rebuild_queue(self._session, queue))
 
     def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
@@ -354,13 +469,79 @@ class Client:
         """Read the definitions of all queues, by name."""
         return self._store.run(self._session.queues())
 
+    def address_settings(self) -> dict[str, AddressSetting]:
+        """Read all address settings, by what they match."""
+        return self._store.run(self._session.address_settings())
+
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""
         return self._store.run(self._session.views())
 
+    def actions(self) -> dict[str, ActionState]:
+        """Read all actions, by name, with how far they have come and how many of their events failed."""
+        return self._store.run(actions(self.instance))
+
+    def failed_events(self, action: str) -> list[FailedEvent]:
+        """Read the events of an action that failed and are tried again, the first one first.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return self._store.run(failed_events(self.instance, action))
+
+    def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Let a coordinator try failed events at once, from the step at which they failed.
+
+        Args:
+            action: its name.
+            events: their numbers, as `failed_events` gives them; default all.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return self._store.run(retry_action(self.instance, action, events))
+
+    def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
+        """Forget failed events: the rest of their steps is never made.
+
+        Args:
+            action: its name.
+            events: their numbers; default all.
+
+        Returns:
+            How many were dropped.
+
+        Raises:
+            DefinitionError: there is no such action.
+        """
+        return self._store.run(drop_failed(self.instance, action, events))
+
     def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics by name: ``messages``, ``last`` (bookmark) and ``queues``."""
+        """Read all topics by name.
+
+        Returns:
+            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``retention``
+            (its elements that are given), and of what is kept beyond that: ``kept`` (how many messages; of unread ones
+            only the first counts), ``pinned`` (the first, a bookmark), ``pinned_by`` (who needs it) and ``state`` (what
+            it is there), as the last walk found them.
+        """
         return self._store.run(self._session.topics())
+
+    def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:
+        """Remove now what a topic's retention gives up and nobody needs; a coordinator does it by itself.
+
+        Args:
+            topic: the topic.
+            age: instead of its retention: what is as old as that; ``0s`` is all that nobody needs.
+            dry_run: only count.
+
+        Raises:
+            DefinitionError: there is no such topic, or it has no retention and no age is given.
+        """
+        return self._store.run(self._session.trim(topic, age, dry_run=dry_run))
 
     def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
         self._presence.remove(core)
@@ -376,171 +557,12 @@ class Client:
         try:
             for subscription in list(self._subscriptions):
                 subscription.close()
+            if self._presence.is_started:
+                self._store.run(self._session.leave())
         finally:
             self._presence.stop()
             self._store.close()
             self._address.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Subscription:
-    """Messages pushed to one consumer: iterate over it, or call `get`. Made by `Client.subscribe`."""
-
-    def __init__(
-        self,
-        core: SubscriptionCore,
-        store: Store,
-        origin: str,
-        end: Callable[[Subscription, SubscriptionCore], None],
-    ) -> None:
-        self._core, self._store, self._origin, self._end = core, store, origin, end
-        self._channel = store.channel()
-        self._lock = threading.RLock()
-        # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
-        # again, let it in: the lock itself is not fair.
-        self._turnstile = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def __repr__(self) -> str:
-        return f"<Subscription {self._core}>"
-
-    @property
-    def id(self) -> str:
-        """Its name on the instance."""
-        return self._core.id
-
-    @property
-    def max_backlog(self) -> int:
-        """The effective backlog: the least of what was asked and of the queues' limits."""
-        return self._core.max_backlog
-
-    @property
-    def late(self) -> list[Exception]:
-        """Acknowledgements of batches that came too late, at most the last thousand."""
-        return list(self._core.late)
-
-    def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
-        """Wait for the next message.
-
-        Args:
-            timeout: how long; default until there is one or the subscription is closed.
-
-        Returns:
-            The message; None when the time is over.
-
-        Raises:
-            Closed: the subscription is closed.
-        """
-        until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        buffer = self._core.buffer
-        while True:
-            with self._turnstile:
-                pass
-            with self._lock:
-                if buffer:
-                    return Message(*buffer.popleft(), self._origin, self)
-                if self._core.closed:
-                    raise Closed("this subscription was closed")
-                wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
-                if not buffer and until is not None and time.monotonic() >= until:
-                    return None
-
-    def __iter__(self) -> Iterator[Message]:
-        core, origin, buffer = self._core, self._origin, self._core.buffer
-        while not core.closed:
-            try:
-                # Taking from a deque is atomic: threads that share the iterator never get the same message.
-                parts, body = buffer.popleft()
-            except IndexError:
-                with self._turnstile:
-                    pass
-                with self._lock:
-                    if not buffer and not core.closed:
-                        self._store.run(core.fetch(self._channel, _STEP))
-                continue
-            yield Message(parts, body, origin, self)
-
-    def run(self, on_message: Callable[[Message], object]) -> None:
-        """Call a function with each message, in a thread, until the subscription is closed."""
-        self._thread = threading.Thread(target=self._run, args=(on_message,), name=f"ampsq-{self.id}", daemon=True)
-        self._thread.start()
-
-    def _run(self, on_message: Callable[[Message], object]) -> None:
-        for message in self:
-            try:
-                on_message(message)
-            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
-                _log.exception("handler of %r failed; its message is cancelled", message)
-                try:
-                    message.cancel()
-                except AmpsqError as error:
-                    _log.warning("%r could not be cancelled: %s", message, error)
-
-    def acknowledge(self, message: Message, *, wait: bool) -> None:
-        """See `Message.ack`."""
-        if self._core.closed and not wait:
-            raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
-        if wait:
-            self._store.run(self._core.settle(message, "acknowledged", 0))
-        elif self._core.acknowledge(message) and not self._core.buffer:
-            self._store.run(self._core.flush())
-
-    def settle(self, message: Message, verb: Verb, period: int) -> None:
-        """See `Message.cancel`, `Message.expire` and `Message.extend`."""
-        self._store.run(self._core.settle(message, verb, period))
-
-    def flush(self) -> None:
-        """Send the acknowledgements collected so far, and wait until they are done."""
-        self._store.run(self._core.flush())
-
-    def replace(
-        self,
-        *,
-        name: str | None = None,
-        max_backlog: int | None = None,
-        filter: str | EllipsisType | None = ...,  # noqa: A002  (AMPS's word)
-    ) -> None:
-        """Ask for something else from now on, at once: other queues, another backlog, another filter, or all of them.
-
-        Leases stay, also of messages that do not match any more and beyond the new backlog: then nothing is delivered
-        until enough of them are settled. What was delivered and not yet handed out goes back to its queue, uncounted,
-        so nothing is handed out from here on that the new wish does not want (AMPS, *Replacing Queue Subscriptions*).
-
-        Args:
-            name: a queue or a regular expression of queues; default as before.
-            max_backlog: unacknowledged messages at most; default as before.
-            filter: an expression, or None for everything; default as before.
-
-        Raises:
-            UnknownQueue, ExpressionError, TooManyFilters: as of `Client.subscribe`; then all is as before.
-            Closed: the subscription is closed.
-        """
-        core = self._core
-        with self._turnstile, self._lock:
-            if core.closed:
-                raise Closed("this subscription was closed")
-            self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
-
-    def give_back(self) -> None:
-        """Ask for no more messages, and return those not handed out, uncounted."""
-        with self._turnstile, self._lock:
-            self._store.run(self._core.give_back(self._channel))
-
-    def close(self) -> None:
-        """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
-        if self._core.closed:
-            return
-        self._core.closed = True
-        with self._turnstile, self._lock:
-            self._store.run(self._core.close(self._channel))
-            self._channel.close()
-        self._end(self, self._core)
 
     def __enter__(self) -> Self:
         return self

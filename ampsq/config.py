@@ -1,7 +1,10 @@
-"""Reads definitions from one YAML file.
+"""Reads definitions from one YAML file, or from an Artemis ``broker.xml``.
 
     topics:
       - name: orders
+    address_settings:
+      - match: ring.#
+        default_ring_size: 3
     queues:
       - name: work
         underlying_topic: orders
@@ -13,6 +16,9 @@
         grouping: [/symbol]
     actions:
       - dead_letter: {queue: work, topic: dead}
+      - name: copy
+        on: {publish: orders}
+        do: {publish: {topic: all, data: "{{AMPS_DATA}}"}}
 
 The elements are those of `ampsq.models`. Every value is read as the text that stands in the file, so that
 almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
@@ -27,6 +33,9 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ampsq.action import DeadLetter
+from ampsq.address_setting import AddressSetting
+from ampsq.broker_xml import is_xml, read_broker_xml
 from ampsq.definition import nearest
 from ampsq.errors import DefinitionError
 from ampsq.models import Action, Definition, Queue, Topic, View
@@ -40,24 +49,34 @@ __all__ = ["load"]
 # A node of PyYAML; its type hints leave out `id`.
 _Node = Any
 
-_SECTIONS: dict[str, type[Definition]] = {"topics": Topic, "queues": Queue, "views": View, "actions": Action}
-_FILE_ALLOWED = "the sections topics, queues, views and actions, each a list of definitions"
+_SECTIONS: dict[str, type[Definition]] = {
+    "topics": Topic,
+    "address_settings": AddressSetting,
+    "queues": Queue,
+    "views": View,
+    "actions": Action,
+}
+_FILE_ALLOWED = "the sections topics, address_settings, queues, views and actions, each a list of definitions"
+#: How deep an element's value may be: a list of texts; an action's parts are mappings of mappings with lists.
+_DEPTH, _DEPTH_OF_ACTION = 2, 5
 
 
 def load(path_or_text: str | Path) -> list[Definition]:
-    """Read definitions from a YAML file, all or none.
+    """Read definitions from a YAML file, or from the addresses and address settings of a ``broker.xml``, all or none.
 
     Args:
-        path_or_text: a `Path`, or a text: YAML when it has a line break or a colon, else a file's path.
+        path_or_text: a `Path`, or a text: what a file has when it has a line break or a colon, else a file's path.
 
     Returns:
-        The topics, then the queues, the views and the actions, each in the order of the file.
+        The topics, then the address settings, the queues, the views and the actions, each in the order of the file.
 
     Raises:
         DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
             line ``file:line: definition: element: what is wrong`` for each thing. Or PyYAML is missing.
     """
     text, source = _read(path_or_text)
+    if is_xml(text):
+        return read_broker_xml(text, source)
     try:
         import yaml  # noqa: PLC0415 - only those who read files need it
     except ImportError:
@@ -140,19 +159,28 @@ class _Reader:
         elements = self._elements(kind, node)
         if elements is None:
             return None
-        values = {element: _value(value) for element, (_, value) in elements.items()}
+        if kind is Action and self._is_dead_letter(node):
+            kind = DeadLetter
+        depth = _DEPTH_OF_ACTION if kind is Action else _DEPTH
+        values = {element: _value(value, depth) for element, (_, value) in elements.items()}
         faults = kind.faults(values)
         for element, text in faults:
             self._faults.append((_line_of(element, elements, node), f"{kind.title(values)}: {element}: {text}"))
         if faults:
             return None
-        definition = kind(**values)
-        first = self._first_lines.get((kind, definition.name))
+        made = kind(**values)
+        definition = made.action() if isinstance(made, DeadLetter) else made
+        named = (type(definition), definition.name)
+        first = self._first_lines.get(named)
         if first is not None:
             text = f"{kind.title(values)}: defined twice, first at line {first}; allowed: once in a file"
             self._faults.append((_line(node), text))
-        self._first_lines.setdefault((kind, definition.name), _line(node))
+        self._first_lines.setdefault(named, _line(node))
         return definition
+
+    @staticmethod
+    def _is_dead_letter(node: _Node) -> bool:
+        return any(_key(key) == "dead_letter" for key, _ in node.value)
 
     def _elements(self, kind: type[Definition], node: _Node) -> dict[str, tuple[int, _Node]] | None:
         """The elements of one definition, with `dead_letter` opened."""
@@ -174,7 +202,8 @@ class _Reader:
 
     def _is_plain(self, elements: dict[str, tuple[int, _Node]]) -> bool:
         """Whether nothing in an action is a misspelt `dead_letter`."""
-        wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in Action.model_fields])
+        known = {*Action.model_fields, "if"}
+        wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in known])
         for name in wrong:
             self._faults.append((elements[name][0], f"Action: {name}: no such element; did you mean 'dead_letter'?"))
         return not wrong
@@ -209,9 +238,9 @@ def _key(node: _Node) -> str:
 
 
 def _value(node: _Node, depth: int = 2) -> Any:
-    """What stands in the file: a text, None, or a list of these.
+    """What stands in the file: a text, None, or a list of these; of an action also mappings of these.
 
-    Mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
+    Other mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
     """
     if node.id == "scalar":
         return None if node.tag == "tag:yaml.org,2002:null" else node.value

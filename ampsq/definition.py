@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["Definition", "Fault", "Name", "nearest", "report"]
+__all__ = ["Checked", "Definition", "Fault", "Name", "nearest", "report"]
 
 Name = Annotated[str, BeforeValidator(parse_name)]
 
@@ -34,16 +34,14 @@ class Fault(NamedTuple):
     text: str
 
 
-class Definition(BaseModel):
-    """What all definitions share: checked whole, unchangeable, hashable, stored as compact JSON.
+class Checked(BaseModel):
+    """What definitions and their parts share: checked whole, unchangeable, hashable.
 
     Raises:
-        DefinitionError: the elements do not make a definition; the text lists every fault.
+        DefinitionError: the elements are wrong; the text lists every fault.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Name
 
     def __init__(self, /, **elements: Any) -> None:
         faults = self._fill(self, elements)
@@ -55,39 +53,12 @@ class Definition(BaseModel):
         """List what is wrong with these elements; an empty list means that they make a definition."""
         return cls._fill(cls.__new__(cls), elements)
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            DefinitionError: the text is not a JSON object, or its elements do not make a definition.
-        """
-        try:
-            elements = json.loads(text)
-        except ValueError as reason:
-            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not JSON: {reason}") from None
-        if not isinstance(elements, dict):
-            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not a JSON object of elements")
-        return cls(**elements)
-
-    def to_json(self) -> str:
-        """Write the name and what differs from the defaults, sorted and without spaces.
-
-        Equal definitions give equal texts.
-        """
-        return json.dumps(self.elements(), sort_keys=True, separators=(",", ":"))
-
     def elements(self) -> dict[str, Any]:
         """The name and what differs from the defaults, as JSON values: intervals as text, tuples as lists."""
         values = self.model_dump(mode="json")
         fixed = {element: field.default for element, field in type(self).model_fields.items()}
         defaults = {**fixed, **self._derived(values)}
         return {k: v for k, v in values.items() if k == "name" or getattr(self, k) != defaults[k]}
-
-    def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
-        """What differs from another definition: element -> its value there and here, as JSON values."""
-        here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
-        return {element: (there[element], value) for element, value in here.items() if there[element] != value}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
         """Make a definition that differs in some elements, checked like any other.
@@ -102,10 +73,9 @@ class Definition(BaseModel):
         return type(self)(**{**self.elements(), **(update or {})})
 
     @classmethod
-    def title(cls, elements: Mapping[str, Any]) -> str:
-        """What an error text calls a definition that may have no name."""
-        name = cls._completed(elements).get("name")
-        return f"{cls.__name__} without a name" if name is None else f"{cls.__name__} {shown(name)}"
+    def title(cls, elements: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """What an error text calls it."""
+        return cls.__name__
 
     @classmethod
     def _fill(cls, instance: Self, elements: Mapping[str, Any]) -> list[Fault]:
@@ -135,6 +105,49 @@ class Definition(BaseModel):
         return iter(())
 
 
+class Definition(Checked):
+    """What all definitions share: they have a name and are stored as compact JSON.
+
+    Raises:
+        DefinitionError: the elements do not make a definition; the text lists every fault.
+    """
+
+    name: Name
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DefinitionError: the text is not a JSON object, or its elements do not make a definition.
+        """
+        try:
+            elements = json.loads(text)
+        except ValueError as reason:
+            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not JSON: {reason}") from None
+        if not isinstance(elements, dict):
+            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not a JSON object of elements")
+        return cls(**elements)
+
+    def to_json(self) -> str:
+        """Write the name and what differs from the defaults, sorted and without spaces.
+
+        Equal definitions give equal texts.
+        """
+        return json.dumps(self.elements(), sort_keys=True, separators=(",", ":"))
+
+    def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
+        """What differs from another definition: element -> its value there and here, as JSON values."""
+        here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
+        return {element: (there[element], value) for element, value in here.items() if there[element] != value}
+
+    @classmethod
+    def title(cls, elements: Mapping[str, Any]) -> str:
+        """What an error text calls a definition that may have no name."""
+        name = cls._completed(elements).get("name")
+        return f"{cls.__name__} without a name" if name is None else f"{cls.__name__} {shown(name)}"
+
+
 def report(title: str, faults: list[Fault]) -> str:
     """Write the faults of one definition: one on the title's line, several on a line each."""
     lines = [f"{element}: {text}" for element, text in faults]
@@ -157,7 +170,7 @@ def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
     return f"no such {what}; allowed: {', '.join(known)}"
 
 
-def _fault(kind: type[Definition], detail: ErrorDetails) -> Fault:
+def _fault(kind: type[Checked], detail: ErrorDetails) -> Fault:
     """Say in our words what pydantic found."""
     element, value = str(detail["loc"][0]), detail["input"]
     match detail["type"]:

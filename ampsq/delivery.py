@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from ampsq.aio import AsyncSubscription
-    from ampsq.client import Subscription
+    from ampsq.async_subscription import AsyncSubscription
     from ampsq.expressions import Document
+    from ampsq.sync_subscription import Subscription
 
 __all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "decode", "document_of", "encode", "encode_headers"]
 
@@ -187,12 +187,14 @@ class Message(MessageView):
         self.settled = True
 
     def cancel(self, delay: timedelta | float | str | None = None) -> None:
-        """Hand it back: it is ready again, at its old place, at once or after `delay`.
+        """Hand it back: it is ready again, at its old place, after `delay`; 0: at once.
+
+        Default: as the queue's `redelivery_delay` says, at once if it has none.
 
         Raises:
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
         """
-        self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
+        self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else None)
         self.settled = True
 
     def expire(self) -> None:
@@ -201,7 +203,7 @@ class Message(MessageView):
         Raises:
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
         """
-        self._subscription.settle(self, "expired", 0)
+        self._subscription.settle(self, "expired", None)
         self.settled = True
 
     def extend(self, period: timedelta | float | str) -> None:
@@ -227,12 +229,12 @@ class AsyncMessage(MessageView):
 
     async def cancel(self, delay: timedelta | float | str | None = None) -> None:
         """Hand it back; see `Message.cancel`."""
-        await self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else 0)
+        await self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else None)
         self.settled = True
 
     async def expire(self) -> None:
         """Remove it unprocessed; see `Message.expire`."""
-        await self._subscription.settle(self, "expired", 0)
+        await self._subscription.settle(self, "expired", None)
         self.settled = True
 
     async def extend(self, period: timedelta | float | str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.errors import DefinitionError, ExpressionError
-from ampsq.values import Interval, parse_count, parse_topic_or_pattern, shown
+from ampsq.values import Bookmark, Interval, parse_count, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -15,13 +17,20 @@ if TYPE_CHECKING:
 __all__ = [
     "MIN_LEASE_PERIOD",
     "MIN_QUEUE_DEPTH",
+    "NO_RING",
     "Barrier",
     "Count",
+    "Delay",
+    "Factor",
     "Filter",
     "LeasePeriod",
+    "Life",
+    "Multiplier",
     "PositiveCount",
     "Priority",
     "QueueDepth",
+    "RecoveryPoint",
+    "RingSize",
     "TopicOrPattern",
     "misread",
 ]
@@ -31,6 +40,11 @@ MIN_LEASE_PERIOD = Interval(100)
 
 MIN_QUEUE_DEPTH = 1_000
 """The smallest `target_queue_depth`, messages; AMPS's own limit."""
+
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+NO_RING = -1
+"""The `ring_size` of a queue that is no ring, whatever the address settings say."""
 
 _EXAMPLES = {
     "filter": "/country = 'US' AND /qty > 100",
@@ -66,6 +80,66 @@ def _lease_period(value: object) -> Interval:
     return period
 
 
+def _life(value: object) -> Interval:
+    life = Interval.parse(value)
+    if life < 1:
+        raise DefinitionError(
+            f"{shown(value)} is too short, nothing could be delivered; allowed: 1ms or longer, or no expiration for "
+            "messages that wait as long as need be"
+        )
+    return life
+
+
+def _number(value: object, least: float, most: float, meaning: str) -> float:
+    number = float(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not least <= number <= most:
+        raise DefinitionError(f"{shown(value)} is no {meaning}; allowed: a number from {least:g} to {most:g}")
+    return float(number)
+
+
+def _ring_size(value: object) -> int:
+    # A file's values are texts.
+    if str(value) == str(NO_RING):
+        return NO_RING
+    count = parse_count(value)
+    if count < 1:
+        raise DefinitionError(
+            f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000, or {NO_RING} for no limit"
+        )
+    return count
+
+
+_POINTS = ("epoch", "now", "creation")
+
+
+def _recovery_point(value: object) -> str:
+    if isinstance(value, datetime):
+        return _moment(value)
+    if not isinstance(value, str):
+        raise DefinitionError(f"{shown(value)} is no recovery point; allowed: {_POINT_ALLOWED}")
+    if value in _POINTS:
+        return value
+    if "~" in value:
+        return str(Bookmark.parse(value))
+    try:
+        return _moment(datetime.fromisoformat(value))
+    except ValueError:
+        raise DefinitionError(f"{shown(value)} is no recovery point; allowed: {_POINT_ALLOWED}") from None
+
+
+_POINT_ALLOWED = (
+    "epoch, now, creation, a bookmark, or a time as in '2026-11-20T18:30:00Z' (without an offset it is UTC)"
+)
+
+
+def _moment(value: datetime) -> str:
+    """A time to the millisecond, by UTC."""
+    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if moment.timestamp() < 0:
+        raise DefinitionError(f"{shown(value)} is before 1970; allowed: {_POINT_ALLOWED}")
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _expression(value: object, purpose: Literal["filter", "priority", "barrier"]) -> str:
     """Return the text of an expression that may stand there, as it was given."""
     # Late, since most definitions have no expression, and importing the parser takes longer than the rest.
@@ -95,6 +169,10 @@ TopicOrPattern = Annotated[str, BeforeValidator(parse_topic_or_pattern)]
 Count = Annotated[int, BeforeValidator(parse_count)]
 PositiveCount = Annotated[int, BeforeValidator(_positive)]
 QueueDepth = Annotated[int, BeforeValidator(_queue_depth)]
+RingSize = Annotated[int, BeforeValidator(_ring_size)]
+Multiplier = Annotated[float, BeforeValidator(lambda value: _number(value, 1, 1_000, "multiplier"))]
+Factor = Annotated[float, BeforeValidator(lambda value: _number(value, 0, 1, "factor"))]
+RecoveryPoint = Annotated[str, BeforeValidator(_recovery_point)]
 Filter = Annotated[str, BeforeValidator(lambda value: _expression(value, "filter"))]
 Priority = Annotated[str, BeforeValidator(lambda value: _expression(value, "priority"))]
 Barrier = Annotated[str, BeforeValidator(lambda value: _expression(value, "barrier"))]
@@ -107,9 +185,20 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: type) -> Interval | None: ...
         def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
 
+    Life = LeasePeriod
+
+    class Delay:
+        """The same of an interval that is always there."""
+
+        def __get__(self, instance: object, owner: type) -> Interval: ...
+        def __set__(self, instance: object, value: Interval | timedelta | float | str) -> None: ...
+
 else:
-    LeasePeriod = Annotated[
+    _AS_TEXT = PlainSerializer(lambda period: period and period.text, when_used="json")
+    LeasePeriod = Annotated[Interval, PlainValidator(_lease_period), _AS_TEXT]
+    Life = Annotated[Interval, PlainValidator(_life), _AS_TEXT]
+    Delay = Annotated[
         Interval,
-        PlainValidator(_lease_period),
-        PlainSerializer(lambda period: period and period.text, when_used="json"),
+        PlainValidator(Interval.parse),
+        PlainSerializer(lambda period: period.text, when_used="json"),
     ]

@@ -14,6 +14,7 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
+    │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
     │   └─ FormatMismatch       the keys were written by an incompatible version
     └─ ScriptBug                our fault; carries the Lua file and line
@@ -37,6 +38,7 @@ __all__ = [
     "ExpressionError",
     "FormatMismatch",
     "NotLeaseHolder",
+    "Rebuilding",
     "Rejected",
     "ScriptBug",
     "ServerFull",
@@ -178,6 +180,12 @@ class AlreadyAcked(Rejected):
     """The message was settled before this call: acknowledged, expired or removed."""
 
     code = "AMPSQ_ALREADY_ACKED"
+
+
+class Rebuilding(Rejected):
+    """Somebody else is rebuilding this queue, or took over a rebuild that had shown no sign of life for a while."""
+
+    code = "AMPSQ_REBUILDING"
 
 
 class NotLeaseHolder(Rejected):

@@ -33,7 +33,7 @@ _STEP: Final = 500
 #: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
 _LIFE_SIGN: Final = 0.5
 #: Reasons that name something due: only then is it of interest whether a coordinator is at work.
-_DUE: Final = ("lapsed", "holder_gone", "delay_over")
+_DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
 _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
 
 

@@ -182,7 +182,7 @@ class Look:
         """Deliveries, cancels and the last reason, of a message that came back."""
         if not self.text("attempts"):
             return None
-        deliveries, cancels, cause = self.text("attempts").split(" ", 2)
+        deliveries, cancels, cause = self.text("attempts").split(" ")[:3]
         return int(deliveries), int(cancels), cause
 
     @property
@@ -259,13 +259,30 @@ class Look:
                 return "other_topic" if self.ref else EMPTY
             case "leased":
                 return self._leased()
-            case "delayed":
-                return "delay_over" if self.number("due") <= self.now else "delayed"
+            case "delayed" | "scheduled":
+                return self._later()
             case "settled":
                 return "acknowledged"
-            case "held" | "waiting" if self._is_barrier or self.text("barrier"):
-                return self._barrier()
+        return self._unleased()
+
+    def _unleased(self) -> str:
+        if self.where == "waiting" and self.is_for_another:
+            return "addressed_elsewhere"
+        if self.recorded and 0 < self.number("ends") <= self.now:
+            return "over"
+        if self.where in ("held", "waiting") and (self._is_barrier or self.text("barrier")):
+            return self._barrier()
         return next(reason for reason, holds in _WAITING if holds(self))
+
+    def _later(self) -> str:
+        if self.number("due") > self.now:
+            return self.where
+        return "delay_over" if self.where == "delayed" else "schedule_over"
+
+    @property
+    def is_for_another(self) -> bool:
+        """Whether it is in the log for another queue alone."""
+        return self.text("addressed") not in ("", self.definition.name)
 
     def _leased(self) -> str:
         _, _, deadline = self.lease
@@ -310,6 +327,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
     ("no_message", lambda look: not look.recorded and look.where == "waiting"),
     ("removed", lambda look: not look.recorded),
     ("kept_out", lambda look: look.where == "waiting" and look.flag("enters") is False),
+    ("rebuilding", lambda look: look.where == "waiting" and look.flag("paused")),
     ("beyond_depth", Look.beyond_depth),
     ("no_subscription", lambda look: not look.number("subscriptions")),
     ("queue_full", lambda look: 0 < (look.definition.max_backlog or 0) <= look.number("leased")),
@@ -327,26 +345,33 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
 )
 
 
+#: What a settled message is that the journal does not tell of, in the order in which one hides the other.
+_SETTLED: Final[Sequence[tuple[str, Callable[[Look, Found], object]]]] = (
+    ("before_start", lambda look, _: look.flag("outside")),
+    ("addressed_elsewhere", lambda look, _: look.is_for_another),
+    ("unfound", lambda _, found: not found.ended),
+    ("kept_out", lambda look, _: look.flag("enters") is False),
+    ("no_message", lambda look, found: found.whole and not look.recorded),
+    ("kept_out_before", lambda look, found: found.whole and look.number("filtered") and not look.text("ahead")),
+    ("beyond_journal", lambda *_: True),
+)
+
+
+_ABSENT: Final = ("kept_out", "kept_out_before", "other_topic", "no_message", "addressed_elsewhere", "before_start")
+
+
 def settled_reason(look: Look) -> str:
     """The reason of a message that was read and is nowhere in the queue any more."""
     found = look.found
     if found.how:
         return _HOW.get(found.how, found.how)
-    if not found.ended:
-        return "unfound"
-    if look.flag("enters") is False:
-        return "kept_out"
-    if found.whole and not look.recorded:
-        return "no_message"
-    if found.whole and look.number("filtered") and not look.text("ahead"):
-        return "kept_out_before"
-    return "beyond_journal"
+    return next(reason for reason, holds in _SETTLED if holds(look, found))
 
 
 def state_of(look: Look, reason: str) -> str:
     """The word for where it is: of `State`, `ABSENT` or `EMPTY`."""
     if reason == EMPTY:
         return EMPTY
-    if reason in ("kept_out", "kept_out_before", "other_topic", "no_message"):
+    if reason in _ABSENT:
         return ABSENT
     return State.READY if look.where == "sorted" else State(look.where)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.explain_look import client_of, filter_of
+from ampsq.schema import VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +43,19 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "be taken back{coordinator}."
         ),
         # delayed
-        "delayed": "The message was cancelled with a delay and is ready again in {left}, at {due}{back}{removed}.",
+        "delayed": "The message came back and is ready again in {left}, at {due}{back}{removed}.",
         "delay_over": (
-            "The message was cancelled with a delay that was over {overdue} ago, and waits to be made "
-            "ready{coordinator}{back}."
+            "The message came back, its delay was over {overdue} ago, and it waits to be made ready{coordinator}{back}."
+        ),
+        # scheduled
+        "scheduled": "The message was published for later and is ready in {left}, at {due}{removed}.",
+        "schedule_over": (
+            "The message was published for later, was due {overdue} ago, and waits to be made ready{coordinator}."
+        ),
+        # its life is over
+        "over": (
+            "The message's life was over {over} ago, and it expires at the next pass, at the latest when the queue "
+            "comes to it{coordinator}."
         ),
         # in the queue and not delivered
         "removed": (
@@ -64,6 +74,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "beyond_depth": (
             "{message} stays unread because the queue keeps {depth} active at most (target_queue_depth): {active} "
             "active, and {before}{back}."
+        ),
+        "rebuilding": (
+            "{message} waits because the queue is being rebuilt from log and journal, and reads nothing until that is "
+            "done{back}."
         ),
         "no_subscription": "{message} waits because nobody is subscribed to the queue; {before}{back}.",
         "queue_full": (
@@ -100,22 +114,22 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "The message never entered the queue: the filter that the queue had when it read it did not match it; "
             "today's {today}."
         ),
+        "before_start": "The message lies before the recovery point of the queue, and never was in it.",
+        "addressed_elsewhere": "The message is for the queue {addressed} alone.",
         "other_topic": "The message is not of this queue, which is fed by {fed_by} and not by topic {topic}.",
         "no_message": (
             "There is no such message: the log of topic {topic}, which {log_end}, does not have it; it never was "
-            "recorded, or somebody removed it before the queue came to it."
+            "recorded, or it was removed: by the retention, or by somebody else."
         ),
         # settled
         "acknowledged": "The message was acknowledged at {settled}{ahead}.",
         "expired": "The message expired at {settled} because {why}, after {counts}{ahead}.",
+        "evicted": "The message was evicted at {settled} because {why}.",
         "delivered": "The message was settled when it was delivered, at {settled}, since the queue is at-most-once.",
         "barrier_sent": (
             "The message was a barrier and was sent at {settled} to all subscriptions whose filter it matched."
         ),
-        "missing": (
-            "The message was removed from the log of topic {topic} by somebody else, which the queue found at "
-            "{settled}."
-        ),
+        "missing": "{missed}.",
         "beyond_journal": "The message is settled{ahead}, but the journal does not tell how or when: it {journal}.",
         "unfound": (
             "The message is settled{ahead}, but how and when was not found in {patience}: the search came back to "
@@ -137,9 +151,12 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
         "forced_expire": "somebody expired it",
         "max_deliveries": "max_deliveries was reached",
         "max_cancels": "max_cancels was reached",
-        "time_limit": "its time was over",
+        "time_limit": "its life was over",
+        "ring": "something entered a full ring",
     }
 )
+#: Reasons whose sentence says what is due.
+_WAITS_ITSELF: Final = frozenset(("lapsed", "holder_gone", "delay_over", "schedule_over", "over"))
 _CAUSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "cancelled": "it was cancelled",
@@ -246,6 +263,12 @@ class _Words:
         due = self._look.lease[2] if self._look.where == "leased" else self._look.number("due")
         return _span(self._look.now - due)
 
+    def over(self) -> str:
+        return _span(self._look.now - self._look.number("ends"))
+
+    def addressed(self) -> str:
+        return repr(self._look.text("addressed"))
+
     def left(self) -> str:
         return _span(self._look.number("due") - self._look.now)
 
@@ -255,7 +278,7 @@ class _Words:
     def coordinator(self) -> str:
         if self._look.attended is None:
             return ""
-        due = "" if self._look.where in ("leased", "delayed") else "; a dispatch is due"
+        due = "" if self._look.reason() in _WAITS_ITSELF else "; a dispatch is due"
         if self._look.attended:
             return f"{due}, which a coordinator is about to do"
         return f"{due}, but no coordinator seems to be at work ({_HELP})"
@@ -298,7 +321,9 @@ class _Words:
         return f"{_are(self._look.number('leased'), 'message')} leased"
 
     def delayed(self) -> str:
-        return f"{_are(self._look.number('delayed'), 'message')} delayed"
+        scheduled = self._look.number("scheduled")
+        later = f", {_are(scheduled, 'message')} scheduled" if scheduled else ""
+        return f"{_are(self._look.number('delayed'), 'message')} delayed{later}"
 
     def unsorted(self) -> str:
         return _are(self._look.unsorted() or self._look.number("ready") + self._look.number("sorted"), "message")
@@ -372,6 +397,16 @@ class _Words:
     def ahead(self) -> str:
         return ", by bookmark, before the queue has come to read it" if self._look.text("ahead") else ""
 
+    def missed(self) -> str:
+        if self._look.found.why == VALUES["retention"]:
+            return (
+                f"The queue lost the message at {self.settled()}: it was beyond the retention of topic {self.topic()}"
+            )
+        return (
+            f"The message was removed from the log of topic {self.topic()} by somebody else, which the queue found at "
+            f"{self.settled()}"
+        )
+
     def why(self) -> str:
         return " and ".join(_WHY.get(reason, reason) for reason in self._look.found.why.split(","))
 
@@ -414,7 +449,7 @@ def facts_of(look: Look) -> dict[str, Any]:
     """What is known, ready for JSON; what does not apply is left out."""
     facts: dict[str, Any] = {
         "now": look.now,
-        **{name: look.number(name) for name in ("leased", "delayed", "held", "unread")},
+        **{name: look.number(name) for name in ("leased", "delayed", "scheduled", "held", "unread")},
         "ready": look.number("ready") + look.number("sorted"),
         "subscriptions_in_all": look.number("subscriptions"),
     }
@@ -430,7 +465,9 @@ def facts_of(look: Look) -> dict[str, Any]:
         facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), look.attempts, strict=True))
     if look.where == "leased":
         facts["lease"] = _lease_facts(look)
-    if look.where == "delayed":
+    if look.number("ends"):
+        facts["ends"] = look.number("ends")
+    if look.where in ("delayed", "scheduled"):
         facts["due"] = look.number("due")
     if look.where == "settled":
         facts["journal"] = _journal_facts(look)

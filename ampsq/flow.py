@@ -15,7 +15,7 @@ from ampsq import scripts
 if TYPE_CHECKING:
     from redis.typing import EncodableT
 
-__all__ = ["Call", "Collect", "Flow", "Post", "Step", "command", "script_call"]
+__all__ = ["Call", "Collect", "Flow", "Pause", "Post", "Step", "command", "script_call"]
 
 T = TypeVar("T")
 
@@ -56,7 +56,14 @@ class Collect:
     channel: Any
 
 
-Step = Call[Any] | Post | Collect
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A flow's wish to go on later, in so many seconds."""
+
+    seconds: float
+
+
+Step = Call[Any] | Post | Collect | Pause
 #: What client code is made of: it yields steps, is sent their results, and returns a value.
 Flow = Generator[Step, Any, T]
 

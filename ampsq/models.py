@@ -6,23 +6,31 @@ value and what is allowed. In every element None means "not given", that is, the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator
-
+from ampsq.action import Action
+from ampsq.action_parts import Do, If, On, Reason
 from ampsq.definition import Definition, Fault, Name
 from ampsq.elements import (
     MIN_LEASE_PERIOD,
+    NO_RING,
     Barrier,
     Count,
+    Delay,
+    Factor,
     Filter,
     LeasePeriod,
+    Life,
+    Multiplier,
     PositiveCount,
     Priority,
     QueueDepth,
+    RecoveryPoint,
+    RingSize,
     TopicOrPattern,
 )
 from ampsq.errors import DefinitionError
+from ampsq.topic import Topic
 from ampsq.values import Bookmark, Interval, is_name, parse_ref, pattern_of, ref_of, shown
 from ampsq.view import View
 
@@ -36,11 +44,15 @@ __all__ = [
     "Bookmark",
     "Change",
     "Definition",
+    "Do",
     "Effect",
+    "ExpirationModel",
     "FairnessModel",
     "Fault",
+    "If",
     "Interval",
     "Leasing",
+    "On",
     "Queue",
     "Reason",
     "Semantics",
@@ -54,27 +66,11 @@ __all__ = [
 Semantics = Literal["at-least-once", "at-most-once"]
 FairnessModel = Literal["fast", "round-robin", "proportional"]
 Leasing = Literal["strict", "sublet"]
-Reason = Literal["max_deliveries", "max_cancels", "forced_expire", "time_limit"]
-"""Why a message expired: delivered or cancelled too often, expired by a consumer, or out of time."""
+ExpirationModel = Literal["default", "queue", "latest", "earliest"]
 
 # For a type checker, a default that is worked out from other elements fits every type.
 _NOT_GIVEN: Any = None
-
-
-def _in_order(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    return tuple(reason for reason in get_args(Reason) if reason in reasons)
-
-
-Reasons = Annotated[tuple[Reason, ...], AfterValidator(_in_order)]
-
-
-class Topic(Definition):
-    """A named message stream, recorded in the transaction log.
-
-    Attributes:
-        name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``. Nothing else, since a bookmark's text and the keys are
-            made of names and of ``~ @ : , | [ ] ( )`` and spaces between them.
-    """
+_NONE: Any = Interval(0)
 
 
 class Queue(Definition):
@@ -85,7 +81,7 @@ class Queue(Definition):
         underlying_topic: the topic that feeds the queue. A text with other characters than a name has is a
             regular expression, searched for anywhere in a topic's name, that feeds the queue from every
             topic it is found in. Unlike in AMPS, a dot alone does not make a regular expression. Default:
-            the queue's name. A new queue begins with the first message that the topic's log holds.
+            the queue's name.
         default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
             required when that is a regular expression, which must match it.
         filter: an expression over the body; only messages that match it enter the queue, which is decided once, when
@@ -112,12 +108,36 @@ class Queue(Definition):
             message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
             room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor
             ``target_queue_depth``.
+        expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
+            if it was scheduled; 1ms or longer. What is not settled by then expires with the reason ``time_limit``, but
+            never while it is leased. Default: no limit.
+        expiration_model: what counts where the message was published with an expiration of its own. ``default``: the
+            message's, else the queue's; ``queue``: the queue's alone; ``latest`` and ``earliest``: the longer and the
+            shorter of the two, and where only one is given, that one.
+        redelivery_delay: how long a message that came back waits before it is delivered again: one that was cancelled
+            without a delay of its own, whose lease lapsed, or whose holder was gone. Default: 0s, at once. (The four
+            elements of redelivery have the names and the meaning of Artemis's address settings.)
+        redelivery_delay_multiplier: by which the delay grows from each delivery to the next; 1 (default) to 1000.
+        max_redelivery_delay: the longest such delay. Default: ten times `redelivery_delay`.
+        redelivery_collision_avoidance_factor: by which part a delay is longer or shorter than that, at random, so that
+            what failed together does not come back together; 0 (default) to 1.
+        ring_size: the most messages that wait in the queue. One that enters a full ring evicts the oldest; leased and
+            scheduled ones, and what is beyond `target_queue_depth`, are not counted. -1: no limit. Default: what the
+            address settings say, else no limit. Goes with neither ``priority`` nor ``barrier_expression``.
         target_queue_depth: messages that the queue keeps active; what is beyond waits in the topics' logs, where it
             is not delivered, queried or settled by a filter. 1000 or more, best the messages of several seconds.
             Default: no limit. Goes with neither ``priority`` nor ``barrier_expression``.
+        recovery_point: where a new queue begins to read its topics, and where one begins anew whose recovery point is
+            changed. ``epoch`` (default): with the first message that the log holds; ``now`` and ``creation``: behind
+            the last; a bookmark: behind that message; a time as in ``2026-11-20T18:30:00Z``: with what was published
+            then or later. A topic that appears later begins with its first message.
+        file_backed_metadata: ``enabled`` or ``disabled`` (default). Of no effect: the state of a queue is in the server
+            already, which persists it in its append-only file.
         allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
             delivered message after a crash (without an append-only file, or one not written at every
             command), unless this is true. Default: false.
+        record_deliveries: keep a record of who was delivered what, and of what came back and why, about the last
+            100,000 deliveries. An action on ``deliver`` keeps it too. Default: false, which costs nothing.
     """
 
     underlying_topic: TopicOrPattern = _NOT_GIVEN
@@ -133,8 +153,18 @@ class Queue(Definition):
     leasing: Leasing = "sublet"
     priority: Priority | None = None
     barrier_expression: Barrier | None = None
+    expiration: Life = _NOT_GIVEN
+    expiration_model: ExpirationModel = "default"
+    redelivery_delay: Delay = _NONE
+    redelivery_delay_multiplier: Multiplier = 1.0
+    max_redelivery_delay: Delay = _NOT_GIVEN
+    redelivery_collision_avoidance_factor: Factor = 0.0
+    ring_size: RingSize | None = None
     target_queue_depth: QueueDepth | None = None
+    recovery_point: RecoveryPoint = "epoch"
+    file_backed_metadata: Literal["enabled", "disabled"] = "disabled"
     allow_redelivery_after_crash: bool = False
+    record_deliveries: bool = False
 
     @property
     def is_pattern(self) -> bool:
@@ -150,13 +180,15 @@ class Queue(Definition):
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         at_most_once = given.get("semantics") == "at-most-once"
-        derived = {"fairness_model": "round-robin" if at_most_once else "proportional"}
+        derived: dict[str, Any] = {"fairness_model": "round-robin" if at_most_once else "proportional"}
         name = given.get("name")
         if isinstance(name, str) and is_name(name):
             derived["underlying_topic"] = name
         underlying = given.get("underlying_topic", derived.get("underlying_topic"))
         if isinstance(underlying, str) and is_name(underlying):
             derived["default_publish_target"] = underlying
+        delay = given.get("redelivery_delay", Interval(0))
+        derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
         return derived
 
     @classmethod
@@ -169,8 +201,9 @@ class Queue(Definition):
                 "in turn; allowed: 'round-robin'",
             )
         for (element, other), reason in _EXCLUSIVE.items():
-            if element in given and other in given:
+            if element in given and given.get(other, NO_RING) != NO_RING:
                 yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
+        yield from _redelivery_conflicts(given)
         underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
             yield from _target_conflicts(underlying, target)
@@ -183,8 +216,26 @@ _EXCLUSIVE = {
         "target_queue_depth",
     ): "which is looked for among all messages that wait, so that none may be left out",
     ("barrier_expression", "target_queue_depth"): "which has to be judged for every message that waits",
+    ("priority", "ring_size"): "which leaves no oldest message to give way to a new one",
+    ("barrier_expression", "ring_size"): "whose barriers must not be evicted",
 }
 """Pairs of elements that no queue has both of, and what is so about the first."""
+
+
+def _interval_or_zero(value: object) -> Interval:
+    try:
+        return Interval.parse(value)
+    except DefinitionError:
+        return Interval(0)
+
+
+def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    delay, most = (_interval_or_zero(given.get(name, 0)) for name in ("redelivery_delay", "max_redelivery_delay"))
+    if most < delay:
+        yield Fault(
+            "max_redelivery_delay",
+            f"{most.text!r} is shorter than redelivery_delay, {delay.text!r}; allowed: as long or longer",
+        )
 
 
 def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
@@ -210,66 +261,6 @@ def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
             f"{target!r} does not feed the queue; allowed: a topic that its underlying_topic, "
             f"{shown(underlying)}, matches",
         )
-
-
-class Action(Definition):
-    """Something that is done when something happens to a message of a queue.
-
-    Attributes:
-        name: under which the action keeps its place. Default: ``dead-letter-<queue>``.
-        on: what sets it off: ``expire``, a message leaves the queue without having been processed.
-        queue: the queue that is watched.
-        do: what is done: ``publish`` the message to a topic.
-        topic: where it is published.
-        reasons: only for messages that expired for one of these reasons, any of ``max_deliveries``,
-            ``max_cancels``, ``forced_expire``, ``time_limit``. Default: none named, that is, all.
-    """
-
-    on: Literal["expire"] = "expire"
-    queue: Name
-    do: Literal["publish"] = "publish"
-    topic: Name
-    reasons: Reasons = ()
-
-    if TYPE_CHECKING:
-        # The name follows from the queue; a type checker cannot know that.
-        def __init__(
-            self,
-            *,
-            queue: str,
-            topic: str,
-            name: str | None = None,
-            on: Literal["expire"] = "expire",
-            do: Literal["publish"] = "publish",
-            reasons: tuple[Reason, ...] | list[Reason] = (),
-        ) -> None: ...
-
-    @classmethod
-    def dead_letter(
-        cls,
-        queue: str,
-        topic: str,
-        *,
-        name: str | None = None,
-        reasons: tuple[Reason, ...] | list[Reason] = (),
-    ) -> Self:
-        """Make the action that keeps what a queue gives up: publish each expired message to a topic.
-
-        Args:
-            queue: the queue whose messages expire.
-            topic: where they go.
-            name: the action's name; default ``dead-letter-<queue>``.
-            reasons: only for these reasons; default all.
-
-        Raises:
-            DefinitionError: an argument is wrong; the text lists every fault.
-        """
-        return cls(queue=queue, topic=topic, name=name, reasons=reasons)
-
-    @classmethod
-    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        queue = given.get("queue")
-        return {"name": f"dead-letter-{queue}"} if isinstance(queue, str) and is_name(queue) else {}
 
 
 Effect = Literal["another-queue", "at-once", "new-leases", "refused"]
@@ -315,8 +306,28 @@ CHANGES: Mapping[str, Change] = {
         "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
     ),
     "barrier_expression": Change("at-once", "Waiting messages are judged anew, in bounded steps."),
+    "expiration": Change(
+        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
+    ),
+    "expiration_model": Change(
+        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
+    ),
+    "redelivery_delay": Change("at-once", "For what comes back from now on; what waits for its time already stays."),
+    "redelivery_delay_multiplier": Change("at-once", "For what comes back from now on."),
+    "max_redelivery_delay": Change("at-once", "For what comes back from now on."),
+    "redelivery_collision_avoidance_factor": Change("at-once", "For what comes back from now on."),
+    "ring_size": Change(
+        "at-once", "Nothing is evicted for it; from now on what enters beyond the new size evicts as many, no more."
+    ),
     "target_queue_depth": Change("at-once", "The active part grows or stops growing; what is in it stays."),
+    "recovery_point": Change(
+        "at-once",
+        "The queue begins anew at the new point, in bounded steps, in which it reads no log: what is settled stays "
+        "settled, what lies before the point leaves the queue, unless it is leased, and everything else waits.",
+    ),
+    "file_backed_metadata": Change("at-once", "Of no effect: the state of a queue is in the server already."),
     "allow_redelivery_after_crash": Change("at-once", "The server is checked again when the change is applied."),
+    "record_deliveries": Change("at-once", "Deliveries are recorded from now on, or not any more."),
 }
 """For each element of a queue, what a change does while messages are in the queue."""
 

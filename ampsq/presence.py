@@ -66,6 +66,11 @@ class Presence:
             self._thread.start()
             self._started = True
 
+    @property
+    def is_started(self) -> bool:
+        """Whether presence was shown."""
+        return self._started
+
     def add(self, subscription: SubscriptionCore) -> None:
         """Care for a subscription."""
         self._subscriptions.append(subscription)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ampsq import calls
 from ampsq.calls import Wish
-from ampsq.errors import AmpsqError, CatalogChanged, DefinitionError
+from ampsq.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
 from ampsq.expressions import parse
+from ampsq.first_use import make_queue
 from ampsq.models import Queue
 from ampsq.unknown import taught
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of, shown
@@ -178,7 +179,13 @@ class Registration:
         tree = (wanted.filter.id, wanted.filter.json) if wanted.filter else None
         answer: T
         if is_name(wanted.name):
-            answer = yield ask(Wish(wanted.asked, tree, "", [wanted.name], None))
+            wish = Wish(wanted.asked, tree, "", [wanted.name], None)
+            try:
+                answer = yield ask(wish)
+            except UnknownQueue:
+                if not (yield from make_queue(wanted.name)):
+                    raise
+                answer = yield ask(wish)
             return answer
         for _ in range(_RACES):
             catalog = yield calls.catalog()

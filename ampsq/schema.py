@@ -21,18 +21,25 @@ __all__ = [
     "BODY_BY_REF",
     "BYTES",
     "COMPILED",
+    "DELIVERIES",
     "DUE_PERIOD",
     "EVENTS",
+    "FAILED",
     "FIELDS",
     "FORMAT",
+    "HAPPENINGS",
     "INSTANCES",
     "KEEP_FILTER",
     "KEYS",
     "LEASES_ANCHOR",
     "MAX_FILTERS",
     "PASS_AGAIN",
+    "POLICY",
+    "PUBLISHER_AGE",
+    "RETURNS_KEPT",
     "SORT_WORK",
     "TRANSITIONS",
+    "TRIM_REFS",
     "VALUES",
     "Event",
     "Key",
@@ -43,7 +50,7 @@ __all__ = [
 ]
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 #: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
 INSTANCES: Final = "ampsq:instances"
@@ -69,6 +76,18 @@ KEEP_FILTER: Final = 60_000
 #: About how many entries of a watched queue's `events` are kept; whoever falls further behind looks at everything anew.
 EVENTS: Final = 10_000
 
+#: Returns that are told of a message that came back, the last ones.
+RETURNS_KEPT: Final = 20
+
+#: About how many entries of a recorded queue's `deliveries` are kept; an entry is a batch.
+DELIVERIES: Final = 100_000
+
+#: About how many `happenings` are kept: an action that falls further behind misses some.
+HAPPENINGS: Final = 10_000
+
+#: Most events of one action that are set aside; while there are so many, the action waits where it fails.
+FAILED: Final = 10_000
+
 #: Barriers that a subscription was sent and that are pushed again after a doubt.
 BARRIERS_KEPT: Final = 64
 
@@ -77,6 +96,12 @@ DUE_PERIOD: Final = 100
 
 #: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.
 PASS_AGAIN: Final = 60_000
+
+#: Milliseconds after its last message for which a publisher's sequence is remembered: seven days.
+PUBLISHER_AGE: Final = 604_800_000
+
+#: Refs that one step of trimming a journal, or of looking at what an action has not handled, reads.
+TRIM_REFS: Final = 2_000
 
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
@@ -89,7 +114,8 @@ class State(StrEnum):
     WAITING = "waiting"  # beyond the cursor of its topic, not in `ahead`
     READY = "ready"  # read and waiting: it came back, its time has come, or it has its place by priority and filters
     HELD = "held"  # a barrier that waits for all before it, or read behind one
-    DELAYED = "delayed"  # due later: an entry of `due`
+    DELAYED = "delayed"  # came back and is due later: an entry of `due`
+    SCHEDULED = "scheduled"  # published for later: an entry of `due`, and of `ahead` until the queue has read it
     LEASED = "leased"  # delivered and unacknowledged: an entry of `leases`
     SETTLED = "settled"  # for ever: an entry of the journal, and of nothing else
 
@@ -101,10 +127,12 @@ class Event(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    EVICTED = "evicted"
     EXTENDED = "extended"
     LAPSED = "lapsed"
     DISCONNECTED = "disconnected"
     GIVEN_BACK = "given_back"
+    SCHEDULED = "scheduled"
     DUE = "due"
     SORTED = "sorted"
     HELD = "held"
@@ -123,7 +151,7 @@ class Transition:
     meaning: str
 
 
-_UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.HELD)
+_UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.SCHEDULED, State.HELD)
 
 TRANSITIONS: Final = (
     Transition(
@@ -148,28 +176,37 @@ TRANSITIONS: Final = (
         Event.EXPIRED,
         (State.LEASED, *_UNLEASED),
         (State.SETTLED,),
-        "removed unprocessed, with the reason",
+        "removed unprocessed, with the reason; for its age only what nobody holds",
+    ),
+    Transition(
+        Event.EVICTED,
+        (State.READY, State.DELAYED, State.SCHEDULED),
+        (State.SETTLED,),
+        "the oldest in a full ring that something entered; a scheduled one whose time comes gives way itself",
     ),
     Transition(Event.EXTENDED, (State.LEASED,), (State.LEASED,), "a later deadline for the same token"),
     Transition(
         Event.LAPSED,
         (State.LEASED,),
-        (State.READY, State.SETTLED),
+        (State.READY, State.DELAYED, State.SETTLED),
         "the deadline passed without an acknowledgement; counts as a delivery",
     ),
     Transition(
         Event.DISCONNECTED,
         (State.LEASED,),
-        (State.READY, State.SETTLED),
+        (State.READY, State.DELAYED, State.SETTLED),
         "its subscription is gone; counts as a delivery if it was picked up",
     ),
     Transition(
         Event.GIVEN_BACK,
         (State.LEASED,),
-        (State.READY,),
-        "returned before anyone began to process it; counts for nothing",
+        (State.READY, State.SETTLED),
+        "returned before anyone began to process it; counts for nothing; settled if its life is over",
     ),
-    Transition(Event.DUE, (State.DELAYED,), (State.READY,), "its time has come; keeps its old place"),
+    Transition(Event.SCHEDULED, (State.WAITING,), (State.SCHEDULED,), "published for later"),
+    Transition(
+        Event.DUE, (State.DELAYED, State.SCHEDULED), (State.READY,), "its time has come; has the place of its arrival"
+    ),
     Transition(
         Event.SORTED,
         (State.WAITING, State.READY),
@@ -186,9 +223,9 @@ TRANSITIONS: Final = (
     ),
     Transition(
         Event.MISSING,
-        (State.READY, State.DELAYED, State.HELD, State.LEASED),
+        (State.LEASED, *_UNLEASED),
         (State.SETTLED,),
-        "somebody else removed it from the log; journaled so that the counts stay true",
+        "beyond its topic's retention, or removed from its log by somebody else; journaled so that counts stay true",
     ),
 )
 
@@ -230,6 +267,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "queues": Key(
             ":queues", "hash", "queue -> definition, JSON", "define_queue", "never", "the configuration",
         ),
+        "settings": Key(
+            ":settings", "hash",
+            "match of an address setting -> definition, JSON; behind `>` while queues are still to be compiled by it",
+            "define_setting", "never", "the configuration",
+        ),
         "actions": Key(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
         ),
@@ -244,7 +286,24 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "publishers": Key(
             ":publishers", "hash", "publisher -> sequence, topic, ID of its last message", "publish",
-            "ageing", "the logs",
+            "forget_publishers", "the logs",
+        ),
+        "retention": Key(
+            ":retention", "hash",
+            "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
+            "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
+            "first, and by whom",
+            "trim, trim_journal", "define_topic", "not needed: a walk begins anew",
+        ),
+        "holds": Key(
+            ":holds:<topic>", "hash",
+            "`<kind> <name>` of a replay, destination or action -> the least ID that it needs, until when, ms, or 0",
+            "hold", "hold, trim", "its holder, which holds again",
+        ),
+        "pins": Key(
+            ":pins:<topic>", "zset",
+            "single messages that somebody needs: score 0, the ID in the order of refs, a space, `<kind> <name>`",
+            "pin", "pin", "its holder, which pins again",
         ),
         "subscriptions": Key(
             ":subscriptions", "zset", "subscription -> heartbeat deadline, ms", "subscribe, beat", "unsubscribe",
@@ -252,14 +311,20 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "due": Key(
             ":due", "zset",
-            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `filter <queue> <id>`, `watch "
-            "<queue>` -> ms",
-            "dispatch, settle, unsubscribe, watch", "sweep", "leases; for delays: nothing, they are not durable",
+            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
+            "`expiry <queue>`, `expirations <topic>`, `filter <queue> <id>`, `watch <queue>` -> ms",
+            "publish, dispatch, settle, unsubscribe, watch", "sweep",
+            "leases, log and definitions; for delays of what came back: nothing, they are not durable",
         ),
         "subscription": Key(
             ":s:<subscription>", "hash",
             "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
             "subscribe, replace, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+        ),
+        "departed": Key(
+            ":departed", "hash", "subscription that ended with leases -> its client, for an hour", "unsubscribe",
+            "sweep",
+            "not needed: it names who held what came back",
         ),
         "barriers": Key(
             ":s:<subscription>:barriers", "list", "barriers sent last, `<queue> <token> <ref>`", "dispatch",
@@ -269,8 +334,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
             "leases",
         ),
+        "expirations": Key(
+            ":expirations:<topic>", "zset", "ID of a message with an expiration of its own -> ms when its life is over",
+            "publish", "sweep", "the log",
+        ),
         "log": Key(
-            ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trimming",
+            ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim",
             "nothing: it is the record",
         ),
         "queue": Key(
@@ -288,7 +357,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "publish, notice", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
-            ":q:<queue>:ahead", "hash", "refs settled beyond the cursor", "settle", "dispatch", "the journal",
+            ":q:<queue>:ahead", "hash", "refs settled or scheduled beyond the cursor -> how", "publish, settle",
+            "dispatch, sweep", "the journal, the log",
         ),
         "ready": Key(
             ":q:<queue>:ready", "zset",
@@ -311,6 +381,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:places", "hash", "ref -> the prefix of its member, for priorities of 2^53 and more",
             "dispatch", "dispatch, settle", "log and priority",
         ),
+        "lives": Key(
+            ":q:<queue>:lives", "zset",
+            "ref -> ms when its life is over: what is scheduled or delayed and, in a queue with priorities, sorted",
+            "publish, dispatch, settle", "dispatch, sweep", "the log and the definition",
+        ),
         "held": Key(
             ":q:<queue>:held", "zset", "a barrier that waits, first, and what was read behind it; score 0", "dispatch",
             "dispatch, settle", "log, cursors, journal",
@@ -332,12 +407,28 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
         ),
         "attempts": Key(
-            ":q:<queue>:attempts", "hash", "ref -> deliveries, cancels, last reason; only what came back",
+            ":q:<queue>:attempts", "hash",
+            "ref -> deliveries, cancels, last cause, returns: `<ms>,<cause>,<subscription>,<client>;...`; only what "
+            "came back",
             "settle, sweep", "settle", "nothing: not durable, as in AMPS",
         ),
         "journal": Key(
-            ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trimming",
+            ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trim_journal",
             "nothing: it is the record",
+        ),
+        "definitions": Key(
+            ":q:<queue>:definitions", "stream",
+            "where the queue begins in its topics, if not at their start, and the filters that it had, each with the "
+            "cursors up to which it judged",
+            "define_queue, pause_queue", "never", "nothing: it is the record",
+        ),
+        "rebuilding": Key(
+            ":rebuilding", "zset", "queue that is being rebuilt -> ms when somebody else may begin anew",
+            "pause_queue, rebuild", "resume_queue", "the queues' hashes",
+        ),
+        "rebuilt": Key(
+            ":q:<queue>:rebuilt", "zset", "what becomes part of `ready` at the end of a rebuild", "rebuild",
+            "pause_queue, resume_queue", "log and journal: a rebuild begins anew",
         ),
         "view": Key(
             ":view:<view>", "hash",
@@ -349,12 +440,54 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":views", "hash", "view -> definition, JSON", "define_view", "never", "the configuration",
         ),
         "keepers": Key(
-            ":keepers", "hash", "view -> who keeps it up to date, and until when, ms", "hold_view", "never",
-            "not needed: any coordinator takes it again",
+            ":keepers", "hash",
+            "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside",
+            "hold_view", "never", "not needed: any coordinator takes it again",
         ),
         "action": Key(
-            ":action:<action>", "hash", "journal cursor and publisher sequence", "advance", "never",
-            "the journal and the target's log",
+            ":action:<action>", "hash",
+            "of each source `<kind> <name>`, and `<kind> <name> <pattern>` of a pattern: `cursor`, the ID of the last "
+            "entry that is done, and `+<events>` if a part of it is; `sequence`, events up to there; `read`, entries. "
+            "`counted <place>`: sequence and value of its last increment. `failures`, `done`, `error`",
+            "define_action, advance, set_aside, redo, count, track", "never", "the sources and the targets' logs",
+        ),
+        "failed": Key(
+            ":action:<action>:failed", "hash", "events that failed, by number -> revision and the event, JSON",
+            "set_aside, redo", "redo", "nothing: it is the record",
+        ),
+        "retries": Key(
+            ":action:<action>:retries", "zset", "number of an event that failed -> ms when to try again",
+            "set_aside, redo", "redo", "the failed events",
+        ),
+        "counters": Key(
+            ":counters", "hash", "counter of actions -> its value", "count", "never", "nothing: it is the record",
+        ),
+        "tracked": Key(
+            ":action:<action>:tracked", "hash",
+            "`<topic> <key, JSON>` of what matches a condition -> since when, ms, 1 if its time-out was told, ID and "
+            "body of the last message",
+            "track, overdue", "track, define_action", "the topic's log",
+        ),
+        "waits": Key(
+            ":action:<action>:waits", "zset", "what is tracked and not told yet -> ms when its time is over",
+            "track", "overdue, track, define_action", "what is tracked",
+        ),
+        "overdue": Key(
+            ":action:<action>:overdue", "stream", "messages whose time is over", "overdue", "the coordinator",
+            "nothing: it is the record",
+        ),
+        "happenings": Key(
+            ":happenings", "stream", "while an action asks for it: who came, went, subscribed; events that were raised",
+            "happen, subscribe, unsubscribe", "its own length", "nothing: it is the record",
+        ),
+        "clients": Key(
+            ":clients", "hash", "client that came while an action asks for it -> since when, ms",
+            "happen, subscribe", "happen", "not needed: it says whose leaving is told",
+        ),
+        "deliveries": Key(
+            ":q:<queue>:deliveries", "stream",
+            "of a recorded queue: refs that were delivered or, with `cause`, came back, holder and client of each",
+            "dispatch, settle", "its own length", "nothing: it is the record",
         ),
     }
 )
@@ -364,22 +497,34 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # instance
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended",
+        "attended": "attended", "heard": "heard",
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
         "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
+        "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
+        "recorded": "recorded",
+        "paused": "paused", "rebuild": "rebuild",
         # filters
-        "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort",
+        "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
         # subscription
         "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
         "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
+        "expiration": "e", "due": "d", "addressed": "q",
+        # definitions
+        "cursors": "cursors",
         # journal entries
-        "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts",
+        "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
+        # deliveries
+        "cause": "cause",
         # action
-        "cursor": "cursor", "done": "sequence",
+        "cursor": "cursor", "sequence_of": "sequence", "read": "read", "counted": "counted", "done": "done",
+        "failures": "failures", "error": "error",
+        # happenings and what is overdue
+        "what": "what", "topic": "topic", "data": "data", "options": "options", "since": "since", "key": "key",
+        "id": "id",
     }
 )
 # fmt: on
@@ -399,6 +544,12 @@ COMPILED: Final = (
     "depth",
 )
 
+#: Order of the numbers in a queue's `policy` field, which is absent where all have these values: `life` and delays in
+#: ms; `model`: 0 default, 1 queue, 2 latest, 3 earliest; multiplier and jitter in thousandths.
+POLICY: Final[Mapping[str, int]] = MappingProxyType(
+    {"life": 0, "model": 0, "redelivery": 0, "multiplier": 1000, "longest": 0, "jitter": 0}
+)
+
 #: Words and limits that scripts and Python share, `V.<name>` in Lua.
 VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
     {
@@ -406,7 +557,16 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "forced_expire": "forced_expire",
         "max_deliveries": "max_deliveries",
         "max_cancels": "max_cancels",
+        "time_limit": "time_limit",
+        "ring": "ring",
+        "returns_kept": RETURNS_KEPT,
+        "redriven": "redriven",
         "none": "none",
+        "retention": "retention",
+        "publisher_age": PUBLISHER_AGE,
+        "trim_refs": TRIM_REFS,
+        # The topic of a queue that is being rebuilt: no name can be that.
+        "nowhere": "~",
         "format": str(FORMAT),
         "batch": BATCH,
         "bytes": BYTES,
@@ -415,6 +575,9 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,
         "events": EVENTS,
+        "deliveries": DELIVERIES,
+        "happenings": HAPPENINGS,
+        "most_failed": FAILED,
         "barriers_kept": BARRIERS_KEPT,
         "due_period": DUE_PERIOD,
         "pass_again": PASS_AGAIN,

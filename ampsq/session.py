@@ -11,21 +11,27 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import calls
-from ampsq.applying import add_topic, apply, plan
+from ampsq import action_calls, calls
+from ampsq.applying import apply, plan, settings_of
 from ampsq.browse import Scene, ack_matching
-from ampsq.delivery import Bookmarks, encode, encode_headers
+from ampsq.delivery import Bookmarks, encode
 from ampsq.errors import (
+    AmpsqError,
     DefinitionError,
     Rejected,
     ServerFull,
     UnknownTopic,
     rejection,
 )
+from ampsq.first_use import add_published
 from ampsq.flow import command
+from ampsq.letters import letter_filter, named_letters, read_letters
 from ampsq.models import Queue, View
 from ampsq.query import Query
-from ampsq.schema import BATCH, BYTES, COMPILED, INSTANCES, key
+from ampsq.rebuild import move_queues
+from ampsq.redrive import Order, redrive
+from ampsq.retention import read_topics, trim
+from ampsq.schema import BATCH, BYTES, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.unknown import taught
 from ampsq.values import Bookmark, parse_name, parse_ref, ref_of
@@ -33,12 +39,18 @@ from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
 
+    from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.calls import Published, Verb
+    from ampsq.envelope import Envelope
     from ampsq.flow import Call, Flow
+    from ampsq.letters import DeadLetter
     from ampsq.models import Definition
     from ampsq.query import SowMessage
+    from ampsq.redrive import Redriven
+    from ampsq.retention import Trimmed
     from ampsq.views import Follower
 
 __all__ = ["QueueStats", "Session"]
@@ -63,22 +75,25 @@ class QueueStats:
     """A queue's figures at one moment.
 
     Attributes:
-        depth: messages that are not settled: `waiting`, `ready`, `held`, `delayed` and, at least once, `leased`.
-        waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, and after others
-            removed log entries.
+        depth: messages that are not settled: `waiting`, `ready`, `held`, `delayed`, `scheduled` and, at least once,
+            `leased`. In Artemis's words `message_count`, of which `delivering_count` are leased and `scheduled_count`
+            delayed or scheduled.
+        waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, where messages
+            were put back into another queue of its topic alone, and after others removed log entries.
         ready: read and waiting: came back, or have their place by priority and filters.
         held: a barrier that waits, and what was read behind it.
         filtered: messages that the queue's filter kept out.
         delayed: come back later.
+        scheduled: were published for later.
         leased: delivered and unacknowledged.
-        delivered, acknowledged, expired, returned, missing: events since the queue was defined.
+        delivered, acknowledged, expired, evicted, returned, missing: events since the queue was defined.
         subscriptions: how many it has.
         topics: topic -> messages that it has there unread.
     """
 
     __slots__ = (
-        "acknowledged", "delayed", "delivered", "depth", "expired", "filtered", "held", "leased", "missing", "name",
-        "ready", "returned", "subscriptions", "topics", "waiting",
+        "acknowledged", "delayed", "delivered", "depth", "evicted", "expired", "filtered", "held", "leased", "missing",
+        "name", "ready", "returned", "scheduled", "subscriptions", "topics", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, figures: calls.Figures) -> None:
@@ -89,16 +104,31 @@ class QueueStats:
         self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
         self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
         self.ready, self.held = figures.ready + figures.sorted, figures.held
-        self.leased, self.delayed = figures.leased, count("delayed")
+        self.leased, self.delayed, self.scheduled = figures.leased, count("delayed"), count("scheduled")
         compiled = dict(zip(COMPILED, figures.fields["compiled"].split(), strict=False))
         # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
         held = 0 if compiled["once"] == "1" else self.leased
-        self.depth = self.waiting + self.ready + self.held + self.delayed + held
+        self.depth = self.waiting + self.ready + self.held + self.delayed + self.scheduled + held
         self.delivered = count("token")
         self.acknowledged, self.expired = count("acknowledged"), count("expired")
         self.returned, self.missing = count("returned"), count("missing")
-        self.filtered = count("filtered")
+        self.filtered, self.evicted = count("filtered"), count("evicted")
         self.subscriptions = figures.subscriptions
+
+    @property
+    def message_count(self) -> int:
+        """Artemis's name for `depth`."""
+        return int(self.depth)
+
+    @property
+    def delivering_count(self) -> int:
+        """Artemis's name for `leased`."""
+        return int(self.leased)
+
+    @property
+    def scheduled_count(self) -> int:
+        """Artemis's count of what is delivered later: `delayed` and `scheduled`."""
+        return int(self.delayed + self.scheduled)
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
@@ -124,6 +154,8 @@ class Session:
         self.client = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.origin = ""
         self.server: Server | None = None
+        #: Whether its coming was told to actions, so that its leaving is to be seen.
+        self.is_heard = False
         self._requests = itertools.count(1)
         self._next_sequence = 1
 
@@ -147,16 +179,26 @@ class Session:
             # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
             with contextlib.suppress(ServerFull):
                 yield command(["SADD", INSTANCES, self.instance], int)
+        if (yield command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool)):
+            self.is_heard = True
+            yield action_calls.happen("connect", self.client)
         if self.publisher:
             publishers = key(self.instance, "publishers")
             last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
             self._next_sequence = int(last.split(b" ")[0]) + 1 if last else 1
 
+    def leave(self) -> Flow[None]:
+        """Tell the actions that ask for it that this client goes, as far as there is still somebody to tell."""
+        with contextlib.suppress(AmpsqError):
+            yield action_calls.happen("disconnect", self.client)
+
     # -- definitions
 
     def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
         """Define topics, queues, views and actions; see `Client.apply`."""
-        return (yield from apply(list(definitions), self.server))
+        wanted = list(definitions)
+        yield from move_queues(self, wanted, self.server)
+        return (yield from apply(wanted, self.server))
 
     def plan(self, definitions: Iterable[Definition]) -> Flow[list[Planned]]:
         """Say what `apply` would do; see `Client.plan`."""
@@ -164,9 +206,9 @@ class Session:
 
     # -- publishing
 
-    def publish(self, topic: str, data: Any, headers: Mapping[str, str] | None, sequence: int | None) -> Flow[Bookmark]:
+    def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
-        call = self._publish_call(topic, [encode(data)], [encode_headers(headers)] if headers else [], sequence)
+        call = self._publish_call(topic, [encode(data)], envelope, sequence)
         published = yield from self._published(topic, call)
         if published.number:
             return Bookmark.of(published.topic, self.origin, published.first_id)
@@ -182,12 +224,12 @@ class Session:
         try:
             published = yield call
         except UnknownTopic:
-            yield from add_topic(topic)
+            yield from add_published(topic)
             published = yield call
         return published
 
     def _publish_call(
-        self, topic: str, bodies: Sequence[bytes], headers: Sequence[bytes], sequence: int | None
+        self, topic: str, bodies: Sequence[bytes], envelope: Envelope, sequence: int | None
     ) -> Call[Published]:
         first = self._next_sequence if sequence is None else sequence
         if sequence is not None and not self.publisher:
@@ -195,15 +237,13 @@ class Session:
         if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= _LAST_SEQUENCE:
             raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
         self._next_sequence = max(self._next_sequence, first + len(bodies))
-        return calls.publish(topic, bodies, headers, self.publisher, first)
+        headers = [envelope.headers] * len(bodies) if envelope.headers else []
+        return calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times)
 
-    def batches(
-        self, topic: str, messages: Iterable[Any], size: int, headers: Mapping[str, str] | None
-    ) -> Iterator[Call[Published]]:
+    def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte."""
         if not 1 <= size <= BATCH:
             raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
-        text = encode_headers(headers)
         bodies: list[bytes] = []
         total = 0
         for data in messages:
@@ -211,10 +251,10 @@ class Session:
             bodies.append(body)
             total += len(body)
             if len(bodies) >= size or total >= BYTES:
-                yield self._publish_call(topic, bodies, [text] * len(bodies) if text else [], None)
+                yield self._publish_call(topic, bodies, envelope, None)
                 bodies, total = [], 0
         if bodies:
-            yield self._publish_call(topic, bodies, [text] * len(bodies) if text else [], None)
+            yield self._publish_call(topic, bodies, envelope, None)
 
     @staticmethod
     def note(bookmarks: Bookmarks, published: Published) -> None:
@@ -264,6 +304,31 @@ class Session:
         """Query a queue or a view; see `Client.sow`."""
         return (yield from sow(self.scene, name, Query(filter, order_by, top_n, skip_n)))
 
+    @taught("queue")
+    def dead_letters(
+        self,
+        queue: str,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        *,
+        source: str | None,
+        reason: str | None,
+        top_n: int | None,
+        bookmarks: Iterable[Bookmark | str] | str | None,
+    ) -> Flow[list[DeadLetter]]:
+        """Look at dead letters; see `Client.dead_letters`."""
+        if bookmarks is not None:
+            if (filter, source, reason, top_n) != (None, None, None, None):
+                raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
+            return (yield from named_letters(self.scene, queue, _listed(bookmarks)))
+        return (yield from read_letters(self.scene, queue, letter_filter(filter, source, reason), top_n))
+
+    @taught("queue")
+    def redrive(self, queue: str, **wishes: Any) -> Flow[Redriven]:
+        """Put dead letters back; see `Client.redrive`."""
+        bookmarks = wishes.pop("bookmarks")
+        wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
+        return (yield from redrive(self.scene, Order(queue, self.request(), **wishes)))
+
     @taught("queue", "topic")
     def aggregate(
         self,
@@ -309,26 +374,27 @@ class Session:
         catalog = yield calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
 
+    def address_settings(self) -> Flow[dict[str, AddressSetting]]:
+        """Read all address settings."""
+        catalog = yield calls.catalog()
+        return {setting.match: setting for setting in sorted(settings_of(catalog), key=lambda each: each.match)}
+
     def queues(self) -> Flow[dict[str, Queue]]:
         """Read the definitions of all queues."""
         catalog = yield calls.catalog()
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
     def topics(self) -> Flow[dict[str, dict[str, Any]]]:
-        """Read all topics: how many entries, the last ID, the queues that they feed."""
-        catalog = yield calls.catalog()
-        out: dict[str, dict[str, Any]] = {}
-        for topic in sorted(catalog.topics):
-            log = key(self.instance, "log", topic)
-            length = yield command(["XLEN", log], int)
-            last = yield command(["XREVRANGE", log, "+", "-", "COUNT", 1], lambda reply: reply)
-            queues = [name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic)]
-            out[topic] = {
-                "messages": length,
-                "last": str(Bookmark.of(topic, self.origin, last[0][0].decode())) if last else None,
-                "queues": sorted(queues),
-            }
-        return out
+        """Read all topics; see `Client.topics`."""
+        return (yield from read_topics(self.instance, self.origin))
+
+    def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Flow[Trimmed]:
+        """Remove what a topic's retention gives up; see `Client.trim`."""
+        return (yield from trim(self.instance, self.origin, topic, age, dry_run=dry_run))
+
+
+def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:
+    return [bookmarks] if isinstance(bookmarks, str) else list(bookmarks)
 
 
 def _several(failures: list[Rejected], done: int) -> Rejected:

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ampsq.errors import AmpsqError, Closed, DefinitionError, Rejected, ScriptBug, ServerFull, Unavailable, rejection
-from ampsq.flow import Call, Post
+from ampsq.flow import Call, Pause, Post
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -206,6 +206,8 @@ class Store:
             return self.call(step)
         if isinstance(step, Post):
             return step.channel.post(step.call)
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
         return step.channel.collect()
 
     def run(self, flow: Flow[T]) -> T:
@@ -373,6 +375,8 @@ class AsyncStore:
             return await self.call(step)
         if isinstance(step, Post):
             return await step.channel.post(step.call)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
         return await step.channel.collect()
 
     async def run(self, flow: Flow[T]) -> T:

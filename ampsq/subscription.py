@@ -413,7 +413,7 @@ class SubscriptionCore(Registration):
         """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
         return time.monotonic() - self._acks_since if self._acks else 0.0
 
-    def settle(self, message: MessageView, verb: Verb, period: int) -> Flow[None]:
+    def settle(self, message: MessageView, verb: Verb, period: int | None) -> Flow[None]:
         """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
         if message.is_barrier:
             return

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
-    from ampsq.client import Subscription
     from ampsq.delivery import Message
+    from ampsq.sync_subscription import Subscription
 
 __all__ = ["Reject", "Worker"]
 

@@ -17,8 +17,9 @@ from ampsq.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ampsq.client import Client, Subscription
+    from ampsq.client import Client
     from ampsq.delivery import Message
+    from ampsq.sync_subscription import Subscription
 
 __all__ = ["Kinds"]
 

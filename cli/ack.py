@@ -9,7 +9,7 @@ from ampsq.cli.output import json_line
 from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
 from ampsq.values import Bookmark
 
-__all__ = ["ack"]
+__all__ = ["ack", "by_bookmark", "by_filter"]
 
 _EPILOG = """\b
 Examples:
@@ -55,12 +55,13 @@ def ack(
         raise click.UsageError("--dry-run goes with --filter")
     option, verb = ("cancel", "cancelled") if cancel else ("expire", "expired") if expire else ("ack", "acknowledged")
     if text is not None:
-        _by_filter(settings, queue, text, (option, verb), dry_run=dry_run)
+        by_filter(settings, queue, text, (option, verb), dry_run=dry_run)
     else:
-        _by_bookmark(settings, queue, bookmarks, (option, verb))
+        by_bookmark(settings, queue, bookmarks, (option, verb))
 
 
-def _by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool) -> None:
+def by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool) -> None:
+    """Settle all that match. `how`: the client's option and the word for it."""
     option, verb = how
     with settings.client() as client:
         number = client.ack(queue, filter=text, option=option, dry_run=dry_run)
@@ -70,7 +71,8 @@ def _by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], 
         print(f"{number} would be {verb}" if dry_run else f"{verb} {number}")
 
 
-def _by_bookmark(settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str]) -> None:
+def by_bookmark(settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str]) -> None:
+    """Settle some; those that are refused are reported. `how`: the client's option and the word for it."""
     option, verb = how
     checked = [Bookmark.parse(text) for text in bookmarks]
     refused = 0

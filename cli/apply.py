@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from ampsq.applying import Planned
 
 __all__ = ["apply"]
+
+#: Between the words of a definition's kind.
+_WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
+#: Elements whose values are intervals.
+_INTERVALS: Final = ("lease_period", "expiration", "redelivery_delay", "max_redelivery_delay", "expiry_delay")
 
 _EPILOG = """\b
 A file:
@@ -34,6 +40,7 @@ Examples:
   ampsq apply queues.yaml --dry-run          # what would change, element by element
   ampsq apply queues.yaml
   ampsq apply - < queues.yaml
+  ampsq apply broker.xml --dry-run           # what of it is not acted on, too
 """
 
 
@@ -42,9 +49,10 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only say what is new, changed and unchanged.")
 @connected
 def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
-    """Define topics, queues, views and actions from a YAML file.
+    """Define topics, address settings, queues, views and actions from a file.
 
-    FILE is checked whole, against the server too, before anything is done; - is standard input. What is already
+    FILE is YAML, or the broker.xml of an Artemis, of which the addresses and address settings are taken and all else is
+    named. It is checked whole, against the server too, before anything is done; - is standard input. What is already
     so is left alone, so that a file may be applied again and again. Nothing is removed. A definition is whole: an
     element left out goes back to its default.
     """
@@ -66,7 +74,8 @@ def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
 
 
 def _tell(settings: Settings, plan: Planned, outcome: str) -> None:
-    kind, name = type(plan.definition).__name__.lower(), plan.definition.name
+    kind = _WORD.sub(" ", type(plan.definition).__name__).lower()
+    name = plan.definition.name
     if settings.json:
         changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
         json_line({"kind": kind, "name": name, "result": outcome, **({"changes": changes} if changes else {})})
@@ -83,4 +92,4 @@ def _plain(element: str, value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if element == "lease_period" else repr(value)
+    return str(value) if element in _INTERVALS else repr(value)

@@ -35,6 +35,44 @@ def _print_tables(figures: dict[str, Any]) -> None:
         _print_beside_raw(figures)
     if "kinds" in figures:
         _print_kinds(figures["kinds"])
+    if "expiry" in figures:
+        _print_expiry(figures["expiry"])
+    if "redrive" in figures:
+        _print_redrive(figures["redrive"])
+    if "rebuild" in figures:
+        _print_rebuild(figures["rebuild"])
+
+
+def _calls(row: dict[str, Any]) -> str:
+    return (
+        f"longest call on the server {row['longest_call_ms']} ms, 99.9% within {row['p999_call_ms']} ms, "
+        f"{row['calls_over_10_ms']} over 10 ms"
+    )
+
+
+def _print_expiry(figures: dict[str, Any]) -> None:
+    words = {"queue": "the queue's life", "message": "lives of their own", "priority": "the queue's life, priorities"}
+    for kind, row in figures.items():
+        click.echo(
+            f"{row['messages']:,} messages expire together ({words[kind]}): {row['per_second']:,} a second, "
+            f"{row['server_us']} us of the server each; {_calls(row)}"
+        )
+
+
+def _print_redrive(figures: dict[str, Any]) -> None:
+    click.echo(
+        f"Dead letters put back: {figures['letters']:,}, {figures['per_second']:,} letters/s, "
+        f"{figures['server_us']} us of the server each; {_calls(figures)}"
+    )
+
+
+def _print_rebuild(figures: dict[str, Any]) -> None:
+    for what, text in (("check", "checked"), ("rebuild", "rebuilt from log and journal")):
+        row = figures[what]
+        click.echo(
+            f"A queue of {figures['messages']:,} messages {text}: {row['seconds']} s, {row['per_second']:,} a second; "
+            f"{_calls(row)}"
+        )
 
 
 def _print_kinds(kinds: dict[str, Any]) -> None:
@@ -115,10 +153,12 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--part",
-    type=click.Choice(["all", "raw", "kinds"]),
+    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild"]),
     default="all",
     show_default=True,
-    help="raw: beside raw Streams; kinds: filtered, prioritised, barrier queues beside a plain one.",
+    help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
+    "expiry: many messages whose lives end together; redrive: dead letters; "
+    "rebuild: a queue rebuilt from log and journal.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -133,7 +173,11 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     from ampsq.bench.server import private_server
     from ampsq.bench.stage import Settings
 
-    settings = Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000) if quick else Settings()
+    settings = (
+        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000)
+        if quick
+        else Settings()
+    )
 
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
@@ -150,12 +194,21 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
 
 
 def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
+    from ampsq.bench.expiry import Expiry
     from ampsq.bench.kinds import Kinds
     from ampsq.bench.measure import Bench
+    from ampsq.bench.rebuild import Rebuild
+    from ampsq.bench.redrive import Redrive
 
-    figures = Bench(url, settings, progress).run() if part != "kinds" else {}
-    if part != "raw":
+    figures = Bench(url, settings, progress).run() if part in {"all", "raw"} else {}
+    if part in {"all", "kinds"}:
         figures["kinds"] = Kinds(url, settings, progress).run()
+    if part in {"all", "expiry"}:
+        figures["expiry"] = Expiry(url, settings, progress).run()
+    if part in {"all", "redrive"}:
+        figures["redrive"] = Redrive(url, settings, progress).run()
+    if part in {"all", "rebuild"}:
+        figures["rebuild"] = Rebuild(url, settings, progress).run()
     return figures
 
 

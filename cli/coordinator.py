@@ -15,12 +15,15 @@ from ampsq.cli.output import json_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.coordinator.actions import Powers
+
 __all__ = ["care_for", "coordinator"]
 
 _EPILOG = """\b
 Examples:
   ampsq coordinator --url redis://localhost:6379
   ampsq coordinator --instance nyc-1 --instance nyc-2     # AMPSQ_URL names the server
+  ampsq coordinator --allow-webhooks https://hooks.example.com/ampsq
 """
 
 
@@ -34,11 +37,33 @@ Examples:
     help="An instance to care for; may be repeated. Default AMPSQ_INSTANCE, else all of the server's.",
 )
 @click.option("--json", is_flag=True, help="Print one line of JSON when it starts.")
+@click.option(
+    "--allow-commands",
+    is_flag=True,
+    envvar="AMPSQ_ALLOW_COMMANDS",
+    help="Let actions run programs on this machine, as this user.",
+)
+@click.option(
+    "--allow-webhooks",
+    "webhooks",
+    metavar="PREFIX",
+    multiple=True,
+    envvar="AMPSQ_ALLOW_WEBHOOKS",
+    help="Let actions call addresses below this one, as https://hooks.example.com/ampsq; may be repeated.",
+)
 @click.pass_context
-def coordinator(ctx: click.Context, url: str | None, instances: tuple[str, ...], *, json: bool) -> None:
+def coordinator(
+    ctx: click.Context,
+    url: str | None,
+    instances: tuple[str, ...],
+    webhooks: tuple[str, ...],
+    *,
+    json: bool,
+    allow_commands: bool,
+) -> None:
     """Do what must happen over time, for a server of your own.
 
-    Returns what lapsed leases and lost workers held, notices messages that others wrote, moves dead letters.
+    Returns what lapsed leases and lost workers held, notices messages that others wrote, keeps views, runs actions.
     One is enough, and any number may run; without any, these things wait. Runs until Ctrl-C or SIGTERM. The
     embedded server has its own.
     """
@@ -49,10 +74,13 @@ def coordinator(ctx: click.Context, url: str | None, instances: tuple[str, ...],
             "a coordinator needs a server: --url URL or AMPSQ_URL. The embedded server has its own: ampsq up"
         )
     named = instances or ((group.instance,) if group and group.instance else ())
-    care_for(address, named, json=json or bool(group and group.json))
+    from ampsq.coordinator.actions import Powers
+
+    powers = Powers(allow_commands, webhooks)
+    care_for(address, named, json=json or bool(group and group.json), powers=powers)
 
 
-def care_for(url: str, instances: Sequence[str], *, json: bool) -> None:
+def care_for(url: str, instances: Sequence[str], *, json: bool, powers: Powers | None = None) -> None:
     """Run a coordinator until it is stopped."""
     from ampsq.coordinator import Coordinator
     from ampsq.store import redacted
@@ -61,7 +89,7 @@ def care_for(url: str, instances: Sequence[str], *, json: bool) -> None:
     log_to_stderr(logging.INFO, times=True)
     for instance in instances:
         parse_name(instance)
-    made = Coordinator(url, instances)
+    made = Coordinator(url, instances, powers)
     # From here on, not only once it runs: whoever reads the line may stop it at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: made.stop())

@@ -25,19 +25,24 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "main", "program"]
 
-#: Command -> short help. A command is the click command of its name in the module of its name.
+#: Command -> short help. A command is the click command of its name in the module of its name, with _ for -.
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
-    "apply": "Define topics, queues, views and actions from a YAML file.",
+    "apply": "Define topics, address settings, queues, views and actions from a file.",
     "topics": "List the topics.",
+    "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
     "queues": "List the queues with their figures, or show one.",
     "explain": "Say why a message is where it is.",
+    "history": "Tell a message's life as a timeline.",
+    "check": "Compare queues with what log and journal say, and mend what is wrong.",
     "sow": "Look at the available messages of a queue, or at the rows of a view.",
     "views": "List the views with what they are made of, or show one's definition.",
+    "actions": "List the actions with what they have done; retry or drop what failed.",
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue as they come.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",
+    "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",
@@ -74,7 +79,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"ampsq.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"ampsq.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

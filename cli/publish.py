@@ -9,17 +9,20 @@ import os
 import sys
 import time
 from codecs import BOM_UTF8
+from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 import click
 
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ampsq.values import Interval
 
 __all__ = ["publish"]
 
@@ -31,6 +34,8 @@ JSON is recorded as it is written, and is one of
 Examples:
   ampsq publish orders '{"id": 1, "price": 12.5}'
   ampsq publish orders --text 'any text at all' --header source=till-4
+  ampsq publish orders '{"id": 2}' --expiration 10m --delay 30s
+  ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
   ampsq publish orders --file orders.jsonl.gz
   tail -f orders.jsonl | ampsq publish orders -
 """
@@ -47,6 +52,14 @@ _GZIP: Final = b"\x1f\x8b"
 @click.option("--file", "-f", metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
 @click.option("--text", is_flag=True, help="Publish what is given as it is, not as JSON.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Add a header; may be repeated.")
+@click.option(
+    "--expiration",
+    type=INTERVAL,
+    metavar="INTERVAL",
+    help="How long it may be in a queue; default the queue's.",
+)
+@click.option("--delay", type=INTERVAL, metavar="INTERVAL", help="How long until it is delivered; default at once.")
+@click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
 @connected
 def publish(
     settings: Settings,
@@ -55,6 +68,9 @@ def publish(
     file: str | None,
     headers: tuple[str, ...],
     *,
+    expiration: Interval | None,
+    delay: Interval | None,
+    at: str | None,
     text: bool,
 ) -> None:
     """Publish one message, or one a line of a file.
@@ -65,19 +81,44 @@ def publish(
     """
     if (message is None) == (file is None):
         raise click.UsageError("give one of: a JSON message, --file FILE, or - for standard input")
-    named = _parse_headers(headers)
+    if delay is not None and at is not None:
+        raise click.UsageError("--delay and --at exclude each other")
+    if expiration == 0:
+        raise click.UsageError("--expiration 0: allowed is 1ms or longer, or no --expiration for no limit")
+    said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
     if file is not None or message == "-":
-        _publish_lines(settings, topic, file or "-", named, text=text)
+        _publish_lines(settings, topic, file or "-", said, text=text)
         return
     body = os.fsencode(cast("str", message))
     if not text and (wrong := _fault(body)):
         _refuse(f"not JSON: {wrong}", body)
     with settings.client() as client:
-        bookmark = client.publish(topic, body, headers=named)
+        bookmark = client.publish(topic, body, **said._asdict())
     if settings.json:
         json_line({"bookmark": bookmark})
     else:
         print(bookmark)
+
+
+class _Said(NamedTuple):
+    """What is said of each message besides its body."""
+
+    headers: dict[str, str]
+    expiration: Interval | None
+    delay: Interval | None
+    at: datetime | None
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise click.UsageError(f"--at {text!r}: allowed is a time with a zone, as 2026-12-24T18:00Z or ...T18:00+01:00")
+    return at
 
 
 def _parse_headers(headers: tuple[str, ...]) -> dict[str, str]:
@@ -114,7 +155,7 @@ def _refuse(what: str, body: bytes) -> NoReturn:
     )
 
 
-def _publish_lines(settings: Settings, topic: str, file: str, headers: dict[str, str], *, text: bool) -> None:
+def _publish_lines(settings: Settings, topic: str, file: str, said: _Said, *, text: bool) -> None:
     done, began = 0, time.monotonic()
     with contextlib.ExitStack() as stack:
         raw = _open(stack, file)
@@ -125,7 +166,7 @@ def _publish_lines(settings: Settings, topic: str, file: str, headers: dict[str,
             good, wrong = (lines, None) if text else _checked(lines)
             bodies = [line for line in good if line]
             if bodies:
-                client.publish_many(topic, bodies, headers=headers)
+                client.publish_many(topic, bodies, **said._asdict())
             done, number = done + len(bodies), number + len(good)
             if wrong is not None:
                 before = f"the {done} before it were published" if done else "nothing was published"

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["queues"]
 
 _EPILOG = """\b
-depth = waiting + ready + held + leased + delayed, that is, what is not settled:
-  waiting  recorded, and not yet read by the queue; if that has a filter, also what it will not take
-  ready    read and waiting: came back, or has its place by priority and filters
-  held     a barrier that waits, and what was read behind it
-  leased   delivered, and not acknowledged
-  delayed  comes back later
+depth = waiting + ready + held + leased + delayed + scheduled, that is, what is not settled:
+  waiting    recorded, and not yet read by the queue; if that has a filter, also what it will not take
+  ready      read and waiting: came back, or has its place by priority and filters
+  held       a barrier that waits, and what was read behind it
+  leased     delivered, and not acknowledged
+  delayed    comes back later
+  scheduled  was published for later; told of one queue, and by --json
 The other figures count since the queue was defined.
 
 \b
@@ -45,13 +46,18 @@ _SHORT: Final = {"subscriptions": "subs", "acknowledged": "acked"}
 def queues(settings: Settings, name: str | None) -> None:
     """List the queues with their figures, or show one.
 
-    With NAME: that queue's definition, without what is as by default, and all its figures.
+    With NAME: that queue's definition, without what is as by default, what it has from address settings, and all its
+    figures.
     """
+    from ampsq.address_setting import settled_for
+
     with settings.client() as client:
         defined = client.queues()
+        address_settings = client.address_settings().values() if name else ()
         stats = [client.queue_stats(queue) for queue in ([name] if name else defined)]
     if name is not None:
-        _show(settings, defined[name], stats[0])
+        queue = defined[name]
+        _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats[0])
     elif settings.json:
         for figures in stats:
             json_line(_ordered(figures))
@@ -67,14 +73,20 @@ def _ordered(stats: QueueStats) -> dict[str, Any]:
     return {**{column: figures[column] for column in _COLUMNS}, **figures}
 
 
-def _show(settings: Settings, queue: Queue, stats: QueueStats) -> None:
+def _show(settings: Settings, queue: Queue, changes: dict[str, tuple[Any, Any]], stats: QueueStats) -> None:
     figures = _ordered(stats)
+    given = {element: value for element, (_, value) in changes.items()}
     if settings.json:
-        json_line({"name": stats.name, "definition": queue.model_dump(mode="json"), **figures})
+        whole = queue.model_dump(mode="json")
+        json_line({"name": stats.name, "definition": whole, "from_address_settings": given, **figures})
         return
     # Where it gets its messages is told always; of the other elements, those that differ from their defaults.
     definition = list({"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}.items())
-    counts = [(figure, figures[figure]) for figure in (*_COLUMNS[1:], "returned", "filtered", "missing")]
+    definition += [(element, f"{value} (address settings)") for element, value in given.items()]
+    counts = [
+        (figure, figures[figure])
+        for figure in (*_COLUMNS[1:], "scheduled", "evicted", "returned", "filtered", "missing")
+    ]
     counts += [(f"unread of {topic}", unread) for topic, unread in figures["topics"].items()]
     width = max(len(label) for label, _ in (*definition, *counts))
     for label, value in definition:

@@ -14,8 +14,8 @@ from ampsq.cli.output import body_text, message_json, note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.client import Subscription
     from ampsq.delivery import Message
+    from ampsq.sync_subscription import Subscription
     from ampsq.values import Interval
 
 __all__ = ["subscribe"]

@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {name, value, ...}; `subscription`, `filter`, `holder` and `topic` may come several times
 --- FLAGS no-writes, allow-oom
---- @include clock, fail, explain, crowd, before
+--- @include clock, fail, explain, crowd, before, starts
 -- asked: a ref, or '' for the head, the message that is to be delivered next.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -18,13 +18,15 @@ local entry = call('XRANGE', K.log(topic), id, id)[1]
 tell(look, 'ref', ref)
 tell(look, 'where', where or '')
 tell(look, 'attempts', call('HGET', K.attempts(queue_name), ref))
+tell(look, 'outside', where == 'settled' and is_before_start(queue_name, topic, id) and 1)
+tell(look, 'paused', call('HGET', K.queue(queue_name), F.paused) and 1)
 tell(look, 'ahead', call('HGET', K.ahead(queue_name), ref))
 local last = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1]
 tell(look, 'last', last and last[1])
 local document = entry and tell_verdicts(look, ref, entry[2])
 if where == 'leased' then
   tell_lease(look, ref, parse_lease(known), entry)
-elseif where == 'delayed' then
+elseif where == 'delayed' or where == 'scheduled' then
   tell(look, 'due', known)
 elseif where and where ~= 'settled' then
   if document then tell_subscriptions(look, document) end

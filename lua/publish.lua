@@ -2,9 +2,10 @@
 --- ARGV now, name, publisher, sequence, shape, values...
 --- FAIL UNKNOWN_TOPIC
 --- GIVES {topic, duplicates, first ID, number, topic and ID of each duplicate or ''...}
---- @include clock, fail, ids, duplicates, push, dispatch
--- shape: `b` when each value is a body, `bh` when bodies and headers alternate. A named publisher numbers its messages:
--- the first value has `sequence`, the next one more; what is recorded already is answered, not recorded again.
+--- @include clock, fail, ids, duplicates, push, dispatch, times()
+-- shape: a letter for each value of a message: `b` its body, `h` its headers, `e` how long it lives, ms, `d` when it is due:
+-- ms, or `+` and ms from now on; all but the body may be ''. A named publisher numbers its messages: the first one has
+-- `sequence`, the next one more; what is recorded already is answered, not recorded again.
 local ms = clock_ms(now)
 local route = call('HGET', K.routes(), name)
 local topic = name
@@ -16,6 +17,8 @@ if not route then fail(E.UNKNOWN_TOPIC, {name = name}) end
 local count = (#ARGV - values_from + 1) / #shape
 local known = publisher ~= '' and known_sequences(publisher, tonumber(sequence), count) or {}
 local log = K.log(topic)
+local names = {h = F.headers, e = F.expiration, d = F.due}
+local special = {}
 
 local function add_plain(run, id, i)
   return run('XADD', log, id, F.body, ARGV[values_from + i])
@@ -24,7 +27,12 @@ end
 local function add(run, id, i)
   local at = values_from + i * #shape
   local entry = {F.body, ARGV[at]}
-  if #shape == 2 and ARGV[at + 1] ~= '' then entry[3], entry[4] = F.headers, ARGV[at + 1] end
+  for k = 2, #shape do
+    local letter, value = string.sub(shape, k, k), ARGV[at + k - 1]
+    if letter == 'd' and string.sub(value, 1, 1) == '+' then value = string.format('%.0f', ms + string.sub(value, 2)) end
+    if value ~= '' then entry[#entry + 1], entry[#entry + 2] = names[letter], value end
+    if value ~= '' and letter ~= 'h' then special[i] = {id = id, fields = entry} end
+  end
   if publisher ~= '' then
     local n = #entry
     entry[n + 1], entry[n + 2], entry[n + 3] = F.publisher, publisher, F.sequence
@@ -40,6 +48,7 @@ if #known < count then
   if publisher ~= '' then
     call('HSET', K.publishers(), publisher, string.format('%.0f', sequence + count - 1) .. ' ' .. last .. ' ' .. topic)
   end
+  if next(special) then times().note_times(topic, route, special, #known, count - 1, ms) end
   push(route, topic, string.match(first, '^%d+'), ms, count - #known, dispatch_or_defer)
 end
 return {topic, #known, first, count - #known, unpack(known)}

@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership
+--- @include clock, fail, catalog, membership, happenings
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
 -- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
 -- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
@@ -25,6 +25,10 @@ if pattern ~= '' then
   change_catalog()
 end
 call('ZADD', K.subscriptions(), ms + patience, id)
+if is_heard() then
+  call('HSETNX', K.clients(), string.match(client, '^(.*)/') or client, ms)
+  tell_subscription('subscribe', client, table.concat({unpack(ARGV, queues_from)}, ' '), pattern ~= '' and pattern, asked, tree)
+end
 local max = refresh(id)
 -- A barrier may have waited for somebody to come; messages are taken, not pushed at once.
 for i = queues_from, #ARGV do

@@ -1,38 +1,59 @@
---- sweep: do what is due: lease passes, delays that are over, dispatches left over, what nobody uses or watches any more.
+--- sweep: do what is due: lease passes, messages whose time has come or whose life is over, dispatches left over, what
+--- nobody uses or watches any more.
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, pass, filters, events
+--- @include clock, fail, pass, filters, events, due, expiry()
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
-local work, readied = 0, {}
+local work, groups, readied, names = 0, {}, {}, {}
+
+-- Before anything else is done, so that each message is somewhere.
+local function enter_due()
+  for name, group in pairs(groups) do
+    come_due(load_queue(name), group.refs)
+    for field, count in pairs(group.counts) do call('HINCRBY', K.queue(name), field, count) end
+  end
+  groups = {}
+end
+
 for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 0, V.batch)) do
   if work >= V.batch then break end
   local kind, name, ref = string.match(member, '^(%S+) (%S+) ?(.*)$')
   call('ZREM', K.due(), member)
-  if kind == 'ready' then
-    call('ZADD', K.ready(name), 0, ref)
-    call('HINCRBY', K.queue(name), F.delayed, -1)
-    note_changes(load_queue(name), {ref})
-    if not readied[name] then readied[name], readied[#readied + 1] = true, name end
-    work = work + 1
+  work = work + 1
+  if kind ~= 'ready' and kind ~= 'scheduled' then enter_due() end
+  if kind == 'ready' or kind == 'scheduled' then
+    local group, field = groups[name] or {refs = {}, counts = {}}, kind == 'ready' and F.delayed or F.scheduled
+    groups[name] = group
+    if not readied[name] then readied[name], names[#names + 1] = true, name end
+    group.refs[#group.refs + 1] = ref
+    group.counts[field] = (group.counts[field] or 0) - 1
   elseif kind == 'leases' then
     pass_leases(name, ms)
     work = work + V.batch
+  elseif kind == 'expiry' then
+    expiry().pass_expiry(name, ms)
+    work = work + V.batch
+  elseif kind == 'expirations' then
+    expiry().pass_expirations(name, ms)
+    work = work + V.batch
   elseif kind == 'filter' then
     forget_filter(name, ref, ms)
+  elseif kind == 'departed' then
+    call('HDEL', K.departed(), name)
   elseif kind == 'watch' then
     call('HDEL', K.queue(name), F.watched)
     call('DEL', K.events(name))
     local queue = load_queue(name)
     if queue then queue.watched = false end
-    work = work + 1
   else
     dispatch_or_defer(name, ms, V.batch, nil, true)
     work = work + V.batch
   end
 end
-for _, name in ipairs(readied) do dispatch_or_defer(name, ms, V.batch) end
+enter_due()
+for _, name in ipairs(names) do dispatch_or_defer(name, ms, V.batch) end
 local next_due = call('ZRANGE', K.due(), 0, 0, 'WITHSCORES')
 if #next_due == 0 then return {0, -1} end
 local wait = tonumber(next_due[2]) - ms

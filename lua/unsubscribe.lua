@@ -2,19 +2,23 @@
 --- ARGV now, subscription_id, held...
 --- GIVES 1 while part of its inbox is left (call again), else 0
 --- FLAGS allow-oom
---- @include clock, fail, membership, groups, settle, plain, inbox
+--- @include clock, fail, membership, groups, settle, plain, inbox, happenings
 -- held: groups of queue, number, refs, tokens that nobody began to process. Those and what is still in the inbox count as
 -- never delivered; the rest is found by a lease pass, which is due at once. The first call ends it, whatever follows.
 local ms = clock_ms(now)
 local subscription = load_subscription(subscription_id)
 local freed, groups, at = {}, {}, held_from
-local left = subscription and call('HGET', K.subscription(subscription_id), F.left) or ''
+local left, client = unpack(call('HMGET', K.subscription(subscription_id), F.left, F.client))
 while subscription and at < #ARGV do
   local queue, refs, tokens, after = read_group(at)
   groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens}
   at = after
 end
 if subscription then
+  if is_heard() then
+    local asked, tree, client = unpack(call('HMGET', K.subscription(subscription_id), F.asked, F.tree, F.client))
+    tell_subscription('unsubscribe', client, subscription.queues, call('HGET', K.patterns(), subscription_id), asked, tree)
+  end
   call('DEL', K.subscription(subscription_id))
   call('HDEL', K.patterns(), subscription_id)
   call('ZREM', K.subscriptions(), subscription_id)
@@ -26,12 +30,17 @@ if subscription then
 end
 local queues = give_back_inbox(subscription_id, ms, freed)
 if subscription and subscription.leased > (freed[subscription_id] or 0) then
-  for name in string.gmatch(subscription.queues .. ' ' .. left, '%S+') do
+  -- What comes back from it is told of with its client's name.
+  call('HSET', K.departed(), subscription_id, client or '')
+  call('ZADD', K.due(), ms + 3600000, 'departed ' .. subscription_id)
+  for name in string.gmatch(subscription.queues .. ' ' .. (left or ''), '%S+') do
     call('HDEL', K.queue(name), F.passing)
     call('ZADD', K.due(), ms, 'leases ' .. name)
   end
 end
-for name in string.gmatch(subscription and subscription.queues or table.concat(queues, ' '), '%S+') do
+-- Also of queues that it has left, where it held something.
+local served = subscription and subscription.queues .. ' ' .. (left or '') or table.concat(queues, ' ')
+for name in string.gmatch(served, '%S+') do
   dispatch_soon(name, ms)
 end
 return call('EXISTS', K.inbox(subscription_id))

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from ampsq.coordinator import Coordinator
 from ampsq.store import Store
 
 _STARTED_WITHIN = 20.0
@@ -167,22 +169,43 @@ def start_server():
             server.end()
 
 
-def _store_on(server):
-    return Store(server.url, f"test-{os.getpid()}-{next(_numbers)}", patience=2.0)
+@pytest.fixture
+def instance():
+    """A name that no other test uses: no two tests share a key."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
-def store(server):
-    """A store on an instance of the test's own: no two tests share a key."""
-    with contextlib.closing(_store_on(server)) as store:
+def store(server, instance):
+    """A store on the test's instance."""
+    with contextlib.closing(Store(server.url, instance, patience=2.0)) as store:
         yield store
 
 
 @pytest.fixture
-def valkey_store(valkey):
+def valkey_store(valkey, instance):
     """The same, on Valkey alone."""
-    with contextlib.closing(_store_on(valkey)) as store:
+    with contextlib.closing(Store(valkey.url, instance, patience=2.0)) as store:
         yield store
+
+
+@contextlib.contextmanager
+def _coordinating(url, instance):
+    coordinator = Coordinator(url, [instance])
+    thread = threading.Thread(target=coordinator.run)
+    thread.start()
+    try:
+        yield coordinator
+    finally:
+        coordinator.stop()
+        thread.join()
+
+
+@pytest.fixture
+def coordinate(instance):
+    """Start a coordinator of the test's instance in a thread: ``coordinate(url)``; it stops with the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(_coordinating(url, instance))
 
 
 def _text(value):

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from ampsq.coordinator.actions import Powers
 from ampsq.coordinator.main import Coordinator
 
 __all__ = ["main"]
@@ -17,10 +18,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ampsq.coordinator", description="Run a coordinator.")
     parser.add_argument("--url", default=os.environ.get("AMPSQ_URL"), required="AMPSQ_URL" not in os.environ)
     parser.add_argument("--instance", action="append", help="an instance to care for; default AMPSQ_INSTANCE, else all")
+    allowed = os.environ.get("AMPSQ_ALLOW_COMMANDS", "").lower() in ("1", "true", "t", "yes", "y", "on")
+    parser.add_argument("--allow-commands", action="store_true", default=allowed)
+    parser.add_argument("--allow-webhooks", action="append", metavar="PREFIX")
     options = parser.parse_args()
+    webhooks = options.allow_webhooks or os.environ.get("AMPSQ_ALLOW_WEBHOOKS", "").split()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])
-    Coordinator(options.url, instances).run(signals=True)
+    powers = Powers(options.allow_commands, tuple(webhooks))
+    Coordinator(options.url, instances, powers).run(signals=True)
     return 0
 
 

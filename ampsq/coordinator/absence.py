@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls
+from ampsq import action_calls, calls
 from ampsq.flow import command
 from ampsq.schema import channel, key
 
@@ -45,6 +45,7 @@ class Absence:
         self._returning: set[str] = set()
         self._missed: dict[str, int] = {}
         self._clients: dict[str, str] = {}
+        self._left: set[str] = set()
 
     def run_once(self, store: Store) -> float:
         """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
@@ -67,7 +68,29 @@ class Absence:
             if looks >= _LOOKS:
                 self._end(store, name, "its client is gone")
                 del self._missed[name]
+        self._tell_departures(store)
         return _PAUSE
+
+    def _tell_departures(self, store: Store) -> None:
+        """Tell actions of clients that came and, in two looks, do not listen any more: they cannot tell it."""
+        if time.monotonic() < self._trusted_from:
+            self._left.clear()
+            return
+        known = store.call(
+            command(["HKEYS", key(store.instance, "clients")], lambda reply: [c.decode() for c in reply])
+        )
+        there = set(self._clients.values())
+        gone: set[str] = set()
+        for first in range(0, len(known), _BATCH):
+            some = [client for client in known[first : first + _BATCH] if client not in there]
+            channels = [channel(store.instance, client) for client in some]
+            counts = store.call(
+                command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
+            )
+            gone |= {client for client, where in zip(some, channels, strict=True) if not counts.get(where.encode())}
+        for client in gone & self._left:
+            store.call(action_calls.happen("disconnect", client))
+        self._left = gone - self._left
 
     def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
         """After the server's start, or a jump of its clock, give those that were there before time to come back."""

@@ -9,8 +9,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.coordinator.absence import Absence
-from ampsq.coordinator.dead_letter import DeadLetter
+from ampsq.coordinator.actions import Actions, Powers
 from ampsq.coordinator.notice import Notice
+from ampsq.coordinator.rebuilds import Rebuilds
+from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
 from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
@@ -36,9 +38,11 @@ class Coordinator:
     Args:
         url: the server.
         instances: the instances to care for; default all that the server carries, later ones included.
+        powers: what actions may do outside of the instance; default nothing.
     """
 
-    def __init__(self, url: str, instances: Sequence[str] = ()) -> None:
+    def __init__(self, url: str, instances: Sequence[str] = (), powers: Powers | None = None) -> None:
+        self._powers = powers or Powers()
         self._url = url
         self._named = tuple(instances)
         self._stopping = threading.Event()
@@ -98,7 +102,7 @@ class Coordinator:
     def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
         store = Store(self._url, instance, patience=0.5)
-        duties: list[Duty] = [Sweep(), Absence(), Notice(), DeadLetter(), Views()]
+        duties: list[Duty] = [Sweep(), Absence(), Notice(), Actions(self._powers), Views(), Rebuilds(), Retention()]
         due = dict.fromkeys(range(len(duties)), 0.0)
         try:
             while not leaving.is_set():

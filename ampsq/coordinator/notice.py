@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from ampsq import calls
-from ampsq.applying import add_topic
 from ampsq.coordinator.definitions import Definitions
+from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.values import is_name
@@ -71,7 +71,7 @@ class Notice:
         for topic in sorted(logs - catalog.topics.keys()):
             if is_name(topic):
                 _log.info("topic %s appeared", topic)
-                store.run(add_topic(topic))
+                store.run(add_published(topic))
         for topic in (*catalog.topics, *logs):
             if is_name(topic):
                 self._seen.setdefault(topic, "")

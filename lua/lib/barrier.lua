@@ -1,5 +1,5 @@
 --- barrier: a message that goes to all subscriptions at once, when everything before it is settled.
---- @include sort, element, places, events
+--- @include sort, element, places, events, enter
 
 -- Something has its place, is leased or delayed, so that a barrier behind it has to wait.
 local function something_placed(queue, plan)
@@ -38,11 +38,15 @@ local function pass_barrier(queue, plan, now, own, out)
   local topic, id = parse_ref(ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   call('ZREM', K.held(queue.name), ref)
-  -- It may have been delivered before it became a barrier.
-  call('HDEL', K.attempts(queue.name), ref)
-  if entry then send_barrier(queue, plan, ref, entry[2], members, now, own, out) end
-  journal(queue.name, entry and V.barrier or V.missing, '', {ref})
-  note_changes(queue, {ref})
+  if entry and fate_of(queue, ref, entry[2], true, now) then
+    settle_over(queue, {ref})
+  else
+    if entry then send_barrier(queue, plan, ref, entry[2], members, now, own, out) end
+    -- It may have been delivered before it became a barrier.
+    call('HDEL', K.attempts(queue.name), ref)
+    journal(queue.name, entry and V.barrier or V.missing, '', {ref}, '')
+    note_changes(queue, {ref})
+  end
   release_held(queue)
   return true
 end

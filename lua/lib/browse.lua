@@ -1,5 +1,5 @@
 --- browse: messages of one source of a queue, judged by a filter, in steps that are bounded like a dispatch.
---- @include plan, waiting, whereabouts, rank
+--- @include plan, waiting, whereabouts, rank, life
 
 local function open_browse(queue, filter)
   local browse = {queue = queue, plan = load_plan(queue), available = 0, found = {}, filtered = filter ~= ''}
@@ -25,8 +25,10 @@ local function show(browse, ref, fields, holder, score, member, now)
   out[number + 4], out[number + 5], out[number + 6] = holder, score, member
 end
 
--- Whether the queue's filter will let in what is unread.
+-- Whether what is unread could be delivered now: it is for this queue, its time has come and is not over, and the queue's
+-- filter will let it in.
 local function will_enter(browse, ref, fields, now)
+  if fate_of(browse.queue, ref, fields, false, now) then return false end
   if not browse.plan.trees.entry then return true end
   local document = document_of(browse.plan, ref, fields, 0, now)
   local enters = judge(browse.plan, 'entry', document)

@@ -1,5 +1,5 @@
 --- explain: facts about a queue and one message of it, in one bounded look.
---- @include ref, plan, whereabouts, leases, element, rank, unread
+--- @include ref, plan, whereabouts, leases, element, rank, unread, life
 
 local function open_look(queue, ms)
   return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
@@ -16,6 +16,7 @@ end
 -- What is ready behind a barrier that waits is not read before that is sent: it is held, too.
 local function find_place_of(look, ref)
   local where, known = where_is(look.queue, ref)
+  if where == 'unknown' then where = 'waiting' end
   local barrier = where == 'ready' and call('ZRANGE', K.held(look.queue.name), 0, 0)[1]
   return barrier and barrier < ref and 'held' or where, known
 end
@@ -26,6 +27,7 @@ local function tell_queue(look)
   tell(look, 'definition', call('HGET', K.queues(), name))
   tell(look, 'attended', call('HGET', K.instance(), F.attended))
   tell(look, 'delayed', call('HGET', K.queue(name), F.delayed) or 0)
+  tell(look, 'scheduled', call('HGET', K.queue(name), F.scheduled) or 0)
   tell(look, 'filtered', call('HGET', K.queue(name), F.filtered) or 0)
   tell(look, 'leased', math.max(call('HLEN', K.leases(name)) - 1, 0))
   tell(look, 'ready', call('ZCARD', K.ready(name)))
@@ -43,6 +45,9 @@ local function tell_verdicts(look, ref, fields)
   local plan, trees = look.plan, look.plan.trees
   local attempts = call('HGET', K.attempts(look.queue.name), ref) or '0'
   local document = document_of(plan, ref, fields, tonumber(string.match(attempts, '^%d+')), look.ms)
+  local own, due, addressed = wishes_of(fields)
+  tell(look, 'ends', end_of_life(look.queue, ref, own, due))
+  tell(look, 'addressed', addressed)
   trees.json = '["n",1]'
   tell(look, 'recorded', 1)
   tell(look, 'json', judge(plan, 'json', document) and 1 or 0)

@@ -1,5 +1,5 @@
 --- front: the unread end of one topic's log, read in steps that the sizes of the bodies bound.
---- @include ref
+--- @include ref, life
 
 local function size_of(fields)
   local bytes = #fields[2]
@@ -43,6 +43,7 @@ local function emit(queue, front, count, out, budget, ahead)
     else
       number = number + 1
       refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
+      if #entry[2] > 2 and not out.special then out.special = has_wishes(entry[2]) end
       budget.bytes = budget.bytes + size_of(entry[2]) * budget.weight
       if budget.bytes >= V.bytes then
         last = i

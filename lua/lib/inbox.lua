@@ -45,7 +45,7 @@ local function take_inbox(id, wanted, freed)
         out[#out + 1], out[#out + 2] = head, body
         bytes = bytes + #head + #body
       elseif lease then
-        settle_leased(load_queue(element.queue), V.missing, {element.ref}, {parse_lease(lease)}, freed)
+        settle_leased(load_queue(element.queue), V.missing, {element.ref}, {parse_lease(lease)}, freed, '')
       end
     end
   end

@@ -22,8 +22,7 @@ end
 -- The clock went back: no deadline may lie further ahead than its own length.
 local function clamp(queue, ref, lease, ms)
   lease.deadline = ms + lease.length
-  call('HSET', K.leases(queue.name), ref,
-    lease_value(lease.token, lease.holder, lease.delivery, lease.deadline, lease.length))
+  call('HSET', K.leases(queue.name), ref, lease_value(lease, lease.deadline, lease.length))
 end
 
 -- The next pass is due at the earliest deadline left. Leases made during this pass end no earlier than a lease period
@@ -67,8 +66,8 @@ local function pass_leases(name, ms)
   end
   local freed, given_back = {}, {refs = {}, leases = {}}
   for _, list in pairs(found) do sort_out_unseen(queue, list, given_back) end
-  for cause, list in pairs(found) do return_leased(queue, cause, list.refs, list.leases, freed, 0) end
-  return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, 0)
+  for cause, list in pairs(found) do return_leased(queue, cause, list.refs, list.leases, freed, ms, nil) end
+  return_leased(queue, V.given_back, given_back.refs, given_back.leases, freed, ms, 0)
   schedule_pass(queue, ms, scanned[1], earliest, started)
   free_room(freed, ms, name)
   dispatch_or_defer(name, ms, V.batch)

@@ -12,6 +12,14 @@ end
 local function remove_sorted(queue, refs, members)
   for id in string.gmatch(queue.sorted, '%S+') do call_in_batches('ZREM', K.sorted(queue.name, id), members) end
   call_in_batches('HDEL', K.places(queue.name), refs)
+  if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
+end
+
+-- The pass over what is over by the order of arrival may have been where something comes to now.
+local function examine_anew(queue)
+  if queue.life == 0 then return end
+  call('HDEL', K.queue(queue.name), F.aged)
+  call('ZADD', K.due(), 'LT', 0, 'expiry ' .. queue.name)
 end
 
 -- What was held behind a barrier is read as if it had come back; it is not more than one step read.
@@ -21,4 +29,5 @@ local function release_held(queue)
   if not places[1] then return end
   call_in_batches('ZADD', K.ready(queue.name), places)
   call('DEL', K.held(queue.name))
+  examine_anew(queue)
 end

@@ -1,5 +1,5 @@
 --- plain: dispatch for a queue that judges nothing: its next messages to the best free subscription each.
---- @include room, waiting, handover
+--- @include room, waiting, handover, enter
 
 -- As `dispatch`.
 local function dispatch_plain(queue, now, limit, own)
@@ -8,8 +8,10 @@ local function dispatch_plain(queue, now, limit, own)
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
   local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
+  local read = #messages.refs
+  if messages.special or queue.life > 0 then keep_deliverable(queue, messages, now) end
   local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
-  if count == 0 then return given, messages.cut end
+  if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = call('HINCRBY', K.queue(name), F.token, count) - count
   local deadline = deadline_of(queue, now)
   while at <= count do

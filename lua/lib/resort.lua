@@ -25,6 +25,7 @@ local function empty_places(queue)
     if id ~= V.none then call('UNLINK', K.sorted(queue.name, id)) end
     call('HDEL', K.filters(queue.name), 'place ' .. id)
   end
+  examine_anew(queue)
   if call('EXISTS', all) == 0 then return true end
   if call('ZCARD', ready) <= V.batch and is_by_arrival(all) then
     local returned = call('ZRANGE', ready, 0, -1, 'WITHSCORES')

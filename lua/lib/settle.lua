@@ -6,7 +6,7 @@ local function extend_leases(queue, refs, leases, now, period)
   for i, ref in ipairs(refs) do
     local lease = leases[i]
     values[#values + 1] = ref
-    values[#values + 1] = lease_value(lease.token, lease.holder, lease.delivery, now + period, period)
+    values[#values + 1] = lease_value(lease, now + period, period)
   end
   call_in_batches('HSET', K.leases(queue.name), values)
   if #refs == 0 then return end
@@ -27,12 +27,12 @@ local function settle_usual(queue, refs, tokens, values, by, freed)
     seen[ref] = true
   end
   call_in_batches('HDEL', K.leases(queue.name), refs)
-  if not queue.once then journal(queue.name, V.acknowledged, '', refs) end
+  if not queue.once then journal(queue.name, V.acknowledged, '', refs, by) end
   freed[by] = (freed[by] or 0) + #refs
   return true
 end
 
--- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel or the length of an extension,
+-- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel, -1 for the queue's own, or the length of an extension,
 -- ms. Returns {ref, code, ...} of those refused; the others are done.
 local function settle(queue, now, verb, period, refs, tokens, by, freed)
   local refused, seen = {}, {}
@@ -67,12 +67,13 @@ local function settle(queue, now, verb, period, refs, tokens, by, freed)
     end
   end
   if ends then
-    settle_leased(queue, verb, done, leases, freed)
-    settle_unleased(queue, verb, refs, found)
+    settle_leased(queue, verb, done, leases, freed, by)
+    settle_unleased(queue, verb, verb == V.expired and V.forced_expire or '', refs, found, by)
   elseif verb == V.extended then
     extend_leases(queue, done, leases, now, period)
   else
-    return_leased(queue, verb, done, leases, freed, period > 0 and now + period or 0)
+    local due = period > 0 and now + period or period == 0 and 0 or nil
+    return_leased(queue, verb, done, leases, freed, now, due)
   end
   return refused
 end

@@ -1,9 +1,12 @@
 --- sort: read the next messages of a queue and put each in its place, by priority and by the filters that it matches.
---- @include plan, waiting, batch
+--- @include plan, waiting, batch, enter
 
--- What one step found: score and member by index, prefixes of large priorities, refs to hold behind a barrier.
+-- What one step found: score and member by index, prefixes of large priorities, refs to hold behind a barrier, what is not
+-- to be delivered, and, where the order is not that of arrival, when lives end.
 local function no_finds(plan)
-  local found = {indexes = {[V.none] = {}}, prefixes = {}, held = {}, refused = 0}
+  local found = {
+    indexes = {[V.none] = {}}, prefixes = {}, held = {}, refused = 0, scheduled = {}, over = {}, lives = {}, entered = 0,
+  }
   for _, id in ipairs(plan.filters) do found.indexes[id] = {} end
   return found
 end
@@ -35,6 +38,10 @@ local function save_places(queue, found)
   for id, places in pairs(found.indexes) do call_in_batches('ZADD', K.sorted(queue.name, id), places) end
   call_in_batches('HSET', K.places(queue.name), found.prefixes)
   call_in_batches('ZADD', K.held(queue.name), found.held)
+  call_in_batches('ZADD', K.lives(queue.name), found.lives)
+  for i = 1, #found.lives, 2 do call('ZADD', K.due(), 'LT', found.lives[i], 'expiry ' .. queue.name) end
+  schedule(queue, found.scheduled)
+  settle_over(queue, found.over)
   if found.refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, found.refused) end
 end
 
@@ -54,6 +61,18 @@ local function save_fresh(queue, plan, given)
   plan.fresh = no_finds(plan)
 end
 
+-- Where a message belongs that the queue takes in.
+local function find_entered(queue, plan, ref, document, returned, ends, found)
+  if #found.held > 0 or plan.trees.barrier and judge(plan, 'barrier', document) then
+    add_place(found.held, 0, ref)
+    return
+  end
+  find_place(plan, ref, document, (returned or plan.trees.priority) and found or plan.fresh)
+  if ends and queue.life > 0 and plan.trees.priority then add_place(found.lives, ends, ref) end
+  -- What was in the queue before it became a ring does not count as entering.
+  if returned or ref > plan.ring_from then found.entered = found.entered + 1 end
+end
+
 -- The barrier whose turn it is not yet; what was read behind it is held with it.
 local function waiting_barrier(queue)
   return call('ZRANGE', K.held(queue.name), 0, 0)[1]
@@ -70,16 +89,25 @@ local function sort_some(queue, plan, wanted, from_log, barrier, now, read)
   for i, ref in ipairs(messages.refs) do
     local fields, returned = messages.fields[i], i <= messages.returned
     local document = document_of(plan, ref, fields, messages.deliveries[i] - 1, now)
-    if trees.entry and not returned and not judge(plan, 'entry', document) then
+    local fate, at, ends_later = nil, nil, nil
+    if #fields > 2 or queue.life > 0 then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
+    if fate == 'elsewhere' then
+      read[ref] = nil
+    elseif trees.entry and not returned and not judge(plan, 'entry', document) then
       found.refused = found.refused + 1
-    elseif #found.held > 0 or trees.barrier and judge(plan, 'barrier', document) then
-      add_place(found.held, 0, ref)
+    elseif fate == V.scheduled then
+      local number = #found.scheduled
+      found.scheduled[number + 1], found.scheduled[number + 2] = ref, at
+      found.scheduled[number + 3] = ends_later or false
+    elseif fate == V.expired then
+      found.over[#found.over + 1] = ref
     else
-      find_place(plan, ref, document, (returned or trees.priority) and found or plan.fresh)
+      find_entered(queue, plan, ref, document, returned, at, found)
       read[ref] = fields
     end
     bill(plan, document, #plan.filters + 2)
   end
+  plan.entered = plan.entered + found.entered
   call_in_batches('HDEL', K.places(queue.name), {unpack(messages.refs, 1, messages.returned)})
   save_places(queue, found)
   return #messages.refs, messages.exhausted

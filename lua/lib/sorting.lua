@@ -1,5 +1,5 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choose, index(), barrier(), handover, resort()
+--- @include choose, index(), barrier(), handover, resort(), ring
 
 -- What only few calls need is made when it is first needed.
 local parts = {}
@@ -33,6 +33,7 @@ end
 -- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for.
 -- The second value tells whether a filter is to find them.
 local function places_needed(queue, plan, rooms, limit, duty)
+  if plan.trees.ring then return V.batch end
   if plan.trees.priority then return (duty or rooms[1]) and V.batch or 0 end
   local needed, by_filter = 0, false
   for _, room in ipairs(rooms) do
@@ -57,7 +58,9 @@ local function sort_enough(queue, plan, rooms, limit, duty, now, read)
     local returned = (needed > 0 or rooms[1]) and first_ready(queue, 1, barrier)[1] ~= nil
     if barrier then needed = 0 end
     if not returned and needed == 0 then return true end
-    local count, exhausted = sort_some(queue, plan, step, math.min(needed, step), barrier, now, read)
+    -- What has come back or come due may be a barrier, and then nothing more is read.
+    local from_log = returned and plan.trees.barrier and 0 or math.min(needed, step)
+    local count, exhausted = sort_some(queue, plan, step, from_log, barrier, now, read)
     if count == 0 and exhausted then return true end
     -- What is missing from its log is work too.
     if count == 0 then plan.spent.work = plan.spent.work + 2 * step end
@@ -120,26 +123,36 @@ local function may_want_more(queue, rooms)
   return rooms[2] and left and something_waits(queue)
 end
 
--- As `dispatch`.
-local function dispatch_sorted(queue, now, limit, own, duty)
-  local plan, read, given = load_plan(queue), {}, {}
-  local rooms = open_rooms(queue, plan, limit, own)
-  plan.fresh = no_finds(plan)
+local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
+  local read, given = {}, {}
   if plan.trees.resort and not resort_part().judge_anew(queue, plan) then return given, true end
   local sorted = sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, given)
   local strict = plan.trees.priority or first_ready(queue, 1, waiting_barrier(queue))[1] ~= nil
   if not rooms[1] or not sorted and strict then
     save_fresh(queue, plan, {})
     if rooms[1] then return given, true end
-    local unfinished = plan.trees.priority and (not sorted or not duty) or plan.trees.barrier and not sorted
+    local unfinished = plan.trees.priority and (not sorted or not duty)
+      or (plan.trees.barrier or plan.trees.ring) and not sorted
     return given, unfinished and something_waits(queue)
   end
   local built = build_indexes(queue, plan, rooms, now)
   local wanted = math.max(math.min(limit, backlog_left(queue), V.batch), 0)
   local token = tonumber(call('HGET', K.queue(queue.name), F.token) or 0)
-  local chosen = choose(queue, plan, rooms, wanted, token, read)
+  local chosen = choose(queue, plan, rooms, wanted, token, read, now)
   save_fresh(queue, plan, chosen.given)
   if #chosen.refs > 0 then write_deliveries(queue, chosen, token, own, now, given) end
   for _, room in ipairs(rooms) do close_room(room, queue) end
-  return given, not sorted or not built or chosen.more or #chosen.refs > 0 and may_want_more(queue, rooms)
+  -- What was over had been counted for somebody.
+  local may_be_more = chosen.over > 0 and something_waits(queue) or #chosen.refs > 0 and may_want_more(queue, rooms)
+  return given, not sorted or not built or chosen.more or may_be_more
+end
+
+-- As `dispatch`.
+local function dispatch_sorted(queue, now, limit, own, duty)
+  local plan = load_plan(queue)
+  plan.fresh, plan.entered = no_finds(plan), 0
+  plan.ring_from = plan.trees.ring and string.match(plan.trees.ring, '^%d+ ?(.*)$') or ''
+  local given, more = sort_and_give(queue, plan, open_rooms(queue, plan, limit, own), now, limit, own, duty)
+  if plan.trees.ring and evict(queue, plan) then more = true end
+  return given, more
 end

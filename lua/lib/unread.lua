@@ -1,5 +1,5 @@
 --- unread: what a queue has not read yet, looked at without reading it; bounded as a look is.
---- @include ref, plan, places
+--- @include ref, plan, places, life
 
 -- The topics with something unread and the least ms of it, in turn; at most a hundred.
 local function unread_topics(queue)
@@ -22,12 +22,14 @@ local function tell_unread(look)
   look.facts[#look.facts + 1], look.facts[#look.facts + 2] = 'unread', string.format('%.0f', total)
 end
 
--- Whether an unread entry is settled already or will be kept out; the work is counted.
+-- Whether an unread entry is settled already, for another queue alone, or will be kept out; the work is counted.
 local function is_passed_over(look, ref, fields)
   local bytes, plan = 0, look.plan
   for _, text in ipairs(fields) do bytes = bytes + #text end
   look.work = look.work + 0.1 + bytes / 20000
   if call('HEXISTS', K.ahead(look.queue.name), ref) == 1 then return true end
+  local _, _, addressed = wishes_of(fields)
+  if addressed and addressed ~= look.queue.name then return true end
   if not plan.trees.entry then return false end
   local document, before = document_of(plan, ref, fields, 0, look.ms), plan.spent.work
   local enters = judge(plan, 'entry', document)

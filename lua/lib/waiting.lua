@@ -1,6 +1,6 @@
 --- waiting: the next messages of a queue in order: first what is ready, then straight from the logs.
--- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log. What
--- this returns has left `ready` or is behind the cursor.
+-- Three lists: refs, fields, deliveries (texts); whether it was cut short, and whether it saw the end of every log; special:
+-- some have fields of their own that say when, and for whom. What this returns has left `ready` or is behind the cursor.
 --- @include merge, journal, events
 
 -- How many more messages may become active. Without a target depth there is no limit to look at.
@@ -12,7 +12,7 @@ local function places_below_depth(queue)
 end
 
 local function no_messages()
-  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false, returned = 0}
+  return {refs = {}, fields = {}, deliveries = {}, cut = false, exhausted = false, special = false, returned = 0}
 end
 
 -- What is ready has no score: the order is that of the refs. With a barrier that waits, only what came before it.
@@ -35,6 +35,7 @@ local function read_ready(queue, out, wanted, budget)
       local deliveries = attempts[i] and string.match(attempts[i], '^%d+') or 0
       local number = #out.refs + 1
       out.refs[number], out.fields[number], out.deliveries[number] = ref, entry[2], string.format('%d', deliveries + 1)
+      if #entry[2] > 2 and not out.special then out.special = has_wishes(entry[2]) end
       for _, text in ipairs(entry[2]) do budget.bytes = budget.bytes + #text * budget.weight end
       if budget.bytes > V.bytes then break end
     else
@@ -45,7 +46,7 @@ local function read_ready(queue, out, wanted, budget)
   if #missing > 0 then
     call('HDEL', K.attempts(queue.name), unpack(missing))
     if queue.sorted then call('HDEL', K.places(queue.name), unpack(missing)) end
-    journal(queue.name, V.missing, '', missing)
+    journal(queue.name, V.missing, '', missing, '')
     note_changes(queue, missing)
   end
   return #missing > 0

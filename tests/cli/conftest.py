@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,19 +122,6 @@ class Program:
                 if pipe is not None:
                     pipe.close()
             process.wait(LIMIT)
-
-
-def eventually(condition):
-    """Wait until something is so."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-@pytest.fixture(name="eventually")
-def _eventually():
-    return eventually
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised()
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures.keys() >= KEYS
+    assert figures["redrive"]["letters"] == 10_000
+    assert figures["redrive"].keys() >= {"letters", "per_second", "server_us", "longest_call_ms"}
+    assert {row["messages"] for row in figures["expiry"].values()} == {100_000}
     assert figures["memory.bytes_per_queued"] < 1
     assert figures["memory.bytes_per_leased"] <= 256
     # A batch is worth more than a pipeline on any machine; the goal, 2.0, is for a quiet one.

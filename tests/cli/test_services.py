@@ -6,6 +6,7 @@ import json
 import signal
 
 import pytest
+from observing import eventually
 
 from ampsq import embedded
 
@@ -45,7 +46,7 @@ def depth(run, queue="work"):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_up_keeps_the_embedded_server_until_it_is_stopped(alone, number, eventually):
+def test_up_keeps_the_embedded_server_until_it_is_stopped(alone, number):
     process = alone.start("up", "--json")
     facts = json.loads(process.stdout.readline())
     assert facts["data_dir"] == str(alone.folder / ".ampsq")
@@ -55,7 +56,7 @@ def test_up_keeps_the_embedded_server_until_it_is_stopped(alone, number, eventua
     assert alone("topics", "--json").json[0]["messages"] == 1
     done = alone.end(process, number)
     assert (done.code, done.out, done.err) == (0, "", "")
-    eventually(lambda: embedded.status(alone.folder / ".ampsq") is None)
+    eventually(lambda: embedded.status(alone.folder / ".ampsq") is None, within=20.0)
 
 
 def test_up_tells_a_person_how_to_go_on(alone):
@@ -120,11 +121,11 @@ def test_a_coordinator_needs_an_address(alone):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_handles_messages_until_it_is_stopped(tasks, number, eventually):
+def test_a_worker_handles_messages_until_it_is_stopped(tasks, number):
     tasks.publish(1, "reject", "fail")
     process = tasks.start("worker", "tasks:handle", "--queue", "work", "--json")
     assert [process.stdout.readline() for _ in range(2)] == ["handled 1\n", "handled fail\n"]
-    eventually(lambda: depth(tasks) == 0)
+    eventually(lambda: depth(tasks) == 0, within=20.0)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -134,14 +135,14 @@ def test_a_worker_handles_messages_until_it_is_stopped(tasks, number, eventually
     assert "stopped: 2 processed, 1 failed, 1 rejected" in err
 
 
-def test_several_processes_of_a_coroutine_function(tasks, eventually):
+def test_several_processes_of_a_coroutine_function(tasks):
     tasks.publish(*range(10))
     options = ["--concurrency", "2", "--processes", "2", "--max-backlog", "3", "--stop-timeout", "5s"]
     process = tasks.start("worker", "tasks:later", "--queue", "work", *options)
     seen = sorted(process.stdout.readline() for _ in range(10))
     assert seen == [f"later {n}\n" for n in range(10)]
     with tasks.client() as client:
-        eventually(lambda: client.queue_stats("work").subscriptions == 2)
+        eventually(lambda: client.queue_stats("work").subscriptions == 2, within=20.0)
     done = tasks.end(process)
     assert done.code == 0
     assert done.err.count("concurrency 2, max_backlog 3") == 2

@@ -63,5 +63,13 @@ def stuck(url, instance, record):
     record("stopped")
 
 
+def redrive(url, instance, record):
+    """Put letters back, a few thousand a second."""
+    with Client(url, instance=instance) as client:
+        client.redrive("dead", rate=2_000, progress=lambda progress: record("progress", done=progress.done))
+
+
 if __name__ == "__main__":
-    {"work": work, "hold": hold, "stuck": stuck}[sys.argv[1]](sys.argv[2], sys.argv[3], Records(sys.argv[4]))
+    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive}[sys.argv[1]](
+        sys.argv[2], sys.argv[3], Records(sys.argv[4])
+    )

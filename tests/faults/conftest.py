@@ -1,14 +1,11 @@
-"""Instances, proxies, coordinators and child processes, each ended with its test."""
+"""Clients, proxies and child processes, each ended with its test."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,14 +13,6 @@ from evidence import Evidence
 from proxy import Proxy
 
 from ampsq import Client
-from ampsq.coordinator import Coordinator
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def instance():
-    return f"fault-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture
@@ -44,25 +33,6 @@ def proxy(valkey):
         proxy = Proxy(Path(folder, "p"), valkey.socket)
         with contextlib.closing(proxy):
             yield proxy
-
-
-@contextlib.contextmanager
-def _coordinating(url, instance):
-    coordinator = Coordinator(url, [instance])
-    thread = threading.Thread(target=coordinator.run)
-    thread.start()
-    try:
-        yield coordinator
-    finally:
-        coordinator.stop()
-        thread.join()
-
-
-@pytest.fixture
-def coordinate(instance):
-    """Start a coordinator of the test's instance in a thread: ``coordinate(url)``."""
-    with contextlib.ExitStack() as stack:
-        yield lambda url: stack.enter_context(_coordinating(url, instance))
 
 
 @pytest.fixture

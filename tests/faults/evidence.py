@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections import Counter
 
 import redis
+from observing import journal_of
 
 from ampsq.schema import key
-from ampsq.values import Bookmark, parse_ref
-
-
-def eventually(condition, within=10.0, every=0.02):
-    """Wait until a condition holds and give what it gave; fails after `within` seconds."""
-    deadline = time.monotonic() + within
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {within} s in vain"
-        time.sleep(every)
-    return found
+from ampsq.values import Bookmark
 
 
 class Evidence:
@@ -39,12 +30,8 @@ class Evidence:
 
     def settled(self, queue):
         """(how, bookmark) of everything in a queue's journal, in order."""
-        entries = self._ask(lambda client: client.xrange(key(self._instance, "journal", queue)))
-        return [
-            (fields[b"how"].decode(), Bookmark.of(parse_ref(ref)[0], self._origin, parse_ref(ref)[1]))
-            for _, fields in entries
-            for ref in fields[b"refs"].decode().split()
-        ]
+        entries = self._ask(lambda client: journal_of(client, self._instance, self._origin, queue))
+        return [(how, bookmark) for how, _, bookmark in entries]
 
     def check(self, topic, queue, data):
         """Everything was published once and settled once: lost 0, doubled 0."""

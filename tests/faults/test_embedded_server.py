@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from observing import eventually
 
 from ampsq import embedded, supervisor
 from ampsq.errors import EmbeddedServerError
@@ -69,14 +70,6 @@ def alive(process_id):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
 def free(path):
     """Whether nobody holds the lock file."""
     with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
@@ -118,7 +111,7 @@ def folder():
     top = Path(tempfile.mkdtemp(prefix="ampsq-test-", dir="/tmp"))
     inside = top / "data"
     yield inside
-    until(lambda: down(inside))
+    eventually(lambda: down(inside), within=10.0)
     shutil.rmtree(top)
 
 
@@ -160,7 +153,7 @@ def test_the_server_ends_when_all_users_are_killed(folder, user):
     keeper = embedded.status(folder).supervisor_process_id
     for process in users:
         process.kill()
-    until(lambda: not any(map(alive, [*servers, keeper])), seconds=3)
+    eventually(lambda: not any(map(alive, [*servers, keeper])), within=3)
     assert embedded.status(folder) is None
     assert not (folder / "valkey.sock").exists()
 
@@ -168,7 +161,7 @@ def test_the_server_ends_when_all_users_are_killed(folder, user):
 def test_data_outlive_users(folder):
     with acquire(folder) as server:
         ask(server, "SET color blue")
-    until(lambda: down(folder))
+    eventually(lambda: down(folder), within=10.0)
     with acquire(folder) as server:
         assert ask(server, "GET color")[1] == "blue"
 
@@ -179,7 +172,7 @@ def test_a_killed_server_comes_back_with_its_data_at_the_same_address(folder):
             former = server.process_id
             ask(server, f"SET color {n}")
             os.kill(former, signal.SIGKILL)
-            until(lambda former=former: new_process(server, former), seconds=3)
+            eventually(lambda former=former: new_process(server, former), within=3)
             assert ask(server, "GET color")[1] == str(n)
             assert server.process_id == embedded.status(folder).process_id != former
 
@@ -190,7 +183,7 @@ def test_the_server_dies_with_a_killed_supervisor_and_the_next_user_gets_its_dat
         first = embedded.status(folder)
         os.kill(first.supervisor_process_id, signal.SIGKILL)
         # From here on the server may still be dying.
-        until(lambda: free(folder / "supervisor.lock"))
+        eventually(lambda: free(folder / "supervisor.lock"), within=10.0)
         with acquire(folder) as other:
             assert other.url == server.url
             assert other.process_id != first.process_id
@@ -202,7 +195,7 @@ def test_a_supervisor_that_is_told_to_stop_shuts_down(folder):
     with acquire(folder):
         first = embedded.status(folder)
         os.kill(first.supervisor_process_id, signal.SIGTERM)
-        until(lambda: down(folder), seconds=3)
+        eventually(lambda: down(folder), within=3)
         with acquire(folder) as server:
             assert server.process_id != first.process_id
 
@@ -219,7 +212,7 @@ def test_leftovers_of_a_crash_are_recovered_from_and_harm_nobody(folder):
         assert embedded.status(folder) is None
         with acquire(folder) as server:
             assert answers(server) is not None
-        until(lambda: down(folder))
+        eventually(lambda: down(folder), within=10.0)
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -250,9 +243,9 @@ def test_a_deep_folder_has_its_socket_in_a_private_short_one(folder):
         time.sleep(0.2)
         path.unlink()
         path.parent.rmdir()
-        until(lambda: new_process(server, former))
+        eventually(lambda: new_process(server, former), within=10.0)
         assert answers(server) is not None
-    until(lambda: down(deep))
+    eventually(lambda: down(deep), within=10.0)
     assert not path.parent.exists()
 
 
@@ -264,7 +257,7 @@ def test_a_user_that_comes_as_the_last_one_leaves_gets_a_live_server(folder):
         server.release()
         if n % 3:
             leaving = len(last_words(folder)) + 1
-            until(lambda leaving=leaving: len(last_words(folder)) == leaving)
+            eventually(lambda leaving=leaving: len(last_words(folder)) == leaving, within=10.0)
             time.sleep(chance.uniform(0, 0.05))
         else:
             # The grace is 0.3 s and a look every 0.1 s: the shutdown begins and ends within this span.
@@ -293,11 +286,11 @@ def test_a_forked_child_is_a_user_and_an_executed_one_is_not(folder, user):
     time.sleep(0.8)
     assert alive(server)
     os.kill(child, signal.SIGKILL)
-    until(lambda: not alive(server), seconds=3)
+    eventually(lambda: not alive(server), within=3)
     leaves = user(folder, EXEC)
     child, server = int(leaves.stdout.readline()), int(leaves.stdout.readline())
     leaves.kill()
-    until(lambda: not alive(server), seconds=3)
+    eventually(lambda: not alive(server), within=3)
     assert alive(child)
     os.kill(child, signal.SIGKILL)
 
@@ -308,14 +301,14 @@ def test_releasing_twice_is_harmless_and_garbage_is_released(folder):
     server.release()
     server = acquire(folder)
     del server
-    until(lambda: down(folder), seconds=3)
+    eventually(lambda: down(folder), within=3)
 
 
 def test_a_corrupt_file_is_an_error_that_quotes_the_server(folder):
     with acquire(folder) as server:
         for n in range(20):
             ask(server, f"SET key{n} {'x' * 50}")
-    until(lambda: down(folder))
+    eventually(lambda: down(folder), within=10.0)
     (file,) = (folder / "appendonlydir").glob("*.incr.aof")
     content = bytearray(file.read_bytes())
     content[200:300] = b"?" * 100
@@ -332,7 +325,7 @@ def test_a_torn_last_write_is_cut_off(folder):
     with acquire(folder) as server:
         ask(server, "SET first 1")
         ask(server, "SET second 2")
-    until(lambda: down(folder))
+    eventually(lambda: down(folder), within=10.0)
     (file,) = (folder / "appendonlydir").glob("*.incr.aof")
     file.write_bytes(file.read_bytes()[:-3])
     with acquire(folder) as server:
@@ -350,7 +343,7 @@ def test_syncing_always_beats_every_second_and_outlives_a_restart(folder):
         with acquire(folder):
             former = server.process_id
             os.kill(former, signal.SIGKILL)
-            until(lambda: new_process(server, former))
+            eventually(lambda: new_process(server, former), within=10.0)
             assert setting() == "always"
 
 
@@ -363,7 +356,7 @@ def test_a_removed_folder_ends_its_server_and_leaves_the_successor_alone(folder)
             path = Path(unquote(server.url.removeprefix("unix://")))
             inode = path.stat().st_ino
             os.kill(found.supervisor_process_id, signal.SIGCONT)
-            until(lambda: not alive(found.process_id), seconds=3)
+            eventually(lambda: not alive(found.process_id), within=3)
             assert answers(server) is not None
             assert server.process_id != found.process_id
             assert path.stat().st_ino == inode
@@ -398,23 +391,23 @@ def test_a_later_user_may_ask_for_the_coordinator_which_ends_before_the_server(f
         time.sleep(0.3)
         assert not coordinator(folder)
         with acquire(folder, coordinator=True) as server:
-            first = until(lambda: coordinator(folder))
+            first = eventually(lambda: coordinator(folder), within=10.0)
             assert (folder / "coordinator.pid").read_text().endswith(f" --url {server.url}")
             os.kill(first, signal.SIGKILL)
-            again = until(lambda: (found := coordinator(folder)) != first and found)
+            again = eventually(lambda: (found := coordinator(folder)) != first and found, within=10.0)
         process_id = server.process_id
         time.sleep(0.3)
         assert alive(again)
-    until(lambda: down(folder))
+    eventually(lambda: down(folder), within=10.0)
     assert not alive(again)
     assert (folder / "last-words").read_text() == str(process_id)
 
 
 def test_the_coordinator_dies_with_a_killed_supervisor(folder, coordinator):
     with acquire(folder, coordinator=True):
-        process_id = until(lambda: coordinator(folder))
+        process_id = eventually(lambda: coordinator(folder), within=10.0)
         os.kill(embedded.status(folder).supervisor_process_id, signal.SIGKILL)
-        until(lambda: not alive(process_id), seconds=3)
+        eventually(lambda: not alive(process_id), within=3)
 
 
 def test_without_kernel_help_a_watcher_ends_the_child(folder):
@@ -433,5 +426,5 @@ time.sleep(30)
         child = int(parent.stdout.readline())
         assert alive(child)
         parent.kill()
-        until(lambda: not alive(child), seconds=3)
+        eventually(lambda: not alive(child), within=3)
     assert not folder.exists()

@@ -11,9 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from evidence import check_never_held_twice, eventually
+from evidence import check_never_held_twice
+from observing import eventually
 
-from ampsq import Action, Queue
+from ampsq import Action, Do, On, Queue
+from ampsq.schema import key
 
 CHILD = Path(__file__).parent / "child.py"
 
@@ -52,14 +54,16 @@ def test_killed_workers_lose_nothing_and_their_leases_are_back_soon(
     define(client)
     coordinate(valkey.url)
     workers = [start_child("work") for _ in range(3)]
-    eventually(lambda: client.queue_stats("work").subscriptions == 3)
+    eventually(lambda: client.queue_stats("work").subscriptions == 3, within=10.0)
     # When 1,500 messages are handled, and two workers are killed in the middle
     client.publish_many("orders", range(1500))
     ended_at = {}
     for index, acknowledged in ((0, 200), (1, 600)):
         process, path = workers[index]
-        eventually(lambda acknowledged=acknowledged: client.queue_stats("work").acknowledged > acknowledged)
-        eventually(lambda path=path: read(path))
+        eventually(
+            lambda acknowledged=acknowledged: client.queue_stats("work").acknowledged > acknowledged, within=10.0
+        )
+        eventually(lambda path=path: read(path), within=10.0)
         process.kill()
         process.wait()
         ended_at[path] = time.monotonic()
@@ -89,7 +93,7 @@ def test_a_worker_that_is_told_to_end_ends_well(valkey, connect, evidence_of, st
     define(client)
     process, path = start_child("work")
     client.publish_many("orders", range(400))
-    eventually(lambda: len(told(path, "end")) > 50)
+    eventually(lambda: len(told(path, "end")) > 50, within=10.0)
     # When it gets SIGTERM
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 0
@@ -111,7 +115,7 @@ def test_a_worker_whose_handler_does_not_end_ends_at_its_deadline(valkey, connec
     define(client)
     client.publish("orders", 1)
     process, path = start_child("stuck", concurrency)
-    eventually(lambda: told(path, "start"))
+    eventually(lambda: told(path, "start"), within=10.0)
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 0
     assert told(path, "stopped")
@@ -127,7 +131,7 @@ def test_a_consumer_that_slept_past_its_lease_cannot_touch_the_next_one(
     coordinate(valkey.url)
     first, second = client.publish_many("orders", range(2))
     process, path = start_child("hold")
-    eventually(lambda: told(path, "held"))
+    eventually(lambda: told(path, "held"), within=10.0)
     process.send_signal(signal.SIGSTOP)
     # When its leases lapse, another consumer gets both (one after the sleeper, whose turn it was, and who did not pick
     # it up, so that it was no delivery) and settles one
@@ -167,13 +171,61 @@ def test_killed_coordinators_lose_no_duty_and_double_none(valkey, connect, insta
                 coordinator.kill()
                 coordinator.wait()
                 coordinator = launch_child(*arguments)
-        eventually(lambda: client.queue_stats("work").depth == 0)
+        eventually(lambda: client.queue_stats("work").depth == 0, within=10.0)
     # Then there is one dead letter of each
-    eventually(lambda: client.topics()["dead"]["messages"] >= 120)
+    eventually(lambda: client.topics()["dead"]["messages"] >= 120, within=10.0)
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(120))
     assert {letter["reason"] for letter in letters.values()} == {"max_cancels"}
     evidence_of(client).check("orders", "work", range(120))
+
+
+def test_killed_coordinators_publish_for_each_event_exactly_once(valkey, connect, instance, evidence_of, launch_child):
+    # Given an action that counts, looks up and publishes twice, one of whose targets cannot be published to for a while
+    client = connect(valkey.url)
+    client.apply(
+        Queue(name="work", underlying_topic="orders"),
+        Action(
+            name="route",
+            on=[On.expire(topic="work"), On.publish(topic="others")],
+            do=[
+                Do.increment(key="seen", value="COUNT"),
+                Do.extract(value="NUMBER=/n"),
+                Do.publish(topic="first", data='{"n": {{NUMBER}}, "count": {{COUNT}}}'),
+                Do.publish(topic="second-{{NUMBER}}", data="{{AMPS_DATA}}"),
+                Do.publish(topic="third", data="{{NUMBER}}"),
+            ],
+        ),
+    )
+    redis = client._store.redis
+    planted = [key(instance, "log", f"second-{number}") for number in range(0, 90, 10)]
+    for log in planted:
+        redis.set(log, "planted")
+    arguments = ("-m", "ampsq.coordinator", "--url", valkey.url, "--instance", instance)
+    coordinators = [launch_child(*arguments) for _ in range(2)]
+    chance = random.Random(11)  # noqa: S311 - a test's dice
+    # When events come, two coordinators work at once, and one of them is killed again and again
+    for number in range(0, 90, 2):
+        client.ack("work", [client.publish("orders", {"n": number})], "expire")
+        client.publish("others", {"n": number + 1})
+        time.sleep(0.03 * chance.random())
+        if number % 12 == 10:
+            killed = coordinators.pop(0)
+            killed.kill()
+            killed.wait()
+            coordinators.append(launch_child(*arguments))
+    eventually(lambda: client.actions()["route"].waiting == 0, within=20.0)
+    assert client.actions()["route"].failed == 9
+    # And what failed may be done after all
+    redis.delete(*planted)
+    client.retry_action("route")
+    eventually(lambda: client.actions()["route"].failed == 0, within=20.0)
+    # Then each event was published once to each target, and counted once
+    published = [evidence_of(client).published(topic).values() for topic in ("first", "third")]
+    assert sorted(letter["n"] for letter in published[0]) == sorted(published[1]) == list(range(90))
+    assert sorted(letter["count"] for letter in published[0]) == list(range(1, 91))
+    assert all(redis.xlen(key(instance, "log", f"second-{number}")) == 1 for number in range(90))
+    assert client.actions()["route"].done == 90
 
 
 def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fixtures and parameters
@@ -189,12 +241,12 @@ def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fi
         for number in range(60):
             messages.get(5).cancel()
             if number == 20:
-                eventually(lambda: client.topics()["dead"]["messages"] > 0)
+                eventually(lambda: client.topics()["dead"]["messages"] > 0, within=10.0)
                 os.kill(sleeper.pid, signal.SIGSTOP)
                 coordinate(valkey.url)
             if number == 40:
                 os.kill(sleeper.pid, signal.SIGCONT)
-    eventually(lambda: client.topics()["dead"]["messages"] >= 60)
+    eventually(lambda: client.topics()["dead"]["messages"] >= 60, within=10.0)
     time.sleep(0.3)
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(60))

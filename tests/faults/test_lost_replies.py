@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from evidence import eventually
+from observing import eventually
 
 from ampsq import AsyncClient, Queue
 from ampsq.errors import AlreadyAcked
@@ -63,7 +63,7 @@ def test_a_consumer_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures a
     assert len(seen) == len(set(seen))
     assert {delivery for _, delivery in seen} == {1, 2}
     assert sum(delivery == 2 for _, delivery in seen) == NUMBER // 10
-    eventually(lambda: publisher.queue_stats("work").depth == 0)
+    eventually(lambda: publisher.queue_stats("work").depth == 0, within=10.0)
     evidence_of(publisher).check("orders", "work", range(NUMBER))
 
 

@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from evidence import check_never_held_twice, eventually
+from evidence import check_never_held_twice
+from observing import eventually
 
 from ampsq import Client, Queue, Worker
 from ampsq.errors import AmpsqError, FormatMismatch, ServerFull
@@ -116,7 +117,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(  # no
     try:
         # When the server is killed twice in the middle and started again on its data
         for goal in (150, 300):
-            eventually(lambda goal=goal: len(traffic.published) > goal and len(traffic.confirmed) > 30)
+            eventually(lambda goal=goal: len(traffic.published) > goal and len(traffic.confirmed) > 30, within=10.0)
             server.process.kill()
             server.process.wait()
             time.sleep(0.3)
@@ -253,7 +254,7 @@ def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_serv
     # And when the server is back, everything goes on, the acknowledgement that had failed included
     start_server("valkey", appendonly=True, data_dir=server.directory)
     client._store.patience = 5.0
-    eventually(lambda: client.queue_stats("work").acknowledged == 1)
+    eventually(lambda: client.queue_stats("work").acknowledged == 1, within=10.0)
     messages.close()
     with client.subscribe("work", max_backlog=5) as others:
         assert sorted(others.get(2).data for _ in range(2)) == [1, 2]

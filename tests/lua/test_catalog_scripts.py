@@ -1,4 +1,4 @@
-"""open, define_*, catalog, stats, notice and advance."""
+"""open, define_*, catalog, stats and notice."""
 
 from __future__ import annotations
 
@@ -16,36 +16,67 @@ def test_open_makes_an_instance_and_finds_it_again(world):
     world.mark()
 
     assert world.run("open", 5_000, "nyc-1", "t6w1xk") == ["nyc-1.t6w1xk", "0", 5_000]
-    assert world.changes() == {":instance": {"format": "2", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
+    assert world.changes() == {":instance": {"format": "3", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
     world.mark()
     assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
     assert world.changes() == {}
 
 
 ARGUMENTS = {
-    "advance": ["a", "0-0", "1-0", 1],
+    "advance": ["a", "expire work", "0-0", "1-0", 1, 1, 1],
     "beat": [1_000, 10, "s00000001"],
     "catalog": [],
-    "define_action": [0, "a", "work", "{}"],
-    "define_queue": [1_000, 0, "work", "{}", "0 0 0 0 1 0 0 0 1 0", "orders", "", "", "", 1, "orders"],
+    "count": ["a", "expire work 0", 1, "seen"],
+    "define_action": [1_000, 0, "a", "{}", 0],
+    "define_queue": [1_000, 0, "work", "{}", "orders", "0 0 0 0 1 0 0 0 1 0", "", "", "", "", "", 0, 1, "orders"],
+    "check_counts": ["work", 1],
+    "check_due": ["0", 50, 1],
+    "check_index": [1_000, "work", "f", "all", "0", 1],
+    "check_leased": ["s00000001", 1],
+    "check_live": [1_000, "work", "ready", "0", 50, 1],
+    "check_log": ["work", "orders", "0-0", "+"],
+    "check_queue": [1_000, "work", 1, "orders"],
+    "check_room": ["work", "members", "0", 1],
+    "correct_count": ["work", "orders", 1],
+    "count_entries": ["orders", "0-0", "+"],
     "browse": [1_000, "work", "ready", "", "", ""],
+    "define_setting": [0, "ring.#", "{}"],
     "define_topic": [1_000, 0, "orders", "{}"],
+    "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],
+    "forget_publishers": [1_000, "0"],
+    "hold": [1_000, "orders", "replay r", "1-0", 0],
+    "pin": ["orders", "action a", 1, "1-0"],
+    "trim": [1_000, 0, "orders", 0, "", "", "", 0, 0],
+    "trim_journal": [1_000, "work", ""],
     "define_view": [0, "board", "{}"],
+    "happen": [1_000, "connect", "c", "", ""],
     "hold_view": [1_000, "board", "me", 5_000],
+    "leave": ["work", FIRST],
+    "locate": ["orders", "+"],
     "look": [1_000, "work", FIRST],
     "notice": [1_000, "orders", ""],
     "open": [1_000, "i", "two"],
+    "overdue": [1_000, "a"],
     "publish": [1_000, "orders", "", "", "b", "body"],
+    "redrive": [1_000, "work", "orders", "work", "c/9", FIRST, "body", ""],
+    "redo": [1_000, "a", 1, 1, "", 0, "", "", "", "", ""],
+    "pause_queue": [1_000, "work", "me", 5_000, 0, "orders 0-0 0"],
+    "rebuild": [1_000, "work", "me", 5_000, "0-0", "", FIRST, 0],
+    "repair": [1_000, "work", "0-0", FIRST, 0],
     "replace": [1_000, "", "s00000001", 1, 5, "none", "", "", "work"],
     "resize": [1_000, "s00000001", 5],
+    "resume_queue": [1_000, "work", "me", "0-0", "", "", "orders 0-0 0"],
     "resume": [1_000, "s00000001", "work", 0],
+    "set_aside": ["a", "expire work", "0-0", "1-0", 1, 1, "{}", "why", 2_000],
     "settle": [1_000, "acknowledged", 0, "", "work", 1, FIRST, "1"],
     "stats": ["work"],
     "subscribe": [1_000, "", "c/9", 1, "none", "", "", 10_000, "work"],
     "sweep": [9_000],
     "take": [1_000, "s00000001", 1],
+    "track": ["a", "track orders", "0-0", "1-0", 1, 5_000],
     "unsubscribe": [1_000, "s00000001"],
+    "verify": [1_000, "work", "0-0", FIRST, 0],
     "walk": ["work"],
     "watch": [1_000, "work", 60_000],
 }
@@ -72,7 +103,7 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
     with pytest.raises(FormatMismatch) as refusal:
         world.run(name, *ARGUMENTS[name])
 
-    assert refusal.value.detail == {"expected": "2", "found": False if found is None else found}
+    assert refusal.value.detail == {"expected": "3", "found": False if found is None else found}
     assert world.changes() == {}
 
 
@@ -232,63 +263,21 @@ def test_a_queue_takes_in_the_subscriptions_whose_pattern_matches(world):
     assert state[":q:mail:free:none"] == {subscription: 0.0}
 
 
-def test_an_action_is_defined_at_the_end_of_the_journal_and_keeps_its_place(world):
-    world.queue("work", "orders")
-    world.publish("orders", "one", "two")
-    world.settle("expired", {"work": [(FIRST, "")]})
-    ((last, _),) = world.store.redis.xrevrange(world.key(":q:work:journal"), count=1)
-    world.mark()
-
-    assert world.run("define_action", world.version(), "dead", "work", '{"a":1}') == 1
-
-    assert world.changes() == {
-        ":actions": {"dead": '{"a":1}'},
-        ":action:dead": {"cursor": last.decode(), "sequence": "0"},
-        ":instance": {"catalog": "2"},
-    }
-    world.settle("expired", {"work": [(SECOND, "")]})
-    world.mark()
-    world.run("define_action", world.version(), "dead", "work", '{"a":2}')
-    assert world.changes() == {":actions": {"dead": '{"a":2}'}, ":instance": {"catalog": "3"}}
-
-
-def test_an_action_on_an_unknown_queue_is_refused_and_changes_nothing(world):
-    world.mark()
-
-    with pytest.raises(UnknownQueue) as refusal:
-        world.run("define_action", world.version(), "dead", "nowhere", "{}")
-
-    assert refusal.value.detail == {"queue": "nowhere"}
-    assert world.changes() == {}
-
-
-def test_an_action_advances_only_from_where_it_is(world):
-    world.queue("work", "orders")
-    world.run("define_action", world.version(), "dead", "work", "{}")
-    world.mark()
-
-    assert world.run("advance", "dead", "0-0", "5-0", 3) == 1
-    assert world.changes() == {":action:dead": {"cursor": "5-0", "sequence": "3"}}
-    world.mark()
-    assert world.run("advance", "dead", "0-0", "5-0", 3) == 0
-    assert world.run("advance", "dead", "4-0", "6-0", 4) == 0
-    assert world.run("advance", "nobody", "0-0", "6-0", 4) == 0
-    assert world.changes() == {}
-
-
 def test_the_catalog_is_one_picture(world):
     world.queue("work", "orders")
-    world.run("define_action", world.version(), "dead", "work", "{}")
+    world.run("define_action", world.now, world.version(), "dead", "{}", 0)
+    world.run("define_setting", world.version(), "ring.#", '{"name":"ring.#"}')
     world.subscribe("work", pattern="w.*", version=world.version())
     world.mark()
 
     assert world.run("catalog") == [
-        "3",
+        "4",
         ["orders", "{}"],
         ["work", "{}"],
         ["dead", "{}"],
         ["s00000001", "w.*"],
         [],
+        ["ring.#", '{"name":"ring.#"}'],
     ]
     assert world.changes() == {}
 
@@ -364,3 +353,20 @@ def test_notice_pushes_to_who_is_free(world):
     world.run("notice", world.now, "orders", "")
 
     assert [(m.kind, m.fields) for m in world.inbox(subscription)] == [("f", {"price": "1"})]
+
+
+def test_a_setting_is_noted_and_the_catalog_changes(world):
+    world.mark()
+
+    assert world.run("define_setting", 0, "ring.#", '{"name":"ring.#"}') == 1
+    assert world.changes() == {":settings": {"ring.#": '{"name":"ring.#"}'}, ":instance": {"catalog": "1"}}
+
+
+def test_a_setting_worked_out_from_another_catalog_is_refused_and_nothing_changes(world):
+    world.topic("orders")
+    world.mark()
+
+    with pytest.raises(CatalogChanged):
+        world.run("define_setting", 0, "ring.#", "{}")
+
+    assert world.changes() == {}

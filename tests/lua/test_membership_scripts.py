@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import ref
+from world import came_back, ref
 
 from ampsq.errors import CatalogChanged, UnknownQueue, UnknownSubscription
 
@@ -145,15 +145,19 @@ def test_unsubscribe_gives_back_the_inbox_and_what_was_not_begun(world):
         ":q:work:leases": {SECOND: None, THIRD: None},
         ":q:work:ready": {SECOND: 0.0, THIRD: 0.0},
         ":q:work": {"returned": "2"},
-        ":due": {"leases work": 1_000.0},
+        ":departed": {subscription: "c/1"},
+        ":due": {"leases work": 1_000.0, f"departed {subscription}": 3_601_000.0},
     }
     world.mark()
     world.sweep_all()
     changes = world.changes()
     assert changes[":q:work:ready"] == {begun.ref: 0.0}
-    assert changes[":q:work:attempts"] == {begun.ref: "1 0 disconnected"}
+    assert changes[":q:work:attempts"] == {begun.ref: f"1 0 disconnected {came_back((1_000, 'disconnected'))}"}
     assert changes[":q:work:leases"] is None
-    assert ":due" not in world.state()
+    # Its client's name is kept for an hour.
+    world.now = 3_601_000
+    world.sweep_all()
+    assert not {":due", ":departed"} & world.state().keys()
 
 
 def test_unsubscribe_passes_what_it_gives_back_to_the_others(world):

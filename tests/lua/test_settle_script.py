@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import ref
+from world import came_back, ref
 
 from ampsq.errors import UnknownQueue
 
@@ -51,7 +51,7 @@ def test_an_acknowledgement_settles_frees_the_room_and_pushes_the_next(world, le
 
     assert world.changes() == {
         ":q:work:leases": {FIRST: None, SECOND: f"2 {world.subscription} 1 7000 5000"},
-        ":q:work:journal": [journaled("acknowledged", FIRST)],
+        ":q:work:journal": [journaled("acknowledged", FIRST, by=world.subscription)],
         ":q:work": {"acknowledged": "1", "token": "2"},
         ":q:work:cursors": {"orders": "1000-1 2"},
         f":s:{world.subscription}:inbox": ["work 2 1 7000 b d1000a1/orders", "two"],
@@ -125,7 +125,7 @@ def test_a_cancelled_message_counts_and_is_again_the_oldest(world, leased):
 
     assert world.changes() == {
         ":q:work:leases": {FIRST: f"2 {world.subscription} 2 6000 5000"},
-        ":q:work:attempts": {FIRST: "1 1 cancelled"},
+        ":q:work:attempts": {FIRST: f"1 1 cancelled {came_back((1_000, 'cancelled'))}"},
         ":q:work": {"returned": "1", "token": "2"},
         f":s:{world.subscription}:inbox": ["work 2 2 6000 b d1000a0/orders", "one"],
     }
@@ -138,7 +138,7 @@ def test_a_message_cancelled_with_a_delay_comes_back_when_it_is_due(world, lease
 
     assert world.changes() == {
         ":q:work:leases": {FIRST: None, SECOND: f"2 {world.subscription} 1 6000 5000"},
-        ":q:work:attempts": {FIRST: "1 1 cancelled"},
+        ":q:work:attempts": {FIRST: f"1 1 cancelled {came_back((1_000, 'cancelled'))}"},
         ":q:work": {"returned": "1", "delayed": "1", "token": "2"},
         ":q:work:cursors": {"orders": "1000-1 2"},
         ":due": {"ready work d1000a0/orders": 4_000.0},
@@ -171,7 +171,10 @@ def test_what_is_delayed_or_waiting_has_no_lease_to_cancel_extend_or_give_back(w
 
 @pytest.mark.parametrize(
     ("verb", "why"),
-    [("acknowledged", {}), ("expired", {"reason": "forced_expire", "attempts": "1:1"})],
+    [
+        ("acknowledged", {}),
+        ("expired", {"reason": "forced_expire", "attempts": "1:1", "history": came_back((1_000, "cancelled"))}),
+    ],
     ids=["ack", "expire"],
 )
 def test_an_administrator_settles_what_is_delayed(world, leased, verb, why):
@@ -196,7 +199,10 @@ def test_an_administrator_settles_what_is_delayed(world, leased, verb, why):
 
 @pytest.mark.parametrize(
     ("verb", "why"),
-    [("acknowledged", {}), ("expired", {"reason": "forced_expire", "attempts": "1:0"})],
+    [
+        ("acknowledged", {}),
+        ("expired", {"reason": "forced_expire", "attempts": "1:0", "history": came_back((1_000, "disconnected"))}),
+    ],
     ids=["ack", "expire"],
 )
 def test_an_administrator_settles_what_is_ready(world, leased, verb, why):
@@ -329,7 +335,9 @@ def test_the_last_delivery_allowed_expires_the_message_that_comes_back(world, le
 
     changes = world.changes()
     assert changes[":q:work:journal"] == [
-        journaled("expired", FIRST, reason="max_deliveries", attempts="2:2"),
+        journaled(
+            "expired", FIRST, reason="max_deliveries", attempts="2:2", history=came_back(*2 * [(1_000, "cancelled")])
+        ),
     ]
     assert changes[":q:work"] == {"expired": "1", "returned": "2", "token": "3"}
     assert changes[":q:work:attempts"] is None
@@ -350,7 +358,8 @@ def test_a_limit_of_one_expires_at_the_first_cancel(world, leased, numbers, reas
     world.settle("cancelled", [message], period=60_000)
 
     changes = world.changes()
-    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason=reason, attempts="1:1")]
+    history = came_back((1_000, "cancelled"))
+    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason=reason, attempts="1:1", history=history)]
     assert changes.get(":due") is None
 
 
@@ -369,7 +378,13 @@ def test_cancels_are_counted_apart_from_deliveries(world, leased):
     world.settle("cancelled", [third])
 
     assert world.changes()[":q:work:journal"] == [
-        journaled("expired", FIRST, reason="max_cancels", attempts="3:2"),
+        journaled(
+            "expired",
+            FIRST,
+            reason="max_cancels",
+            attempts="3:2",
+            history=came_back((1_000, "cancelled"), (7_000, "lapsed"), (7_000, "cancelled")),
+        ),
     ]
 
 
@@ -380,7 +395,10 @@ def test_a_lapse_at_the_last_delivery_allowed_expires(world, leased):
     world.sweep_all()
 
     changes = world.changes()
-    assert changes[":q:work:journal"] == [journaled("expired", FIRST, reason="max_deliveries", attempts="1:0")]
+    history = came_back((6_000, "lapsed"))
+    assert changes[":q:work:journal"] == [
+        journaled("expired", FIRST, reason="max_deliveries", attempts="1:0", history=history)
+    ]
 
 
 def test_a_lease_is_extended_beyond_its_period(world, leased):
@@ -484,7 +502,7 @@ def test_many_messages_are_settled_in_one_call_and_one_journal_entry(world):
     assert world.settle("acknowledged", messages, by=subscription) == {}
 
     changes = world.changes()
-    assert changes[":q:work:journal"] == [journaled("acknowledged", *(m.ref for m in messages))]
+    assert changes[":q:work:journal"] == [journaled("acknowledged", *(m.ref for m in messages), by=subscription)]
     assert changes[":q:work"] == {"acknowledged": "1000"}
     assert changes[f":s:{subscription}"] == {"leased": "0"}
 

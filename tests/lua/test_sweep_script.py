@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import ref
+from world import came_back, ref
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
 
@@ -44,7 +44,7 @@ def test_a_lapsed_lease_goes_back_and_is_delivered_again(leased):
             FIRST: f"3 {leased.subscription} 2 11000 5000",
             SECOND: f"4 {leased.subscription} 2 11000 5000",
         },
-        ":q:work:attempts": {FIRST: "1 0 lapsed", SECOND: "1 0 lapsed"},
+        ":q:work:attempts": dict.fromkeys((FIRST, SECOND), f"1 0 lapsed {came_back((6_000, 'lapsed'))}"),
         ":q:work": {"token": "4", "returned": "2"},
         ":due": {"leases work": 11_000.0},
         f":s:{leased.subscription}:inbox": [
@@ -216,7 +216,7 @@ def test_what_a_gone_subscription_held_goes_back_as_disconnected(leased):
     leased.sweep_all()
 
     changes = leased.changes()
-    assert changes[":q:work:attempts"] == {SECOND: "1 0 disconnected"}
+    assert changes[":q:work:attempts"] == {SECOND: f"1 0 disconnected {came_back((1_000, 'disconnected'))}"}
     assert changes[":q:work"] == {"returned": "1"}
     assert other in leased.holders("work").values()
 

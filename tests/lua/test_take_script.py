@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import ref
+from world import came_back, ref
 
 from ampsq.errors import UnknownSubscription
 
@@ -100,7 +100,9 @@ def test_acknowledgements_are_carried_and_their_room_is_used_at_once(world):
     }
     assert changes[f":s:{subscription}"] == {"leased": "1"}
     assert changes[":q:work:free:none"] == {subscription: 0.5}
-    assert changes[":q:work:journal"] == [{"how": "acknowledged", "reason": "", "refs": f"{held[0].ref} {held[1].ref}"}]
+    assert changes[":q:work:journal"] == [
+        {"how": "acknowledged", "reason": "", "refs": f"{held[0].ref} {held[1].ref}", "by": subscription}
+    ]
 
 
 def test_a_late_acknowledgement_is_answered_beside_the_messages(world):
@@ -165,7 +167,7 @@ def test_what_lapses_in_an_inbox_leaves_it_and_was_never_delivered(world):
     state = world.state()
 
     # What was picked up once and lapsed is at its second delivery; the other is still at its first.
-    assert state[":q:work:attempts"] == {picked_up.ref: "1 0 lapsed"}
+    assert state[":q:work:attempts"] == {picked_up.ref: f"1 0 lapsed {came_back((6_000, 'lapsed'))}"}
     assert {m.ref: m.delivery for m in world.inbox(subscription)} == {picked_up.ref: 2, ref("1000-1"): 1}
     assert ":q:work:journal" not in state
 
@@ -343,7 +345,9 @@ def test_one_backlog_holds_over_several_queues(world):
     assert ":q:work:free:none" not in world.state()
     assert ":q:mail:free:none" not in world.state()
     assert bodies(world.take(subscription, 9, acks=messages[:1])) == ["sir"]
-    assert world.state()[":q:work:journal"] == [{"how": "acknowledged", "reason": "", "refs": messages[0].ref}]
+    assert world.state()[":q:work:journal"] == [
+        {"how": "acknowledged", "reason": "", "refs": messages[0].ref, "by": subscription}
+    ]
 
 
 def test_at_most_once_a_message_is_journaled_with_its_delivery(world):

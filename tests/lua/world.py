@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ampsq.expressions import parse
 from ampsq.flow import script_call
-from ampsq.schema import LEASES_ANCHOR
+from ampsq.schema import LEASES_ANCHOR, POLICY
 from ampsq.values import ref_of
 
 FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
@@ -35,6 +35,12 @@ def decoded(reply):
 
 def ref(stream_id, topic="orders"):
     return ref_of(topic, stream_id)
+
+
+def came_back(*returns):
+    """How a message came back each time, as it is told: (ms, cause), from the first subscription or the one named."""
+    items = [(*item, "s00000001") if len(item) < 3 else item for item in returns]
+    return ";".join(f"{ms},{cause},{name},c/{int(name[1:])}" for ms, cause, name in items)
 
 
 def read_element(head, body):
@@ -113,13 +119,31 @@ class World:
         return found | {suffix: None for suffix in self.before if suffix not in after}
 
     def queue(
-        self, name, *topics, subscriptions=(), target=None, pattern=False, entry="", priority="", barrier="", **numbers
+        self,
+        name,
+        *topics,
+        subscriptions=(),
+        target=None,
+        pattern=False,
+        entry="",
+        priority="",
+        barrier="",
+        policy=None,
+        ring="",
+        recorded=0,
+        **numbers,
     ):
         """One topic alone, unless there are several, or a pattern that may match more later."""
         compiled = self.compiled(**numbers) + (f" {topics[0]}" if len(topics) == 1 and not pattern else "")
         trees = [parse(text, "query").json if text else "" for text in (entry, priority, barrier)]
-        head = (self.now, self.version(), name, "{}", compiled, target or topics[0], *trees)
+        texts = (compiled, self.policy(**policy) if policy else "", *trees, ring, recorded)
+        head = (self.now, self.version(), name, "{}", target or topics[0], *texts)
         return self.run("define_queue", *head, len(topics), *topics, *subscriptions)
+
+    @staticmethod
+    def policy(**numbers):
+        """The numbers that differ from the defaults of `schema.POLICY`."""
+        return " ".join(str(value) for value in (POLICY | numbers).values())
 
     @staticmethod
     def compiled(
@@ -128,11 +152,23 @@ class World:
         numbers = (lease, backlog, deliveries, cancels, *FAIRNESS[fairness], once, strict, room, depth)
         return " ".join(map(str, numbers))
 
+    def follow_expired(self, action, queue):
+        """An action that follows what expires in a queue."""
+        order = ("follow", f"expire {queue}", f"journal {queue}")
+        return self.run("define_action", self.now, self.version(), action, "{}", 0, *order)
+
     def topic(self, name, *queues):
         return self.run("define_topic", self.now, self.version(), name, "{}", *queues)
 
-    def publish(self, topic, *bodies, publisher="", sequence=""):
-        return self.run("publish", self.now, topic, publisher, sequence, "b", *bodies)
+    def publish(self, topic, *bodies, publisher="", sequence="", expiration=None, due=None):
+        """`expiration` and `due` as the script takes them, the same for each body."""
+        columns = {"b": bodies}
+        if expiration is not None:
+            columns["e"] = [expiration] * len(bodies)
+        if due is not None:
+            columns["d"] = [due] * len(bodies)
+        values = [value for row in zip(*columns.values(), strict=True) for value in row]
+        return self.run("publish", self.now, topic, publisher, sequence, "".join(columns), *values)
 
     def xadd(self, topic, stream_id, *fields):
         """Somebody else's entry."""

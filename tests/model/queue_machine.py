@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from types import SimpleNamespace
 
 from hypothesis import HealthCheck, settings
@@ -40,12 +39,22 @@ def run_machine(machine, url, examples):
     )
 
 
+def length_of(found, ref):
+    """Of a lease; which one it was given, the deadline shows."""
+    return (found.leases.get(ref, "") + " " * 5).split(" ")[4]
+
+
 QUEUE_NUMBERS = {
     "lease": st.sampled_from([0, 1_000]),
     "backlog": st.sampled_from([0, 0, 3]),
     "deliveries": st.sampled_from([0, 0, 1, 2, 3]),
     "cancels": st.sampled_from([0, 0, 1, 2]),
     "fairness": st.sampled_from(sorted(FAIRNESS)),
+}
+TIMES = {
+    "life": st.sampled_from([0, 0, 0, 700, 2_500]),
+    "model": st.sampled_from([0, 0, 1, 2, 3]),
+    "redelivery": st.sampled_from([0, 0, 300]),
 }
 PICKS = st.lists(st.integers(0, 1_000), max_size=4)
 
@@ -66,7 +75,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.store.redis.delete(*keys)
         self.store.close()
 
-    @initialize(work=st.fixed_dictionaries(QUEUE_NUMBERS), mail=st.fixed_dictionaries(QUEUE_NUMBERS))
+    @initialize(work=st.fixed_dictionaries(QUEUE_NUMBERS | TIMES), mail=st.fixed_dictionaries(QUEUE_NUMBERS | TIMES))
     def define(self, work, mail):
         queues = [Queue("work", ("a", "b"), **work), Queue("mail", ("b",), **mail)]
         self.model = Model(queues)
@@ -77,14 +86,17 @@ class QueueMachine(RuleBasedStateMachine):
     def run(self, name, *arguments):
         return self.real.run(name, self.model.now, *arguments)
 
-    def define_queue(self, queue, *trees, depth=0):
+    def define_queue(self, queue, *trees, depth=0, ring=""):
         limits = (queue.lease, queue.backlog, queue.deliveries, queue.cancels)
         compiled = " ".join(map(str, (*limits, *FAIRNESS[queue.fairness], 0, 0, queue.room, depth)))
         if len(queue.topics) == 1:
             compiled += " " + queue.topics[0]
         (version,) = self.real.read(("HGET", ":instance", "catalog"))
-        head = (version, queue.name, "{}", compiled, queue.topics[0], *(trees or ("", "", "")))
-        self.run("define_queue", *head, len(queue.topics), *queue.topics)
+        policy = f"{queue.life} {queue.model} {queue.redelivery} 1000 {queue.redelivery} 0"
+        plain = not (queue.life or queue.model or queue.redelivery)
+        head = (version, queue.name, "{}", queue.topics[0], compiled, "" if plain else policy)
+        trees = (*(trees or ("", "", "")), ring, 0)
+        self.run("define_queue", *head, *trees, len(queue.topics), *queue.topics)
 
     def pick(self, items, picks):
         return [items[pick % len(items)] for pick in picks] if items else []
@@ -100,17 +112,28 @@ class QueueMachine(RuleBasedStateMachine):
 
     # what happens
 
-    @rule(topic=st.sampled_from("ab"), count=st.integers(1, 4))
-    def publish(self, topic, count):
-        self.publish_all(topic, ["body"] * count)
+    @rule(
+        topic=st.sampled_from("ab"),
+        count=st.integers(1, 4),
+        own=st.sampled_from([None, None, None, 500, 3_000]),
+        delay=st.sampled_from([None, None, None, 0, 600]),
+    )
+    def publish(self, topic, count, own, delay):
+        self.publish_all(topic, ["body"] * count, own, delay)
 
-    def publish_all(self, topic, bodies):
-        reply = self.run("publish", topic, "", "", "b", *bodies)
+    def publish_all(self, topic, bodies, own=None, delay=None):
+        shape, values = "b", [[body] for body in bodies]
+        if own is not None:
+            shape, values = shape + "e", [[*row, own] for row in values]
+        if delay is not None:
+            shape, values = shape + "d", [[*row, f"+{delay}"] for row in values]
+        reply = self.run("publish", topic, "", "", shape, *itertools.chain(*values))
         milliseconds, sequence = map(int, reply[2].split("-"))
         refs = [ref_of(topic, f"{milliseconds}-{sequence + i}") for i in range(len(bodies))]
         assert not self.published or refs[0] > max(self.published)
         self.published += refs
-        self.model.publish(topic, refs, bodies)
+        due = None if delay is None else self.model.now + delay
+        self.model.publish(topic, refs, bodies, **({} if own is due is None else {"own": own, "due": due}))
 
     @precondition(lambda self: len(self.model.subs) < 12)
     @rule(
@@ -158,7 +181,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         verb=st.sampled_from(["acknowledged", "cancelled", "cancelled", "expired", "extended", "given_back"]),
         picks=PICKS.filter(bool),
-        period=st.sampled_from([0, 150, 700, 2_500]),
+        period=st.sampled_from([None, 0, 150, 700, 2_500]),
     )
     def settle(self, verb, picks, period):
         period = period or 100 if verb == "extended" else period
@@ -177,7 +200,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.settle_in(name, verb, [(ref, None) for ref in refs], 0)
 
     def settle_in(self, name, verb, pairs, period):
-        refused = self.run("settle", verb, period, "", *flat({name: pairs}))
+        refused = self.run("settle", verb, -1 if period is None else period, "", *flat({name: pairs}))
         queue = self.model.queues[name]
         assert pairs_of(refused) == self.model.settle(queue, verb, pairs, period)
         self.model.dispatch(queue)
@@ -187,13 +210,28 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.now += milliseconds
         for _ in range(50):
             (due,) = self.real.read(("ZRANGE", ":due", "-inf", self.model.now, "BYSCORE"))
+            before = self.ended_and_read()
             more, wait = self.run("sweep")
-            self.model.sweep(decoded(due))
+            expired, read = self.ended_and_read()
+            self.model.sweep(decoded(due), expired - before[0], read)
             self.check()
             if not more:
                 assert wait != 0
                 return
         raise AssertionError("the sweep never ends")
+
+    def ended_and_read(self):
+        """What the journals say ended for its age, and what stands in `ready`: (queue, ref) each."""
+        ended, ready = set(), set()
+        for name in self.model.queues:
+            journal, refs = self.real.read(
+                ("XRANGE", f":q:{name}:journal", "-", "+"), ("ZRANGE", f":q:{name}:ready", 0, -1)
+            )
+            for _, entry in journal:
+                if entry[b"reason"] == b"time_limit":
+                    ended |= {(name, ref) for ref in entry[b"refs"].decode().split(" ")}
+            ready |= {(name, ref) for ref in decoded(refs)}
+        return ended, ready
 
     @precondition(lambda self: self.model.subs)
     @rule(who=st.integers(0, 11), picks=PICKS)
@@ -219,8 +257,8 @@ class QueueMachine(RuleBasedStateMachine):
         found = self.look(queue)
         self.check_places(queue, found)
         assert found.leases == {
-            ref: re.sub(r"\d+$", found.leases.get(ref, "").rpartition(" ")[2],
-                        f"{held.token} {held.holder} {held.delivery} {held.deadline} 0")
+            ref: f"{held.token} {held.holder} {held.delivery} {held.deadline} {length_of(found, ref)}"
+            + (f" {held.end}" if held.end else "")
             for ref, held in queue.leased.items()
         }  # fmt: skip
         assert {ref: (how, reason) for ref, how, reason in found.settled} == queue.settled
@@ -243,21 +281,31 @@ class QueueMachine(RuleBasedStateMachine):
             entries = [ref_of(topic, entry.decode()) for entry, _ in log]
             last, number = cursors[topic].split(" ")
             beyond = {ref for ref in entries if ref > ref_of(topic, last)}
-            assert int(number) == len(entries) - len(beyond)
+            assert int(number) == self.added(topic, len(entries)) - len(beyond)
             unread |= beyond
             read |= set(entries) - beyond
         settled = [
             (ref, entry[b"how"].decode(), entry[b"reason"].decode())
             for _, entry in journal for ref in entry[b"refs"].decode().split(" ")
         ]  # fmt: skip
+        settled += self.told_before(queue)
         return SimpleNamespace(
             fields=texts(fields), leases=leases, ready=decoded(ready), attempts=texts(attempts), settled=settled,
             waiting=unread - set(decoded(ahead)), read=read,
         )  # fmt: skip
 
+    def added(self, topic, entries):  # noqa: ARG002
+        """How many a log ever had: what it has, unless somebody trims it."""
+        return entries
+
+    def told_before(self, queue):  # noqa: ARG002
+        """What a journal told of and has no more."""
+        return []
+
     def check_places(self, queue, found):
         """Every message is in exactly one place."""
-        places = [*found.waiting, *found.ready, *queue.delayed, *found.leases, *(ref for ref, _, _ in found.settled)]
+        later = [*queue.delayed, *queue.scheduled]
+        places = [*found.waiting, *found.ready, *later, *found.leases, *(ref for ref, _, _ in found.settled)]
         assert sorted(places) == sorted(r for r in self.published if parse_ref(r)[0] in queue.topics)
         assert found.waiting == queue.waiting
         assert set(found.ready) == queue.ready
@@ -270,6 +318,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert int(fields.get(how, 0)) == hows.count(how)
         assert int(fields.get("returned", 0)) == queue.returned
         assert int(fields.get("delayed", 0)) == len(queue.delayed)
+        assert int(fields.get("scheduled", 0)) == len(queue.scheduled)
         assert int(fields.get("token", 0)) == queue.token >= self.past.get(queue.name, 0)
         self.past[queue.name] = queue.token
 
@@ -315,6 +364,16 @@ class QueueMachine(RuleBasedStateMachine):
             # each delay has its entry; each lease is looked at in time
             delays = {m.split(" ")[2]: at for m, at in due.items() if m.startswith(f"ready {queue.name} ")}
             assert delays == queue.delayed
+            schedules = {m.split(" ")[2]: at for m, at in due.items() if m.startswith(f"scheduled {queue.name} ")}
+            assert schedules == queue.scheduled
+            # each life that ends is looked at in time, a tenth of a second later at most
+            for ref in (*queue.waiting, *queue.ready, *queue.delayed, *queue.scheduled):
+                end = self.model.end_of(queue, ref) if self.model.enters(queue, ref) else None
+                looks = (f"expiry {queue.name}", f"expirations {parse_ref(ref)[0]}")
+                # what is later was perhaps put off by another definition: it is looked at when its time comes
+                later = queue.delayed.get(ref) or queue.scheduled.get(ref) or 0
+                latest = max(end or 0, self.model.now + 100)
+                assert end is None or later or min(due.get(look, 1e18) for look in looks) <= latest
             ends = [
                 self.model.now if lease.holder not in self.model.subs else lease.deadline
                 for lease in queue.leased.values()

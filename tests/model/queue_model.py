@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ampsq.values import parse_ref
+
 STALE, ACKED = "AMPSQ_STALE_LEASE", "AMPSQ_ALREADY_ACKED"
 FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
 BATCH = 500
+DEFAULT, QUEUE, LATEST, EARLIEST = range(4)
 
 
 @dataclass
@@ -15,6 +18,7 @@ class Lease:
     token: int
     delivery: int
     deadline: int
+    end: int | None  # of its message's life, as it was when it was delivered
 
 
 @dataclass
@@ -39,10 +43,15 @@ class Queue:
     deliveries: int
     cancels: int
     fairness: str
+    life: int = 0
+    model: int = 0
+    redelivery: int = 0
     room: int = 3
     waiting: set = field(default_factory=set)
     ready: set = field(default_factory=set)
     delayed: dict = field(default_factory=dict)
+    scheduled: dict = field(default_factory=dict)
+    came_due: set = field(default_factory=set)  # in the last sweep
     leased: dict = field(default_factory=dict)
     settled: dict = field(default_factory=dict)  # ref -> how, reason
     attempts: dict = field(default_factory=dict)  # ref -> deliveries, cancels
@@ -55,6 +64,39 @@ class Model:
 
     def __init__(self, queues):
         self.queues, self.subs, self.now = {queue.name: queue for queue in queues}, {}, 1_000
+        self.times = {}  # ref -> its own life or None, when it is due or None
+
+    def end_of(self, queue, ref):
+        """When its life is over in a queue; None: never."""
+        own, due = self.times.get(ref, (None, None))
+        life = queue.life or None
+        if queue.model == QUEUE or own is None:
+            chosen = life
+        elif queue.model == DEFAULT or life is None:
+            chosen = own
+        else:
+            chosen = max(own, life) if queue.model == LATEST else min(own, life)
+        published = int(parse_ref(ref)[1].split("-")[0])
+        return None if chosen is None else (due or published) + chosen
+
+    def lease(self, queue, ref, sub, delivery):
+        deadline = self.now + queue.lease if queue.lease else 0
+        return Lease(sub.id, queue.token, delivery, deadline, self.end_of(queue, ref))
+
+    def enters(self, queue, ref):  # noqa: ARG002 - a plain queue takes everything
+        return True
+
+    def is_over(self, queue, ref):
+        end = self.end_of(queue, ref)
+        return end is not None and end <= self.now
+
+    def expire(self, queue, ref):
+        """An unleased message whose life is over."""
+        for place in (queue.waiting, queue.ready):
+            place.discard(ref)
+        for place in (queue.delayed, queue.scheduled, queue.attempts):
+            place.pop(ref, None)
+        queue.settled[ref] = ("expired", "time_limit")
 
     def leased_of(self, sub):
         return sum(lease.holder == sub.id for queue in self.queues.values() for lease in queue.leased.values())
@@ -75,12 +117,15 @@ class Model:
         room = sum(sub.max - self.leased_of(sub) for sub in self.free(queue))
         wanted = max(min(limit, room, self.places(queue), BATCH), 0)
         for ref in [*sorted(queue.ready), *sorted(queue.waiting)][:wanted]:
+            if self.is_over(queue, ref):
+                self.expire(queue, ref)
+                continue
             sub = min(self.free(queue), key=lambda s: self.score(queue, s))
             queue.token += 1
             delivery = queue.attempts.get(ref, (0, 0))[0] + 1
             queue.ready.discard(ref)
             queue.waiting.discard(ref)
-            queue.leased[ref] = Lease(sub.id, queue.token, delivery, self.now + queue.lease if queue.lease else 0)
+            queue.leased[ref] = self.lease(queue, ref, sub, delivery)
             sub.turns[queue.name] = queue.token
             (given if sub is own else sub.inbox).append((queue.name, ref, queue.token))
         return given
@@ -93,10 +138,15 @@ class Model:
         free = [sub for sub in self.free(queue) if not sub.comes_back]
         return (queue.ready or queue.waiting) and free and self.places(queue) > 0
 
-    def publish(self, topic, refs, bodies):  # noqa: ARG002 - a plain queue does not look at them
+    def publish(self, topic, refs, bodies, own=None, due=None):  # noqa: ARG002 - a plain queue does not look at them
+        self.times |= dict.fromkeys(refs, (own, due))
+        for queue in self.queues.values():
+            if topic in queue.topics and due is not None and due > self.now:
+                queue.scheduled |= dict.fromkeys(refs, due)
+            elif topic in queue.topics:
+                queue.waiting |= set(refs)
         for queue in self.queues.values():
             if topic in queue.topics:
-                queue.waiting |= set(refs)
                 self.dispatch(queue, len(refs))
 
     def is_live(self, queue, ref, token):
@@ -116,7 +166,7 @@ class Model:
             return ACKED
         return STALE if token or verb not in ("acknowledged", "expired") else None
 
-    def settle(self, queue, verb, pairs, period=0):
+    def settle(self, queue, verb, pairs, period=None):
         """The refusals, in order; everything else is done."""
         refused, done = [], set()
         for ref, token in pairs:
@@ -134,30 +184,36 @@ class Model:
             self.move(queue, verb, ref, period)
         return refused
 
-    def move(self, queue, verb, ref, period=0):
+    def move(self, queue, verb, ref, period=None):
+        """Period: ms, None: as the queue says."""
         if verb in ("acknowledged", "expired"):
             for place in (queue.waiting, queue.ready):
                 place.discard(ref)
-            for place in (queue.delayed, queue.leased, queue.attempts):
+            for place in (queue.delayed, queue.scheduled, queue.leased, queue.attempts):
                 place.pop(ref, None)
             queue.settled[ref] = (verb, "forced_expire" if verb == "expired" else "")
             return
         lease = queue.leased.pop(ref)
         deliveries, cancels = lease.delivery, queue.attempts.get(ref, (0, 0))[1] + (verb == "cancelled")
         queue.returned += 1
-        if verb != "given_back":
-            over = [
-                reason
-                for reason, limit, count in (
-                    ("max_cancels", queue.cancels, cancels), ("max_deliveries", queue.deliveries, deliveries),
-                )
-                if limit and count >= limit
-            ]  # fmt: skip
-            if over:
-                queue.settled[ref] = ("expired", ",".join(over))
-                queue.attempts.pop(ref, None)
-                return
+        counted = verb != "given_back"
+        over = [
+            reason
+            for reason, limit, count in (
+                ("max_cancels", queue.cancels, cancels), ("max_deliveries", queue.deliveries, deliveries),
+            )
+            if counted and limit and count >= limit
+        ]  # fmt: skip
+        if self.is_over(queue, ref):
+            over.append("time_limit")
+        if over:
+            queue.settled[ref] = ("expired", ",".join(over))
+            queue.attempts.pop(ref, None)
+            return
+        if counted:
             queue.attempts[ref] = (deliveries, cancels)
+        if period is None:
+            period = queue.redelivery if counted else 0
         if period:
             queue.delayed[ref] = self.now + period
         else:
@@ -204,23 +260,58 @@ class Model:
             self.subs[holder].inbox = [item for item in self.subs[holder].inbox if self.is_handed_out(*item)]
         self.dispatch(queue)
 
-    def sweep(self, due):
-        """One call; `due` is what the timetable holds for now, in its order."""
-        work, readied = 0, {}
+    def pass_expiry(self, expired, moved):
+        for name, ref in expired:
+            queue = self.queues[name]
+            unleased = (*queue.waiting, *queue.ready, *queue.delayed, *queue.scheduled)
+            if ref in unleased:
+                assert self.is_over(queue, ref), f"{ref} lives in {name} until {self.end_of(queue, ref)}"
+                self.expire(queue, ref)
+        for name, ref in moved:
+            queue = self.queues[name]
+            if ref in queue.waiting:
+                assert not self.is_over(queue, ref)
+                queue.waiting.discard(ref)
+                queue.ready.add(ref)
+
+    def sweep(self, due, expired=(), moved=()):
+        """One call; `due` is what the timetable holds for now, in its order.
+
+        Which messages expired, and which were read, a pass over what is over decides: these are taken from the server,
+        (queue, ref) each, and must be ones that may.
+        """
+        work, readied, groups = 0, {}, {}
+        for queue in self.queues.values():
+            queue.came_due.clear()
         for kind, name, *ref in (member.split(" ") for member in due):
             if work >= BATCH:
                 break
-            queue = self.queues[name]
-            if kind == "ready":
-                del queue.delayed[ref[0]]
-                queue.ready.add(ref[0])
+            queue = self.queues.get(name)
+            if kind not in ("ready", "scheduled"):
+                self.enter_due(groups)
+            if kind in ("ready", "scheduled"):
+                del (queue.delayed if kind == "ready" else queue.scheduled)[ref[0]]
+                groups.setdefault(name, []).append(ref[0])
                 readied[name] = queue
                 work += 1
+            elif kind in ("expiry", "expirations"):
+                self.pass_expiry(expired, moved)
+                work += BATCH
             elif kind == "leases":
                 self.pass_leases(queue)
                 work += BATCH
             elif kind == "dispatch":
                 self.dispatch(queue)
                 work += BATCH
+        self.enter_due(groups)
         for queue in readied.values():
             self.dispatch(queue)
+
+    def enter_due(self, groups):
+        for name, refs in groups.items():
+            self.queues[name].came_due |= set(refs)
+            self.come_due(self.queues[name], refs)
+        groups.clear()
+
+    def come_due(self, queue, refs):
+        queue.ready |= set(refs)

@@ -7,7 +7,7 @@ import json
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from queue_machine import QUEUE_NUMBERS, QueueMachine
+from queue_machine import QUEUE_NUMBERS, TIMES, QueueMachine
 from real import decoded, pairs_of, texts
 from sorted_model import BARRIERS, ENTRIES, FILTERS, PRIORITIES, SortedModel, SortedQueue
 
@@ -18,19 +18,20 @@ from ampsq.values import parse_ref
 WISHES = {text: (parse(text, "filter").id, parse(text, "filter").json) for text in FILTERS} | {None: ("none", "")}
 TREES = {text: parse(text, "query").json for text in (*ENTRIES, *PRIORITIES, *BARRIERS)} | {"": ""}
 
-#: Priority, barrier expression, target depth: none goes with another.
+#: Priority, barrier expression, target depth, ring: none goes with another, but a ring with a depth.
 SORTS = st.sampled_from(
     [
-        *[("", "", 0)] * 2,
-        *((text, "", 0) for text in PRIORITIES),
-        *((text, "", 0) for text in PRIORITIES),
-        *(("", text, 0) for text in BARRIERS),
-        *(("", text, 0) for text in BARRIERS),
-        *(("", "", depth) for depth in (1, 3, 6)),
+        *[("", "", 0, 0)] * 2,
+        *[(text, "", 0, 0) for text in PRIORITIES] * 2,
+        *[("", text, 0, 0) for text in BARRIERS] * 2,
+        *(("", "", depth, 0) for depth in (1, 3, 6)),
+        *(("", "", 0, ring) for ring in (1, 3, 6)),
+        ("", "", 4, 3),
     ]
 )
 DEFINITION = {
     **QUEUE_NUMBERS,
+    **TIMES,
     "room": st.sampled_from([3, 3, 2]),
     "entry": st.sampled_from(["", "", "", *ENTRIES]),
     "sorts": SORTS,
@@ -57,7 +58,7 @@ def without_prefix(member):
 def apart(drawn):
     """A drawn definition as the queue's own attributes."""
     rest = {name: value for name, value in drawn.items() if name != "sorts"}
-    return rest | dict(zip(("priority", "barrier", "depth"), drawn["sorts"], strict=True))
+    return rest | dict(zip(("priority", "barrier", "depth", "ring"), drawn["sorts"], strict=True))
 
 
 #: Numbers of wishes: each is newer than those before.
@@ -77,7 +78,10 @@ class SortedMachine(QueueMachine):
 
     def define_sorted(self, queue):
         self.define_queue(
-            queue, *(TREES[text] for text in (queue.entry, queue.priority, queue.barrier)), depth=queue.depth
+            queue,
+            *(TREES[text] for text in (queue.entry, queue.priority, queue.barrier)),
+            depth=queue.depth,
+            ring=queue.ring or "",
         )
 
     def run(self, name, *arguments):
@@ -96,9 +100,13 @@ class SortedMachine(QueueMachine):
         topic=st.sampled_from("ab"),
         bodies=st.lists(BODIES, min_size=1, max_size=6),
         times=st.sampled_from([1] * 9 + [8]),
+        own=st.sampled_from([None] * 6 + [500, 3_000]),
+        delay=st.sampled_from([None] * 6 + [0, 600]),
     )
-    def publish(self, topic, bodies, times):
-        self.publish_all(topic, bodies * times)
+    def publish(self, topic, bodies, times, own, delay):
+        # What comes due is given first, or in its place among what is read with it: how much is read, is not foretold.
+        unread = any(queue.waiting for queue in self.model.queues.values())
+        self.publish_all(topic, bodies * times, own, None if unread else delay)
 
     @precondition(lambda self: len(self.model.subs) < 12)
     @rule(queues=QUEUES, asked=st.integers(0, 5), wish=WISH)
@@ -120,8 +128,14 @@ class SortedMachine(QueueMachine):
     @rule(name=st.sampled_from(["work", "mail"]), drawn=st.fixed_dictionaries(DEFINITION))
     def define_again(self, name, drawn):
         queue = self.model.queues[name]
-        for attribute, value in apart(drawn).items():
+        # What is noted of a message's own life is judged by the model of then.
+        kept = {"model": queue.model}
+        if any(own for own, _ in map(self.model.times.get, queue.waiting)):
+            kept["entry"] = queue.entry
+        for attribute, value in (apart(drawn) | kept).items():
             setattr(queue, attribute, value)
+        # What waits may be more by another filter than it was by the former.
+        queue.unleased = len(self.published)
         # Whether what was delivered before it became a barrier is one when it comes back, is nowhere said.
         if any(self.model.is_barrier(queue, ref) for ref in (*queue.leased, *queue.delayed)):
             queue.barrier = ""
@@ -157,11 +171,15 @@ class SortedMachine(QueueMachine):
         held, filters, indexes = decoded(held), texts(filters), [pairs_of(decoded(index)) for index in indexes]
         placed = [without_prefix(member) for member, _ in indexes[0]]
         entered = self.model.note_read(queue, found.read)
+        self.model.note_ended(queue, found.settled, found.ready if names else [])
         if entered and queue.depth:
-            assert self.model.active(queue) <= queue.depth
+            # What has a time of its own comes as it must.
+            timed = sum(self.model.times[ref] != (None, None) for ref in (*queue.ready, *queue.delayed, *queue.leased))
+            assert self.model.active(queue) <= queue.depth + timed
         ready = [without_prefix(ref) for ref in found.ready] if names else found.ready
         here = [*ready, *placed, *held]
-        places = [*here, *found.waiting, *queue.refused, *queue.delayed, *found.leases, *(s[0] for s in found.settled)]
+        later = [*queue.delayed, *queue.scheduled]
+        places = [*here, *found.waiting, *queue.refused, *later, *found.leases, *(s[0] for s in found.settled)]
         assert sorted(places) == sorted(r for r in self.published if parse_ref(r)[0] in queue.topics)
         assert found.waiting == queue.waiting
         assert set(here) == queue.ready
@@ -177,7 +195,7 @@ class SortedMachine(QueueMachine):
         used = [WISHES[sub.filter][0] for sub in self.model.subs.values() if queue.name in sub.queues and sub.filter]
         known = [field.split(" ")[1] for field in filters if field.startswith("filter ")]
         assert set(names) == ({"none", *known} if names else set())
-        assert not (queue.entry or queue.priority or queue.barrier or used) or names
+        assert not (queue.entry or queue.priority or queue.barrier or queue.ring or used) or names
         assert {name: int(filters[f"users {name}"]) for name in known} == {name: used.count(name) for name in known}
         assert set(used) <= set(known)
         dues = self.real.read(*(("ZSCORE", ":due", f"filter {queue.name} {name}") for name in known))

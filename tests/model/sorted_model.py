@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from queue_model import BATCH, FAIRNESS, Lease, Model, Queue
+from queue_model import BATCH, FAIRNESS, Model, Queue
 
 LEAST, MOST = -1, 2**64 - 1
 
@@ -49,9 +49,11 @@ class SortedQueue(Queue):
     priority: str = ""
     barrier: str = ""
     depth: int = 0
+    ring: int = 0
     read: set = field(default_factory=set)
     refused: set = field(default_factory=set)  # of those read: not let in
     barriers: set = field(default_factory=set)  # tokens
+    unleased: int = 0  # how many there were before the last step
     until: int = 0
 
 
@@ -88,8 +90,12 @@ class SortedModel(Model):
     # order
 
     def in_queue(self, queue):
-        """What is neither leased nor delayed, in order of arrival; what is unread as the filter would judge it now."""
-        return sorted([*queue.ready, *(ref for ref in queue.waiting if self.enters(queue, ref))])
+        """What is neither leased nor later: what was read in order of arrival, then what the queue would read.
+
+        What was scheduled comes before what is unread, even where that arrived before it.
+        """
+        unread = (ref for ref in queue.waiting if self.enters(queue, ref) and not self.is_later(ref))
+        return [ref for refs in (queue.ready, unread) for ref in sorted(refs) if not self.is_over(queue, ref)]
 
     def before_barrier(self, queue):
         """What may be delivered, in order of delivery."""
@@ -98,6 +104,18 @@ class SortedModel(Model):
             ends = [i for i, ref in enumerate(refs) if self.is_barrier(queue, ref)]
             refs = refs[: ends[0]] if ends else refs
         return sorted(refs, key=lambda ref: self.place(queue, ref)) if queue.priority else refs
+
+    def come_due(self, queue, refs):
+        """A full ring has no room for them."""
+        room = max(queue.ring - len(queue.ready), 0) if queue.ring else len(refs)
+        for ref in sorted(refs)[: max(len(refs) - room, 0)]:
+            self.expire(queue, ref)
+            queue.settled[ref] = ("evicted", "ring")
+            refs.remove(ref)
+        super().come_due(queue, refs)
+
+    def is_later(self, ref):
+        return (self.times[ref][1] or 0) > self.now
 
     def active(self, queue):
         return len(queue.ready) + len(queue.leased) + len(queue.delayed)
@@ -131,7 +149,7 @@ class SortedModel(Model):
         delivery = queue.attempts.get(ref, (0, 0))[0] + 1
         queue.ready.discard(ref)
         queue.waiting.discard(ref)
-        queue.leased[ref] = Lease(sub.id, queue.token, delivery, self.now + queue.lease if queue.lease else 0)
+        queue.leased[ref] = self.lease(queue, ref, sub, delivery)
         if FAIRNESS[queue.fairness][1]:
             sub.turns[queue.name] = queue.token
         (given if sub is own else sub.inbox).append((queue.name, ref, queue.token))
@@ -149,13 +167,19 @@ class SortedModel(Model):
                 (given if sub is own else sub.inbox).append(item)
                 sub.barriers.append(item)
 
-    def publish(self, topic, refs, bodies):
+    def publish(self, topic, refs, bodies, own=None, due=None):
         for ref, text in zip(refs, bodies, strict=True):
             try:
                 self.bodies[ref] = json.loads(text)
             except ValueError:
                 self.bodies[ref] = None
-        super().publish(topic, refs, bodies)
+        super().publish(topic, refs, bodies, own, due)
+        for queue in self.queues.values():
+            # What the filter refuses is left to be read.
+            refused = {ref for ref in queue.scheduled if ref in refs and not self.enters(queue, ref)}
+            queue.waiting |= refused
+            for ref in refused:
+                del queue.scheduled[ref]
 
     def refusal(self, queue, ref, token, verb):
         if ref in queue.refused:
@@ -186,17 +210,41 @@ class SortedModel(Model):
 
     # what must hold
 
+    def note_ended(self, queue, settled, unplaced):
+        """What expired for its age or was evicted, as the journal says: only what may, and of a ring the oldest."""
+        ended = [
+            (ref, how) for ref, how, reason in settled if reason in ("time_limit", "ring") and ref not in queue.settled
+        ]
+        for ref, how in ended:
+            assert ref not in queue.leased
+            assert how == "evicted" or self.is_over(queue, ref)
+            gave_way = ref in queue.came_due
+            self.expire(queue, ref)
+            queue.settled[ref] = (how, "ring" if how == "evicted" else "time_limit")
+            if how == "evicted" and not gave_way:
+                assert all(ref < other for other in queue.ready)
+        here = len(queue.ready) + sum(self.enters(queue, ref) for ref in queue.waiting)
+        # What came back and has no place yet enters at the next dispatch.
+        if queue.ring and not queue.depth and not unplaced:
+            assert here <= max(queue.ring, queue.unleased)
+        queue.unleased = here
+
     def note_read(self, queue, read):
         """What the server read since the last time. True if something came into the queue."""
         new, queue.read = read - queue.read, read
         left = queue.waiting & new
         refused = {ref for ref in left if not self.enters(queue, ref)}
         queue.waiting -= left
-        queue.ready |= left - refused
+        later = {ref for ref in left - refused if self.is_later(ref)}
+        queue.scheduled |= {ref: self.times[ref][1] for ref in later}
+        queue.ready |= left - refused - later
         queue.refused |= refused
         return any(ref in place for ref in new for place in (queue.ready, queue.leased, queue.delayed))
 
     def somebody_waits(self, queue):
+        # What is over and not yet gone may stand before all else.
+        if any(self.is_over(queue, ref) for ref in (*queue.ready, *queue.waiting)):
+            return False
         if self.barrier_in_turn(queue):
             return True
         free = [sub for sub in self.free(queue) if not sub.comes_back]

@@ -1,25 +1,13 @@
-"""A client on an instance of the test's own, further clients of the same instance, and coordinators."""
+"""Clients and coordinators of the test's instance, on a server that the session shares."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
-import threading
 
 import pytest
 from scene import Journal
 
 from ampsq import Client
-from ampsq.coordinator import Coordinator
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def instance():
-    """A name that no other test uses: no two tests share a key."""
-    return f"sem-{os.getpid()}-{next(_numbers)}"
 
 
 def _connecting(server, instance):
@@ -62,23 +50,10 @@ def journal(valkey, client):
         yield Journal(redis, client.instance, client.origin)
 
 
-@contextlib.contextmanager
-def _coordinating(url, instance):
-    coordinator = Coordinator(url, [instance])
-    thread = threading.Thread(target=coordinator.run)
-    thread.start()
-    try:
-        yield coordinator
-    finally:
-        coordinator.stop()
-        thread.join()
-
-
 @pytest.fixture
-def start_coordinator(valkey, instance):
-    """Start a coordinator of the test's instance in a thread; all are stopped with the test."""
-    with contextlib.ExitStack() as stack:
-        yield lambda: stack.enter_context(_coordinating(valkey.url, instance))
+def start_coordinator(valkey, coordinate):
+    """Start a coordinator of the test's instance on Valkey."""
+    return lambda: coordinate(valkey.url)
 
 
 @pytest.fixture

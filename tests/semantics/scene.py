@@ -1,20 +1,10 @@
-"""What scenarios are told with: waiting without sleeping, picking up, and what the journal says."""
+"""What scenarios are told with: picking up, settling, and what the journal says."""
 
 from __future__ import annotations
 
 import time
 
-from ampsq.schema import key
-from ampsq.values import Bookmark, parse_ref
-
-
-def eventually(condition, within=5.0, every=0.01):
-    """Wait until a condition holds and give what it gave; fails after `within` seconds."""
-    deadline = time.monotonic() + within
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {within} s in vain"
-        time.sleep(every)
-    return found
+from observing import journal_of
 
 
 def pick_up(subscription, number, within=5.0):
@@ -57,9 +47,4 @@ class Journal:
 
     def entries(self, queue):
         """(how, reason, bookmark) of each message, in the order in which they were settled."""
-        out = []
-        for _, fields in self._redis.xrange(key(self._instance, "journal", queue)):
-            for ref in fields[b"refs"].decode().split():
-                bookmark = Bookmark.of(parse_ref(ref)[0], self._origin, parse_ref(ref)[1])
-                out.append((fields[b"how"].decode(), fields[b"reason"].decode(), bookmark))
-        return out
+        return journal_of(self._redis, self._instance, self._origin, queue)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from scene import data_of, eventually, pick_up, rest_of
+from observing import eventually
+from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue
 from ampsq.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue

@@ -7,8 +7,11 @@ import inspect
 
 import pytest
 
-from ampsq import AsyncClient, Client, Queue
+from ampsq import Action, AsyncClient, Client, Do, On, Queue
+from ampsq.coordinator.actions import Actions
 from ampsq.errors import AlreadyAcked, Closed, DefinitionError, StaleLease, UnknownQueue
+from ampsq.schema import key
+from ampsq.store import Store
 
 
 class Awaited:
@@ -306,3 +309,31 @@ def test_both_clients_have_the_same_names(one, other):
             assert inspect.signature(getattr(one, name)).parameters.keys() == (
                 inspect.signature(getattr(other, name)).parameters.keys()
             ), name
+
+
+def test_failed_events_of_an_action_are_seen_retried_and_dropped(play, valkey, instance):
+    def rounds():
+        store = Store(valkey.url, instance)
+        while not Actions().run_once(store):
+            pass
+        store.close()
+
+    async def scenario(client):
+        await client.apply(Queue(name="work"), Action(name="a", on=On.delete(topic="work"), do=Do.publish(topic="x")))
+        with valkey.client() as redis:
+            redis.set(key(instance, "log", "x"), "planted")
+            await client.ack("work", [await client.publish("work", number) for number in range(2)])
+            await asyncio.to_thread(rounds)
+            assert [event.number for event in await client.failed_events("a")] == [1, 2]
+            assert (await client.actions())["a"].failed == 2
+            assert await client.drop_failed("a", 1) == 1
+            redis.delete(key(instance, "log", "x"))
+            assert await client.retry_action("a") == 1
+            await asyncio.to_thread(rounds)
+            assert redis.xlen(key(instance, "log", "x")) == 1
+        state = (await client.actions())["a"]
+        assert (state.done, state.failed) == (1, 0)
+        with pytest.raises(DefinitionError, match="did you mean 'a'"):
+            await client.failed_events("aa")
+
+    play(scenario)

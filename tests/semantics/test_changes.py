@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from scene import data_of, eventually, pick_up, rest_of
+import time
 
-from ampsq import Queue
+import pytest
+from observing import eventually
+from scene import data_of, pick_up, rest_of, settle_all
+
+from ampsq import Queue, calls
 from ampsq.errors import DefinitionError, NotLeaseHolder, ServerUnsuitable
 from ampsq.models import CHANGES
+from ampsq.schema import key
 
 ORDERS = "^orders"
 
@@ -233,7 +237,120 @@ def target_queue_depth_bounds_the_active_part(client):
         assert numbers_of(rest_of(messages)) == list(range(1_000, 1_100))
 
 
+def later(client, seconds=0.2):
+    """Time passes, and everything that is due by then is done."""
+    time.sleep(seconds)  # the server's clock is not the test's
+    while client._store.call(calls.sweep())[0]:
+        pass
+
+
+def expiration_holds_for_what_waits(client):
+    numbered(client, 2)
+    client.apply(base(expiration="100ms"))
+    later(client)
+    assert client.queue_stats("work").expired == 2
+
+
+def expiration_model_holds_for_what_waits(client):
+    client.apply(base(expiration="100ms"))
+    client.publish("work", {"n": 1}, expiration="1h")
+    later(client)
+    assert client.queue_stats("work").expired == 0
+    client.apply(base(expiration="100ms", expiration_model="earliest"))
+    later(client)
+    assert client.queue_stats("work").expired == 1
+
+
+def redelivery_delay_holds_for_what_comes_back(client):
+    filled(client, 1)
+    client.apply(base(redelivery_delay="1h"))
+    with client.subscribe("work") as messages:
+        messages.get(1).cancel()
+        assert rest_of(messages) == []
+        assert client.queue_stats("work").delayed == 1
+
+
+def delay_of(client, **elements):
+    """Seconds that a message waits that was delivered twice before it came back."""
+    filled(client, 1, redelivery_delay="1s", **elements)
+    with client.subscribe("work") as messages:
+        messages.get(1).cancel(0)
+        message = messages.get(1)
+        message.cancel()
+        facts = client.explain("work", message.bookmark).facts
+    client.ack("work", message.bookmark)
+    return (facts["due"] - facts["now"]) / 1000
+
+
+def redelivery_delay_multiplier_holds_for_what_comes_back(client):
+    assert 0.5 < delay_of(client) <= 1
+    assert 2.5 < delay_of(client, redelivery_delay_multiplier=3) <= 3
+
+
+def max_redelivery_delay_holds_for_what_comes_back(client):
+    assert 1.5 < delay_of(client, redelivery_delay_multiplier=30, max_redelivery_delay="2s") <= 2
+
+
+def redelivery_collision_avoidance_factor_holds_for_what_comes_back(client):
+    delays = {delay_of(client, redelivery_collision_avoidance_factor=0.5) for _ in range(5)}
+    assert len({round(delay, 1) for delay in delays}) > 1
+    assert all(0 < delay <= 1.5 for delay in delays)
+
+
+def ring_size_evicts_nothing_and_what_enters_as_many(client):
+    numbered(client, 5)
+    client.apply(base(ring_size=3))
+    assert client.queue_stats("work").depth == 5
+    client.publish("work", {"n": 5})
+    assert client.queue_stats("work").depth == 5
+    with client.subscribe("work", max_backlog=9) as messages:
+        assert numbers_of(rest_of(messages)) == [1, 2, 3, 4, 5]
+
+
+def record_deliveries_begins_and_ends(client):
+    filled(client, 3)
+    records = key(client.instance, "deliveries", "work")
+    lengths = []
+    with client.subscribe("work", max_backlog=9) as messages:
+        for recorded in (False, True, False):
+            client.apply(base(record_deliveries=recorded))
+            pick_up(messages, 1)[0].cancel()
+            lengths.append(client._store.redis.xlen(records))
+    assert lengths[0] == 0 < lengths[1] == lengths[2]
+
+
+def recovery_point_begins_anew(client):
+    bookmarks = filled_with(client, 10)
+    with client.subscribe("work") as messages:
+        pick_up(messages, 1)[0].ack(wait=True)
+        client.apply(base(recovery_point=bookmarks[4]))
+        # What is leased stays with its holder
+        assert settle_all(messages) == [1, 5, 6, 7, 8, 9]
+        client.apply(base())
+        # What was settled stays so, and what was left out comes in
+        assert settle_all(messages) == [2, 3, 4]
+
+
+def filled_with(client, number):
+    client.apply(base())
+    return client.publish_many("work", range(number))
+
+
+def file_backed_metadata_has_no_effect(client):
+    filled(client)
+    client.apply(base(file_backed_metadata="enabled"))
+    assert client.queue_stats("work").depth == 10
+
+
 SCENES = {
+    "expiration": expiration_holds_for_what_waits,
+    "expiration_model": expiration_model_holds_for_what_waits,
+    "redelivery_delay": redelivery_delay_holds_for_what_comes_back,
+    "redelivery_delay_multiplier": redelivery_delay_multiplier_holds_for_what_comes_back,
+    "max_redelivery_delay": max_redelivery_delay_holds_for_what_comes_back,
+    "redelivery_collision_avoidance_factor": redelivery_collision_avoidance_factor_holds_for_what_comes_back,
+    "record_deliveries": record_deliveries_begins_and_ends,
+    "ring_size": ring_size_evicts_nothing_and_what_enters_as_many,
     "name": name_makes_another_queue,
     "underlying_topic": underlying_topic_is_refused,
     "default_publish_target": default_publish_target_takes_the_next_publish,
@@ -248,6 +365,8 @@ SCENES = {
     "priority": priority_puts_everything_in_its_new_place,
     "barrier_expression": barrier_expression_judges_what_waits,
     "target_queue_depth": target_queue_depth_bounds_the_active_part,
+    "recovery_point": recovery_point_begins_anew,
+    "file_backed_metadata": file_backed_metadata_has_no_effect,
     "leasing": leasing_judges_the_next_acknowledgement,
     "allow_redelivery_after_crash": allow_redelivery_after_crash_looks_at_the_server_again,
 }
@@ -275,7 +394,7 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError):
         client.apply(Queue(name="chain", underlying_topic="work"))
-    with pytest.raises(DefinitionError, match="allowed are Topic, Queue, View and Action"):
+    with pytest.raises(DefinitionError, match="allowed are Topic, AddressSetting, Queue, View and Action"):
         client.apply("queue")
     assert set(client.queues()) == {"work"}
 

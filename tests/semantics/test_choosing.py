@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from scene import data_of, eventually, pick_up, rest_of, settle_all
+from observing import eventually
+from scene import data_of, pick_up, rest_of, settle_all
 
 from ampsq import AsyncClient, Queue, Topic, View
 from ampsq.errors import DefinitionError, ExpressionError, TooManyFilters, UnknownQueue

@@ -93,15 +93,14 @@ def test_of_a_list_with_one_wrong_definition_nothing_is_defined(client, refused,
     assert list(client.queues()) == ["work"]
 
 
-def test_an_action_keeps_its_queue_and_what_it_has_not_seen_yet_is_its_own(client, refused, start_coordinator):
+def test_an_action_that_follows_another_queue_too_sees_what_comes_from_then_on(client, start_coordinator):
     # Given an action, a queue with a history of its own, and a message that expired in the action's queue
-    client.apply(Queue(name="old"), Queue(name="new"), Action(name="letters", queue="old", topic="dead"))
+    client.apply(Queue(name="old"), Queue(name="new"), Action.dead_letter("old", "dead", name="letters"))
     client.ack("new", [client.publish("new", f"ancient {number}") for number in range(3)], "expire")
     client.ack("old", [client.publish("old", "one")], "expire")
-    # When the action is told to follow the other queue, then that is refused
-    refused(Action(name="letters", queue="new", topic="dead"), match=r"queue: 'old' cannot become 'new'.*another name")
-    # And it goes on with what is its own; another action is the way
-    client.apply(Action(name="letters-of-new", queue="new", topic="dead"), Queue(name="dead"))
+    # When the action is told to follow the other queue too
+    both = Action(name="letters", on=[{"expire": "old"}, {"expire": "new"}], do={"publish": "dead"})
+    client.apply(both, Queue(name="dead"))
     client.ack("new", [client.publish("new", "two")], "expire")
     start_coordinator()
     with client.subscribe("dead") as letters:

@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from scene import eventually, pick_up, rest_of
+from observing import eventually
+from scene import pick_up, rest_of
 
 from ampsq import AsyncClient, Client, Queue, Worker, calls
 from ampsq.coordinator.absence import Absence

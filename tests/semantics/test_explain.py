@@ -12,11 +12,12 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from scene import eventually, pick_up
+from observing import eventually
+from scene import pick_up
 
 import ampsq.explain
 import ampsq.explain_words
-from ampsq import AsyncClient, Queue, calls
+from ampsq import AsyncClient, Queue, calls, check_calls
 from ampsq.errors import DefinitionError, Rejected, UnknownQueue
 from ampsq.explain import REASONS
 from ampsq.schema import key
@@ -246,7 +247,7 @@ def cancelled_with_a_delay(stage):
     left = found.facts["due"] - found.facts["now"]
     assert 50_000 < left <= 60_000
     return found, (
-        f"The message was cancelled with a delay and is ready again in {seconds(left)}, at "
+        f"The message came back and is ready again in {seconds(left)}, at "
         f"{moment(found.facts['due'])}; it came back before, delivered once and cancelled once, last because it was "
         "cancelled."
     )
@@ -262,9 +263,67 @@ def a_delay_that_is_over(stage):
     found = stage.explain(bookmark)
     over = found.facts["now"] - found.facts["due"]
     return found, (
-        f"The message was cancelled with a delay that was over {seconds(over)} ago, and waits to be made "
+        f"The message came back, its delay was over {seconds(over)} ago, and it waits to be made "
         f"ready{NOBODY_AT_WORK}; it came back before, delivered once and cancelled once, last because it was cancelled."
     )
+
+
+# -- scheduled, and over
+
+
+@scene("scheduled", "scheduled")
+def published_for_later(stage):
+    stage.queue()
+    bookmark = stage.client.publish("orders", 1, delay="60s")
+    found = stage.explain(bookmark)
+    left = found.facts["due"] - found.facts["now"]
+    assert 50_000 < left <= 60_000
+    return found, (
+        f"The message was published for later and is ready in {seconds(left)}, at {moment(found.facts['due'])}."
+    )
+
+
+@scene("schedule_over", "scheduled")
+def a_schedule_that_is_over(stage):
+    stage.queue()
+    bookmark = stage.client.publish("orders", 1, delay="1ms")
+    eventually(lambda: time.time() * 1000 > stage.explain(bookmark).facts["due"])
+    found = stage.explain(bookmark)
+    over = found.facts["now"] - found.facts["due"]
+    return found, (
+        f"The message was published for later, was due {seconds(over)} ago, and waits to be made ready{NOBODY_AT_WORK}."
+    )
+
+
+@scene("over", "waiting")
+def a_life_that_is_over(stage):
+    stage.queue()
+    bookmark = stage.client.publish("orders", 1, expiration="1ms")
+    eventually(lambda: time.time() * 1000 > stage.explain(bookmark).facts["ends"])
+    found = stage.explain(bookmark)
+    over = found.facts["now"] - found.facts["ends"]
+    return found, (
+        f"The message's life was over {seconds(over)} ago, and it expires at the next pass, at the latest when the "
+        f"queue comes to it{NOBODY_AT_WORK}."
+    )
+
+
+@scene("evicted", "settled")
+def evicted_from_a_ring(stage):
+    stage.queue(ring_size=1)
+    bookmark, _ = stage.publish(1, 2)
+    found = stage.explain(bookmark)
+    return found, (
+        f"The message was evicted at {moment(found.facts['journal']['at'])} because something entered a full ring."
+    )
+
+
+@scene("addressed_elsewhere", "absent")
+def for_another_queue(stage):
+    stage.queue()
+    entry = stage.redis.xadd(stage.key("log", "orders"), {"b": "1", "q": "other"})
+    found = stage.explain(f"orders~{stage.client.origin}~{entry.decode()}")
+    return found, "The message is for the queue 'other' alone."
 
 
 # -- barriers
@@ -624,6 +683,24 @@ def a_former_filter_kept_it_out(stage):
     )
 
 
+@scene("before_start", "absent")
+def a_message_before_the_recovery_point(stage):
+    (bookmark,) = stage.publish(1)
+    stage.queue(recovery_point="now")
+    return stage.explain(bookmark), "The message lies before the recovery point of the queue, and never was in it."
+
+
+@scene("rebuilding", "waiting")
+def a_queue_that_is_being_rebuilt(stage):
+    stage.queue()
+    (bookmark,) = stage.publish(1)
+    stage.client._store.call(check_calls.pause_queue("work", "me", 60_000, [("orders", "0-0 0")], changed=False))
+    return stage.explain(bookmark), (
+        "The message waits because the queue is being rebuilt from log and journal, and reads nothing until that is "
+        "done."
+    )
+
+
 @scene("other_topic", "absent")
 def another_topic_s_message(stage):
     stage.queue()
@@ -648,7 +725,7 @@ def a_message_that_never_was(stage):
     (last,) = stage.publish(1)
     return stage.explain(Bookmark.of("orders", stage.client.origin, "99999999999999-0")), (
         f"There is no such message: the log of topic 'orders', which ends at {last.id}, does not have it; it never was "
-        "recorded, or somebody removed it before the queue came to it."
+        "recorded, or it was removed: by the retention, or by somebody else."
     )
 
 
@@ -659,7 +736,7 @@ def a_message_that_never_was_before_one_that_is_settled(stage):
     pick_up(stage.client.subscribe("work"), 1)[0].ack(wait=True)
     return stage.explain(Bookmark.of("orders", stage.client.origin, "1-0")), (
         f"There is no such message: the log of topic 'orders', which ends at {last.id}, does not have it; it never was "
-        "recorded, or somebody removed it before the queue came to it."
+        "recorded, or it was removed: by the retention, or by somebody else."
     )
 
 
@@ -935,7 +1012,7 @@ def test_what_is_no_bookmark_is_refused(stage, wrong):
 
 def test_another_origin_s_bookmark_is_refused(stage):
     stage.queue()
-    with pytest.raises(DefinitionError, match=r"is of origin other\.one, not of sem-"):
+    with pytest.raises(DefinitionError, match=r"is of origin other\.one, not of test-"):
         stage.explain("orders~other.one~1-0")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+
 import pytest
-from scene import eventually, pick_up, rest_of
+from observing import eventually
+from scene import pick_up, rest_of
 
 from ampsq import Action, Queue
 from ampsq.errors import DefinitionError, UnknownQueue
@@ -106,7 +110,12 @@ def test_a_dead_letter_says_what_happened_and_carries_the_original(client):
         got = {letter.data["bookmark"]: letter for letter in pick_up(letters, len(bodies) + 1)}
         assert not rest_of(letters)
     assert set(got) == {*bookmarks, plain}
+    who = client._session.client
     for letter in got.values():
+        assert [(back["cause"], back["client"]) for back in letter.data["history"]] == [("cancelled", who)] * 2
+        times = [datetime.fromisoformat(back["came_back"]) for back in letter.data["history"]]
+        assert times == sorted(times)
+        assert all(abs(at.timestamp() - time.time()) < 60 for at in times)
         assert {name: letter.data[name] for name in ("queue", "topic", "reason", "deliveries", "cancels")} == {
             "queue": "work", "topic": "work", "reason": "max_cancels", "deliveries": 2, "cancels": 2,
         }  # fmt: skip

@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from scene import data_of, eventually, pick_up, rest_of
+from observing import eventually
+from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue
 from ampsq.errors import AlreadyAcked, StaleLease

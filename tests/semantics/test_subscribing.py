@@ -6,7 +6,8 @@ import threading
 import time
 
 import pytest
-from scene import data_of, eventually, pick_up, rest_of
+from observing import eventually
+from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
 from ampsq.errors import Closed, DefinitionError, UnknownQueue

@@ -11,7 +11,8 @@ import time
 from collections import Counter
 
 import pytest
-from scene import data_of, eventually, pick_up
+from observing import eventually
+from scene import data_of, pick_up
 
 from ampsq import AsyncClient, Client, Queue, View, view_sources, views
 from ampsq.browse import Scene

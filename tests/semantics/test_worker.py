@@ -8,7 +8,8 @@ import threading
 import time
 
 import pytest
-from scene import eventually, pick_up
+from observing import eventually
+from scene import pick_up
 
 from ampsq import Queue, Reject, Worker
 from ampsq.errors import DefinitionError, UnknownQueue

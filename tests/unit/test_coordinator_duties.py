@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from ampsq import Action, Client, Queue, calls
+from ampsq import Action, Client, Queue, action_calls, calls
 from ampsq.coordinator.absence import Absence
-from ampsq.coordinator.dead_letter import DeadLetter
+from ampsq.coordinator.actions import Actions
 from ampsq.flow import command
 from ampsq.schema import BYTES, key
 from ampsq.values import Bookmark
@@ -42,9 +42,9 @@ def die(*_):
 def dies_before_advancing(monkeypatch, store):
     """One round that ends between a publish and the cursor's move."""
     with monkeypatch.context() as patch:
-        patch.setattr(calls, "advance", die)
+        patch.setattr(action_calls, "advance", die)
         with pytest.raises(Died):
-            DeadLetter().run_once(store)
+            Actions().run_once(store)
 
 
 def letters(store, topic):
@@ -82,7 +82,7 @@ def test_reasons_that_change_between_publish_and_advance_lose_no_letter(store, c
     else:
         expire(client, "work", "two")
     for _ in range(3):
-        DeadLetter().run_once(store)
+        Actions().run_once(store)
     # Then each has one letter
     assert letters(store, "dead") == ["one", "two"]
 
@@ -90,17 +90,17 @@ def test_reasons_that_change_between_publish_and_advance_lose_no_letter(store, c
 def test_coordinators_that_know_different_reasons_number_letters_alike(store, client, monkeypatch):
     # Given a coordinator that still knows the action's former reasons, which want less
     client.apply(Queue(name="work", max_cancels=1), Action.dead_letter("work", "dead", reasons=["max_cancels"]))
-    former = DeadLetter()
+    former = Actions()
     known = former._definitions.read(store)
     monkeypatch.setattr(former._definitions, "read", lambda _: known)
     client.apply(Action.dead_letter("work", "dead"))
     # When both act on what expires, in turn
     for number in range(3):
         expire(client, "work", f"forced {number}")
-        (former if number == 1 else DeadLetter()).run_once(store)
+        (former if number == 1 else Actions()).run_once(store)
         client.publish("work", f"cancelled {number}")
         cancel(client, "work")
-        (DeadLetter() if number == 1 else former).run_once(store)
+        (Actions() if number == 1 else former).run_once(store)
     # Then what the newer one saw, or both want, has one letter each
     assert letters(store, "dead") == ["forced 0", "cancelled 0", "cancelled 1", "forced 2", "cancelled 2"]
 
@@ -115,18 +115,24 @@ def test_an_action_that_fails_holds_up_no_other_and_loses_nothing(store, client)
     expire(client, "one", "A")
     expire(client, "two", "B")
     # When a round is made, the other action does its work
-    duty = DeadLetter()
+    duty = Actions()
     duty.run_once(store)
     assert letters(store, "dead-2") == ["B"]
-    # And the failed one is not tried again at once, and goes on where it was once it can
-    assert len(duty._retry_at) == 1
+    # And the failed event is set aside and not tried again at once; later ones of its action pass it
+    retries = key(store.instance, "retries", "dead-letter-one")
+    assert store.redis.zrange(retries, 0, -1) == [b"1"]
     store.redis.delete(log)
     duty.run_once(store)
     assert not store.redis.exists(log)
-    duty._retry_at = dict.fromkeys(duty._retry_at, 0.0)
+    expire(client, "one", "C")
     duty.run_once(store)
-    assert duty._retry_at == {}
-    assert (letters(store, "dead-1"), letters(store, "dead-2")) == (["A"], ["B"])
+    assert letters(store, "dead-1") == ["C"]
+    # And when its time has come it is published, once
+    store.redis.zadd(retries, {"1": 1})
+    for _ in range(3):
+        duty.run_once(store)
+    assert not store.redis.exists(retries)
+    assert (letters(store, "dead-1"), letters(store, "dead-2")) == (["C", "A"], ["B"])
 
 
 def test_letters_of_one_entry_are_cut_by_bytes_and_stay_one_each(store, client, monkeypatch):
@@ -146,7 +152,7 @@ def test_letters_of_one_entry_are_cut_by_bytes_and_stay_one_each(store, client, 
     dies_before_advancing(monkeypatch, store)
     assert sizes == [10, 10, 5]
     sizes.clear()
-    DeadLetter().run_once(store)
+    Actions().run_once(store)
     # Then the calls were small, and there is one letter of each
     assert sizes == [10, 10, 5]
     assert [letter.rstrip("x") for letter in letters(store, "dead")] == [str(number) for number in range(25)]
@@ -159,9 +165,9 @@ def test_a_coordinator_that_dies_among_the_letters_of_one_entry_leaves_one_each(
     with monkeypatch.context() as patch:
         patch.setattr(calls, "publish", lambda *a: die() if made else made.append(1) or publish(*a))
         with pytest.raises(Died):
-            DeadLetter().run_once(store)
+            Actions().run_once(store)
     assert len(letters(store, "dead")) == 10
-    DeadLetter().run_once(store)
+    Actions().run_once(store)
     assert [letter.rstrip("x") for letter in letters(store, "dead")] == [str(number) for number in range(25)]
 
 
@@ -172,7 +178,7 @@ def test_a_foreign_entry_with_a_field_like_our_headers_makes_a_letter_without_an
     found = store.redis.xadd(key(store.instance, "log", "work"), {"h": "12:30", "temp": "5"}).decode()
     # When it expires
     client.ack("work", [Bookmark.of("work", client.origin, found)], "expire")
-    DeadLetter().run_once(store)
+    Actions().run_once(store)
     # Then its letter can be read
     with client.subscribe("dead") as dead:
         letter = dead.get(5)

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ampsq import Client
+from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
+from ampsq.check_words import DIFFERENCES
+from ampsq.config import load
 from ampsq.embedded import acquire
-from ampsq.models import CHANGES, Queue
+from ampsq.models import CHANGES, Queue, Topic
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -77,6 +81,46 @@ def test_the_commands_of_the_readme_work_in_their_order(tmp_path):
             assert done.stdout, command
 
 
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+
+
+def test_the_commands_of_the_page_on_dead_letters_work_in_their_order(tmp_path):
+    (tmp_path / "dead.yaml").write_text(blocks("dead-letters.md", "yaml")[0])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    with acquire(tmp_path / "d") as server:
+        done = run(["bash", "-euc", blocks("dead-letters.md", "console")[0]], tmp_path, AMPSQ_URL=server.url, PATH=path)
+
+    assert done.returncode == 0, done.stderr
+    assert "2 would be redriven: 2 to work\nredriven 1: 1 to work\nredriven 1: 1 to work\n" in done.stdout
+    assert done.stdout.endswith("dropped 0\n")
+
+
+def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
+    (tmp_path / "rings.yaml").write_text(blocks("ring-queues.md", "yaml")[0])
+    (tmp_path / "broker.xml").write_text(blocks("ring-queues.md", "xml")[0])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    commands = blocks("ring-queues.md", "console")[0] + "ampsq apply broker.xml\n"
+
+    with acquire(tmp_path / "d") as server:
+        done = run(["bash", "-euc", commands], tmp_path, AMPSQ_URL=server.url, PATH=path)
+
+    assert done.returncode == 0, done.stderr
+    assert [line[-9:] for line in done.stdout.splitlines() if line.endswith("}")] == [
+        '{"id": 2}', '{"id": 3}', '{"id": 4}',
+    ]  # fmt: skip
+    assert "3 (address settings)" in done.stdout
+    assert done.stdout.endswith("queue myRing: new\n")
+
+
+def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
+    done = run([sys.executable, "-c", blocks("dead-letters.md", "python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("work ('forced_expire',) 1 {'id': 1, 'price': 0}\n1 {'work': 1} 0 {'id': 1, 'price': 5}\n")
+
+
 def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
     with acquire(tmp_path / "d") as server:
         cli = [sys.executable, "-m", "ampsq.cli"]
@@ -98,6 +142,43 @@ def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
             worker.stdout.close()
 
 
+def test_the_actions_of_the_document_can_be_defined_each_file_alone(tmp_path):
+    page = (ROOT / "docs" / "actions.md").read_text()
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        for number, text in enumerate(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)):
+            with Client(server.url, instance=f"i{number}") as client:
+                definitions = load(text)
+                assert {outcome for _, outcome in client.apply(*definitions)} == {"new"}
+                assert {outcome for _, outcome in client.apply(*definitions)} == {"unchanged"}
+
+
+def test_the_python_of_the_document_of_actions_does_what_it_says(tmp_path):
+    page = (ROOT / "docs" / "actions.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+
+    done = run([sys.executable, "-c", code], tmp_path, AMPSQ_URL="")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "{'message': {'attempts': 1}, 'reason': 'forced_expire'}\n"
+
+
+def test_the_commands_of_the_document_of_actions_work(tmp_path):
+    page = (ROOT / "docs" / "actions.md").read_text()
+    (commands,) = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        with Client(server.url) as client:
+            client.apply(*load(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)[0]))
+        for command in commands.splitlines():
+            done = run([sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]], ROOT, AMPSQ_URL=server.url)
+            assert done.returncode == 0, (command, done.stderr)
+
+
+def test_every_word_of_actions_is_in_the_document():
+    page = (ROOT / "docs" / "actions.md").read_text()
+    for word in (*TRIGGERS, *CONDITIONS, *STEPS):
+        assert f"`{word}`" in page, word
+
+
 def test_the_table_of_queue_elements_is_the_models_own():
     elements = re.findall(
         r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL
@@ -108,6 +189,52 @@ def test_the_table_of_queue_elements_is_the_models_own():
     page = (ROOT / "docs" / "queues.md").read_text()
 
     assert [line for line in page.splitlines() if line.startswith("| `")] == rows + changes
+
+
+def test_the_table_of_topic_elements_is_the_models_own():
+    elements = re.findall(
+        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Topic.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL
+    )
+    texts = {name: " ".join(text.split()).replace("``", "`").replace("|", "\\|") for name, text in elements}
+
+    page = (ROOT / "docs" / "retention.md").read_text()
+
+    assert [line for line in page.splitlines() if line.startswith("| `")] == [
+        f"| `{name}` | {text} |" for name, text in texts.items()
+    ]
+
+
+def test_the_topics_of_the_page_about_retention_are_right():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "retention.md").read_text(), flags=re.DOTALL)
+
+    assert [topic.has_retention for topic in load(text)] == [True] * 3
+
+
+def test_the_table_of_differences_is_the_check_s_own():
+    page = (ROOT / "docs" / "recovery.md").read_text()
+    rows = [
+        f"| `{name}` | {kind.meaning.format(n='N')} | {kind.mended} |" for name, kind in sorted(DIFFERENCES.items())
+    ]
+
+    assert sorted(line for line in page.splitlines() if line.startswith("| `")) == sorted(rows)
+
+
+def test_the_commands_of_the_page_about_recovery_run(tmp_path):
+    page = (ROOT / "docs" / "recovery.md").read_text()
+    commands = [
+        line.split("#")[0].strip()
+        for block in re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(commands) == 5
+
+    with acquire(tmp_path / "d") as server, Client(server.url) as client:
+        client.apply(Queue(name="work", underlying_topic="orders"))
+        bookmark = client.publish("orders", 1)
+        for command in commands:
+            words = shlex.split(command.replace("BOOKMARK", bookmark))[1:]
+            done = run([sys.executable, "-m", "ampsq.cli", *words], ROOT, AMPSQ_URL=server.url)
+            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
 
 
 def test_every_link_of_the_documents_leads_somewhere():

@@ -1,0 +1,113 @@
+"""What may be wrong with a queue: a stable word each, what it means, and how it is mended."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DIFFERENCES", "Kind"]
+
+
+class Kind(NamedTuple):
+    """One kind of difference.
+
+    Attributes:
+        meaning: what is wrong, with ``{n}`` for how many.
+        mended: what `repair` does about it.
+    """
+
+    meaning: str
+    mended: str
+
+
+# fmt: off
+DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
+    # of messages
+    "lost": Kind(
+        "{n} messages are settled by no entry of the journal, and are nowhere in the queue",
+        "they are ready again"),
+    "settled_but_live": Kind(
+        "{n} messages are settled in the journal, and still in the queue",
+        "they were taken out"),
+    "settled_but_waiting": Kind(
+        "{n} messages are settled in the journal, and would be read and delivered again",
+        "they are noted, so that reading passes over them"),
+    "ahead_unsettled": Kind(
+        "{n} messages are noted as settled before they were read, and the journal does not say so",
+        "the notes were removed; they are read in their turn"),
+    "ahead_left": Kind(
+        "{n} notes of messages settled before they were read are left, though the queue has read them",
+        "the notes were removed"),
+    "unread_but_live": Kind(
+        "{n} messages are in the queue though it has not come to them, and would be read once more",
+        "they are noted, so that reading passes over them"),
+    "in_two_places": Kind(
+        "{n} messages are in several places of the queue at once",
+        "each is in one: its lease, else ready, else delayed"),
+    "unrecorded": Kind(
+        "{n} messages are in the queue, and their topics' logs do not have them",
+        "they were settled as missing"),
+    "unjournaled": Kind(
+        "{n} messages were delivered at most once, and the journal does not say so",
+        "they were journaled as delivered"),
+    # of subscriptions
+    "holder_gone": Kind(
+        "{n} leases are of subscriptions that do not exist, and no lease pass is due",
+        "a pass is due, which takes them back"),
+    "leased_count": Kind(
+        "{n} subscriptions count another number of leases than they have",
+        "counted anew"),
+    "free_wrong": Kind(
+        "{n} subscriptions stand wrongly among those with room, or not at all though they have some",
+        "each stands where it should"),
+    "free_stranger": Kind(
+        "{n} subscriptions stand among those with room that do not exist or have another filter",
+        "removed"),
+    "member_gone": Kind(
+        "{n} of the queue's subscriptions do not exist",
+        "removed"),
+    "member_missing": Kind(
+        "{n} subscriptions to the queue are not known to it",
+        "added"),
+    # of structures
+    "undefined": Kind(
+        "the queue's compiled definition is gone",
+        "defined again as the catalog has it"),
+    "cursor_missing": Kind(
+        "the queue does not know up to where it has read {n} of its topics",
+        "rebuilt from log and journal"),
+    "paused": Kind(
+        "a rebuild of the queue was begun and not ended, so that it reads nothing",
+        "rebuilt from log and journal"),
+    "behind_missing": Kind(
+        "{n} topics have something for the queue, and it was not told",
+        "it was told"),
+    "anchor_missing": Kind(
+        "the field that keeps leases in a hash table is gone",
+        "set"),
+    "pass_missing": Kind(
+        "there are leases with deadlines, and no lease pass is due",
+        "a pass is due"),
+    "delayed_count": Kind(
+        "the number of delayed messages is off by {n}",
+        "counted anew"),
+    "scheduled_count": Kind(
+        "the number of scheduled messages is off by {n}",
+        "counted anew"),
+    "unread_count": Kind(
+        "the number of unread messages is off by {n}",
+        "counted anew"),
+    "due_stray": Kind(
+        "{n} entries of the timetable are of no queue or no message",
+        "removed"),
+    "index_stranger": Kind(
+        "{n} entries of filters' indexes are of messages that have no place in the queue, or another one",
+        "removed"),
+    "index_missing": Kind(
+        "{n} messages are missing in the index of a filter that they match",
+        "added"),
+})
+# fmt: on

@@ -1,0 +1,114 @@
+"""One event of an action while it is worked on: its variables, and what texts become with them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+from ampsq.action_parts import VARIABLE
+
+__all__ = ["CONDITIONS", "Event", "always", "moment", "rendered"]
+
+#: The step of an event whose conditions are still to be looked at.
+CONDITIONS: Final = -1
+
+
+@dataclass(slots=True)
+class Event:
+    """One event.
+
+    Attributes:
+        source: the source that it is of.
+        number: its sequence there.
+        variables: their values, byte by byte.
+        headers: what its message was published with; JSON, or empty.
+        letter: what is published where a step says nothing else; None: ``AMPS_DATA``.
+        step: the step that is to be made next; those before it are done.
+    """
+
+    source: str
+    number: int
+    variables: dict[str, bytes]
+    headers: bytes = b""
+    letter: bytes | None = None
+    step: int = CONDITIONS
+
+    def text(self, template: str) -> bytes:
+        """A text of the action with this event's variables in it."""
+        return rendered(template, self.variables)
+
+    def body(self, data: str | None) -> bytes:
+        """What a step publishes."""
+        if data is not None:
+            return self.text(data)
+        return self.letter if self.letter is not None else self.variables.get("AMPS_DATA", b"")
+
+    def to_json(self, **known: Any) -> bytes:
+        """It as it is kept among those that failed, with what else is known of it."""
+        facts = {
+            "source": self.source,
+            "number": self.number,
+            "step": self.step,
+            "variables": {name: _text(value) for name, value in self.variables.items()},
+            "headers": _text(self.headers),
+            "letter": None if self.letter is None else _text(self.letter),
+            **known,
+        }
+        return json.dumps(facts, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> Self:
+        """It as `to_json` kept it."""
+        return cls(
+            facts["source"],
+            facts["number"],
+            {name: _bytes(value) for name, value in facts["variables"].items()},
+            _bytes(facts["headers"]),
+            None if facts["letter"] is None else _bytes(facts["letter"]),
+            facts["step"],
+        )
+
+
+def rendered(template: str, variables: dict[str, bytes]) -> bytes:
+    """Put variables into a text. What is no variable's name becomes nothing; ``AMPS_BYTE_0A`` is that byte."""
+    return VARIABLE.sub(lambda found: _value(found[1].decode(), variables), template.encode())
+
+
+def _value(name: str, variables: dict[str, bytes]) -> bytes:
+    if name in variables:
+        return variables[name]
+    prefix, _, digits = name.rpartition("_")
+    if prefix == "AMPS_BYTE" and len(digits) == 2:  # noqa: PLR2004
+        try:
+            return bytes.fromhex(digits)
+        except ValueError:
+            return b""
+    return b""
+
+
+def always(instance: str) -> dict[str, bytes]:
+    """The variables that every event has."""
+    now = time.time()
+    at = datetime.fromtimestamp(now, UTC)
+    return {
+        "AMPS_INSTANCE_NAME": instance.encode(),
+        "AMPS_DATETIME": at.strftime("%Y%m%dT%H%M%S.%fZ").encode(),
+        "AMPS_UNIX_TIMESTAMP": b"%d" % int(now),
+    }
+
+
+def moment(milliseconds: int | str) -> str:
+    """A time as people and programs read it: ISO-8601, UTC."""
+    at = datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")

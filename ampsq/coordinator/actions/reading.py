@@ -1,0 +1,270 @@
+"""From the entries of a stream to numbered events: what each kind of source says, and which of it an action wants."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq.action_calls import Place
+from ampsq.action_parts import On
+from ampsq.coordinator.actions.event import Event, always, moment
+from ampsq.coordinator.actions.letter import letter
+from ampsq.expressions import Document, parse
+from ampsq.expressions.show import show
+from ampsq.flow import command
+from ampsq.letters import embedded
+from ampsq.schema import FIELDS, key
+from ampsq.values import Bookmark, parse_ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ampsq.action import Action
+    from ampsq.action_parts import Trigger
+    from ampsq.action_sources import Source
+    from ampsq.store import Store
+
+__all__ = ["Reader", "Slot", "place_of", "read_entries", "stream_of"]
+
+Entry = tuple[str, dict[bytes, bytes]]
+
+_BODY: Final = FIELDS["body"].encode()
+_HEADERS: Final = FIELDS["headers"].encode()
+_PUBLISHER: Final = FIELDS["publisher"].encode()
+#: Messages that are asked for before the first answer is read.
+_TOGETHER: Final = 100
+_STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries"}
+#: How a message leaves a queue, as its journal says it, and what follows that.
+_LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delivered")}
+
+
+class _Draft(NamedTuple):
+    """An event whose message is still to be read: where that is, and what is known beside it."""
+
+    ref: str
+    known: dict[str, bytes]
+    facts: dict[str, object] | None = None
+
+
+class Slot(NamedTuple):
+    """One step through a source: the event there, None where nothing is wanted, and the place behind it."""
+
+    event: Event | None
+    place: Place
+
+
+def stream_of(instance: str, action: str, source: Source) -> str:
+    """The key of the stream that a source is read from."""
+    if source.kind == "overdue":
+        return key(instance, "overdue", action)
+    if source.kind == "happenings":
+        return key(instance, "happenings")
+    return key(instance, _STREAMS[source.kind], source.of)
+
+
+def read_entries(store: Store, stream: str, cursor: str, count: int) -> list[Entry]:
+    """The entries behind a cursor; if a part of one is done, that one first."""
+    start = cursor.partition("+")[0] if "+" in cursor else f"({cursor}"
+    found = store.call(command(["XRANGE", stream, start, "+", "COUNT", count], list[tuple[bytes, list[bytes]]]))
+    return [(entry.decode(), dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in found]
+
+
+def place_of(store: Store, action: str, source: str) -> Place:
+    """Where an action is in a source; at the beginning of one that it has not seen yet."""
+    names = [f"{FIELDS[field]} {source}" for field in ("cursor", "sequence_of", "read")]
+    cursor, sequence, read = store.call(command(["HMGET", key(store.instance, "action", action), *names], list[bytes]))
+    return Place(cursor.decode() if cursor else "0-0", int(sequence or 0), int(read or 0))
+
+
+class Reader:
+    """Makes events of the entries of one source.
+
+    Args:
+        store: where the instance is.
+        action: what wants them.
+        source: what they are of.
+        origin: the instance's.
+    """
+
+    def __init__(self, store: Store, action: Action, source: Source, origin: str) -> None:
+        self._store, self._action, self._source, self._origin = store, action, source, origin
+
+    def slots(self, entries: Sequence[Entry], place: Place) -> Iterator[Slot]:
+        """The events of entries, in order, with their numbers, about a hundred of them read at a time.
+
+        Every event has its number, wanted or not: numbers must not depend on the definition, which another coordinator
+        may know in an older form.
+        """
+        pending: list[tuple[_Draft | Event | None, Place]] = []
+        for entry in entries:
+            drafts = self._drafts(entry)
+            partly, _, done = place.cursor.partition("+")
+            first = int(done) if done and partly == entry[0] else 0
+            read = place.read + 1
+            if not drafts:
+                place = Place(entry[0], place.sequence, read)
+                pending.append((None, place))
+            for index in range(first, len(drafts)):
+                last = index == len(drafts) - 1
+                cursor = entry[0] if last else f"{entry[0]}+{index + 1}"
+                place = Place(cursor, place.sequence + 1, read if last else place.read)
+                pending.append((drafts[index], place))
+                if len(pending) >= _TOGETHER:
+                    yield from self._filled(pending)
+                    pending = []
+        yield from self._filled(pending)
+
+    def _drafts(self, entry: Entry) -> list[_Draft | Event | None]:
+        """What an entry has: as many as there are events, those that are wanted filled as far as they can be."""
+        match self._source.kind:
+            case "journal":
+                return self._settled(entry[1])
+            case "deliveries":
+                return self._delivered(entry[1])
+            case "happenings":
+                return [self._happened(entry)]
+            case "overdue":
+                return [self._overdue(entry[1])]
+            case _:
+                return [self._published(entry)]
+
+    def _settled(self, fields: Mapping[bytes, bytes]) -> list[_Draft | Event | None]:
+        trigger = self._source.trigger
+        if fields.get(b"how") not in _LEAVING[trigger.word]:
+            return []
+        refs = fields[b"refs"].decode().split()
+        reason = fields.get(b"reason", b"")
+        if isinstance(trigger, On.expire):
+            named = reason.decode().split(",")
+            if trigger.reason and not any(each in trigger.reason for each in named):
+                return [None] * len(refs)
+        attempts = fields.get(b"attempts", b"").decode().split() or ["1:0"] * len(refs)
+        history = fields.get(b"history", b"").decode(errors="replace").split() or ["-"] * len(refs)
+        known = {"AMPS_TOPIC": self._source.of.encode(), "AMPS_REASON": reason}
+        if trigger.word == "delete":
+            del known["AMPS_REASON"]
+            return [_Draft(ref, dict(known)) for ref in refs]
+        return [
+            _Draft(ref, dict(known), {"reason": reason.decode(), "attempts": count, "history": came_back})
+            for ref, count, came_back in zip(refs, attempts, history, strict=False)
+        ]
+
+    def _delivered(self, fields: Mapping[bytes, bytes]) -> list[_Draft | Event | None]:
+        if fields.get(b"cause"):
+            return []
+        clients = fields[b"client"].decode(errors="replace").split()
+        return [
+            _Draft(
+                ref, {"AMPS_TOPIC": self._source.of.encode(), "AMPS_CLIENT_NAME": b"" if who == "-" else who.encode()}
+            )
+            for ref, who in zip(fields[b"refs"].decode().split(), clients, strict=False)
+        ]
+
+    def _published(self, entry: Entry) -> Event | None:
+        stream_id, fields = entry
+        trigger = self._source.trigger
+        filter_ = getattr(trigger, "filter", None)
+        if filter_ is not None:
+            document = Document(
+                fields.get(_BODY), fields=fields, topic=self._source.of, stream_id=stream_id, origin=self._origin,
+                instance=self._store.instance,
+            )  # fmt: skip
+            if not parse(filter_, "filter").matches(document):
+                return None
+        known = {
+            "AMPS_TOPIC": self._source.of.encode(),
+            "AMPS_TIMESTAMP": moment(stream_id.partition("-")[0]).encode(),
+            "AMPS_CLIENT_NAME": fields.get(_PUBLISHER, b"") if _BODY in fields else b"",
+        }
+        return self._event(known, self._source.of, stream_id, fields)
+
+    def _overdue(self, fields: Mapping[bytes, bytes]) -> Event | None:
+        topic = fields[b"topic"].decode()
+        if not any(isinstance(trigger, On.timeout) and trigger.topic == topic for trigger in self._action.on):
+            return None
+        known = {
+            "AMPS_TOPIC": fields[b"topic"],
+            "AMPS_TIMESTAMP": moment(fields[b"since"].decode()).encode(),
+            "AMPS_SOW_KEY": fields[b"key"],
+        }
+        return self._event(known, topic, fields[b"id"].decode(), fields)
+
+    def _happened(self, entry: Entry) -> Event | None:
+        fields, trigger = entry[1], self._source.trigger
+        if fields[b"what"].decode() != trigger.word or not _concerns(trigger, fields):
+            return None
+        known = {**always(self._store.instance), "AMPS_CLIENT_NAME": fields.get(b"client", b"")}
+        if isinstance(trigger, On.subscribe | On.unsubscribe):
+            tree = fields.get(b"tree", b"")
+            known["AMPS_TOPIC"] = fields[b"topic"]
+            known["AMPS_OPTIONS"] = fields[b"options"]
+            known["AMPS_FILTER"] = show(json.loads(tree)).encode() if tree else b""
+        elif isinstance(trigger, On.event):
+            known["AMPS_EVENT"], known["AMPS_DATA"] = fields[b"topic"], fields[b"data"]
+        else:
+            known["AMPS_CONNECTION_NAME"] = known["AMPS_CLIENT_NAME"]
+        return Event(self._source.name, 0, known)
+
+    def _event(self, known: dict[str, bytes], topic: str, stream_id: str, fields: Mapping[bytes, bytes]) -> Event:
+        """An event about a message."""
+        body = embedded(fields) if _BODY not in fields else fields[_BODY]
+        headers = fields.get(_HEADERS, b"") if _BODY in fields else b""
+        variables = {
+            **always(self._store.instance),
+            **known,
+            "AMPS_DATA": body,
+            "AMPS_DATA_LENGTH": b"%d" % len(body),
+            "AMPS_CORRELATION_ID": _correlation(headers),
+            "AMPS_BOOKMARK": Bookmark.of(topic, self._origin, stream_id).encode(),
+        }
+        return Event(self._source.name, 0, variables, headers)
+
+    def _filled(self, pending: list[tuple[_Draft | Event | None, Place]]) -> Iterator[Slot]:
+        """Read the messages that are still to be read, many at a time, and number the events."""
+        drafts = [item for item, _ in pending if isinstance(item, _Draft)]
+        bodies = iter(self._messages([draft.ref for draft in drafts]))
+        for item, place in pending:
+            event = item if isinstance(item, Event) else None
+            if isinstance(item, _Draft):
+                topic, stream_id = parse_ref(item.ref)
+                fields = next(bodies)
+                event = self._event(item.known, topic, stream_id, fields)
+                if item.facts is not None:
+                    event.letter = letter(self._source.of, topic, event.variables["AMPS_BOOKMARK"], item.facts, fields)
+            if event is not None:
+                event.number = place.sequence
+            yield Slot(event, place)
+
+    def _messages(self, refs: Sequence[str]) -> Iterator[dict[bytes, bytes]]:
+        with self._store.channel() as channel:
+            for ref in refs:
+                topic, stream_id = parse_ref(ref)
+                log = key(self._store.instance, "log", topic)
+                channel.post(command(["XRANGE", log, stream_id, stream_id], _only))
+            while channel.open_calls:
+                yield channel.collect()
+
+
+def _only(reply: list[tuple[bytes, list[bytes]]]) -> dict[bytes, bytes]:
+    flat = reply[0][1] if reply else []
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _concerns(trigger: Trigger, fields: Mapping[bytes, bytes]) -> bool:
+    if isinstance(trigger, On.event):
+        return fields[b"topic"].decode() == trigger.event
+    if trigger.about is None:
+        return True
+    queues = fields.get(b"queues", b"").decode().split()
+    return any(trigger.follows(queue) for queue in queues) or fields[b"topic"].decode() == trigger.about
+
+
+def _correlation(headers: bytes) -> bytes:
+    """The header of that name, as CORRELATION_ID() reads it."""
+    if not headers:
+        return b""
+    try:
+        found = json.loads(headers).get("correlation_id", "")
+    except (ValueError, AttributeError):
+        return b""
+    return found.encode("utf-8", "surrogateescape") if isinstance(found, str) else b""

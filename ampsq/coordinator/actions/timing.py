@@ -1,0 +1,105 @@
+"""Conditions that last: which message of each key matches, since when, and for whom the time is over."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq import action_calls
+from ampsq.action_parts import On
+from ampsq.action_sources import keys_of, track_name
+from ampsq.coordinator.actions.reading import place_of, read_entries
+from ampsq.expressions import Document, parse
+from ampsq.letters import embedded
+from ampsq.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ampsq.action import Action
+    from ampsq.calls import Catalog
+    from ampsq.coordinator.actions.reading import Entry
+    from ampsq.expressions import Expression
+    from ampsq.store import Store
+
+__all__ = ["Timing"]
+
+_BODY: Final = FIELDS["body"].encode()
+_ENTRIES: Final = 100
+
+
+class _Watched(NamedTuple):
+    trigger: On.timeout
+    filter: Expression | None
+    keys: Sequence[Expression]
+
+
+class Timing:
+    """Keeps what an action's triggers on time-outs need to know.
+
+    Args:
+        store: where the instance is.
+        action: the action; one without such triggers costs nothing.
+        catalog: what is defined.
+        origin: the instance's.
+    """
+
+    def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str) -> None:
+        self._store, self._action, self._origin = store, action.name, origin
+        self._watched = [
+            _Watched(
+                trigger,
+                parse(trigger.filter, "filter") if trigger.filter is not None else None,
+                [parse(text, "filter") for text in keys_of(trigger, catalog.views, catalog.queues)],
+            )
+            for trigger in action.on
+            if isinstance(trigger, On.timeout)
+        ]
+
+    def work(self) -> bool:
+        """Read what is new in the topics, and make events of what is overdue; True when there is more."""
+        more = False
+        for watched in self._watched:
+            more = self._read(watched) or more
+        if self._watched:
+            # What came after the time that is over may have ended the condition: everything is read before.
+            while not more and self._store.call(action_calls.overdue(self._action)):
+                pass
+        return more
+
+    def _read(self, watched: _Watched) -> bool:
+        topic = watched.trigger.topic
+        place = place_of(self._store, self._action, track_name(topic))
+        entries = read_entries(self._store, key(self._store.instance, "log", topic), place.cursor, _ENTRIES)
+        if not entries:
+            return False
+        changes = [change for entry in entries for change in self._changes(watched, entry)]
+        tracked = action_calls.track(
+            self._action, track_name(topic), place.cursor, entries[-1][0], place.read + len(entries),
+            int(watched.trigger.duration), changes,
+        )  # fmt: skip
+        self._store.call(tracked)
+        return len(entries) == _ENTRIES
+
+    def _changes(self, watched: _Watched, entry: Entry) -> Iterator[tuple[bytes, str, str, bytes]]:
+        stream_id, fields = entry
+        topic = watched.trigger.topic
+        document = Document(
+            fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
+            instance=self._store.instance,
+        )  # fmt: skip
+        if not document.is_json:
+            return
+        values = [expression.value(document) for expression in watched.keys]
+        name = json.dumps(values, separators=(",", ":"), ensure_ascii=False, default=_text)
+        member = f"{topic} {name}".encode("utf-8", "surrogateescape")
+        if watched.filter is None or watched.filter.matches(document):
+            body = fields.get(_BODY)
+            since = stream_id.partition("-")[0]
+            yield member, since, stream_id, embedded(fields) if body is None else body
+        else:
+            yield member, "", "", b""
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")

@@ -1,0 +1,60 @@
+"""Duty: rebuilds of queues that somebody began and did not end; until then such a queue reads nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from ampsq.browse import Scene
+from ampsq.check import check
+from ampsq.errors import AmpsqError, Rebuilding
+from ampsq.flow import command
+from ampsq.schema import FIELDS, key
+from ampsq.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Rebuilds"]
+
+_log = logging.getLogger("ampsq.coordinator")
+_PAUSE: Final = 2.0
+
+
+class Rebuilds:
+    """Takes over what shows no sign of life, in a thread of its own: the other duties do not wait for it."""
+
+    name = "rebuilds"
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def run_once(self, store: Store) -> float:
+        """Look whether something is left over; one small read while nothing is."""
+        if self._thread is None or not self._thread.is_alive():
+            queues = store.call(command(["ZRANGE", key(store.instance, "rebuilding"), 0, -1, "WITHSCORES"], list))
+            if queues:
+                now = store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
+                late = [name.decode() for name, at in zip(queues[::2], queues[1::2], strict=True) if float(at) <= now]
+                if late:
+                    self._thread = threading.Thread(
+                        target=_take_over, args=(store.url, store.instance, late), daemon=True
+                    )
+                    self._thread.start()
+        return _PAUSE
+
+
+def _take_over(url: str, instance: str, queues: Sequence[str]) -> None:
+    with contextlib.closing(Store(url, instance, patience=5.0)) as store:
+        for queue in queues:
+            _log.warning("the rebuild of queue %s was not ended; beginning anew", queue)
+            try:
+                field = ["HGET", key(instance, "instance"), FIELDS["origin"]]
+                origin = store.call(command(field, lambda reply: str(reply.decode())))
+                store.run(check(Scene(instance, origin), [queue], repair=True))
+            except Rebuilding:
+                _log.info("somebody else rebuilds queue %s", queue)
+            except AmpsqError as error:
+                _log.warning("queue %s is not rebuilt yet: %s", queue, error)

@@ -1,0 +1,110 @@
+"""The calls that define topics, queues, settings, views and actions; see `ampsq.calls`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampsq.flow import Call, script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "CompiledQueue",
+    "define_action",
+    "define_queue",
+    "define_setting",
+    "define_topic",
+    "define_view",
+]
+
+
+def define_topic(version: int, topic: str, definition: str, queues: Iterable[str]) -> Call[None]:
+    """Add a topic and the queues that it feeds, if the catalog is still at `version`."""
+    return script_call("define_topic", ["", version, topic, definition, *queues], lambda _: None)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQueue:
+    """A queue's definition as the scripts take it.
+
+    Attributes:
+        numbers: those of `schema.COMPILED`.
+        topic: its only one, or "".
+        policy: the numbers of `schema.POLICY`; empty where all are as by default.
+        trees: of its filter, its priority, its barrier expression; "" where there is none.
+        ring: the size of the ring, or None.
+        recorded: whether its deliveries are recorded.
+    """
+
+    numbers: Sequence[int]
+    topic: str
+    policy: Sequence[int]
+    trees: Sequence[str]
+    ring: int | None
+    recorded: bool
+
+    @property
+    def arguments(self) -> list[EncodableT]:
+        """`compiled`, `policy`, `entry`, `priority`, `barrier`, `ring`, `recorded` of the script's head."""
+        numbers = " ".join(map(str, self.numbers)) + (f" {self.topic}" if self.topic else "")
+        ring = "" if self.ring is None else self.ring
+        return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded)]
+
+
+def define_queue(  # noqa: PLR0917  (in the order of the script's head)
+    version: int,
+    name: str,
+    definition: str,
+    compiled: CompiledQueue,
+    target: str,
+    topics: Sequence[str],
+    subscriptions: Sequence[str],
+) -> Call[None]:
+    """Add or change a queue.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the queue.
+        definition: as JSON.
+        compiled: the same for the scripts.
+        target: where a publish to its name goes.
+        topics: those that feed it.
+        subscriptions: those whose pattern matches its name.
+    """
+    head: list[EncodableT] = ["", version, name, definition, target, *compiled.arguments]
+    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], lambda _: None)
+
+
+def define_setting(version: int, match: str, definition: str) -> Call[None]:
+    """Add or change an address setting."""
+    return script_call("define_setting", [version, match, definition], lambda _: None)
+
+
+def define_view(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a view."""
+    return script_call("define_view", [version, name, definition], lambda _: None)
+
+
+def define_action(
+    version: int,
+    name: str,
+    definition: str,
+    orders: Iterable[tuple[str, str, str]],
+    *,
+    heard: bool,
+) -> Call[None]:
+    """Add or change an action.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the action.
+        definition: as JSON.
+        orders: what the script's head lists: a word, what it is about, and a stream or "".
+        heard: whether any action asks for happenings.
+    """
+    values = [text for order in orders for text in order]
+    return script_call("define_action", ["", version, name, definition, int(heard), *values], lambda _: None)

@@ -1,0 +1,155 @@
+"""``ampsq actions``, ``ampsq actions failed``, ``retry`` and ``drop``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+if TYPE_CHECKING:
+    from ampsq.action import Action
+    from ampsq.actions import ActionState, FailedEvent
+
+__all__ = ["actions"]
+
+_EPILOG = """\b
+The figures:
+  waiting  entries of what it follows that it has not looked at yet
+  done     events on which it acted to the end
+  failed   events that failed and are tried again, later and later; others pass them
+
+\b
+Examples:
+  ampsq actions
+  ampsq actions failed dead-letter-work       # what failed, where, and why
+  ampsq actions retry dead-letter-work        # all of it, at once
+  ampsq actions retry dead-letter-work --event 3
+  ampsq actions drop dead-letter-work --event 3
+"""
+_COLUMNS: Final = ("name", "on", "do", "waiting", "done", "failed", "error")
+_FAILED: Final = ("event", "source", "step", "tries", "next", "error", "data")
+#: Characters of a body or an error that a table shows.
+_SHOWN: Final = 60
+
+
+@click.group(epilog=_EPILOG, invoke_without_command=True)
+@connected
+@click.pass_context
+def actions(ctx: click.Context, settings: Settings) -> None:
+    """List the actions with what they have done; retry or drop what failed.
+
+    An action is followed by a coordinator. An event that fails is set aside and tried again; what it would have
+    published is then published, once.
+    """
+    ctx.obj = settings
+    if ctx.invoked_subcommand is not None:
+        return
+    with settings.client() as client:
+        found = client.actions()
+    if settings.json:
+        for state in found.values():
+            json_line(state.as_dict())
+    elif found:
+        rows = [
+            [state.name, *_words(state.definition), state.waiting, state.done, state.failed, _last_error(state)]
+            for state in found.values()
+        ]
+        table(_COLUMNS, rows)
+    else:
+        note("no actions yet; ampsq apply FILE defines them (docs/actions.md shows some)")
+
+
+@actions.command(
+    epilog="""\b
+Examples:
+  ampsq actions failed dead-letter-work
+  ampsq actions failed dead-letter-work --json | jq -r '.variables.AMPS_DATA'
+"""
+)
+@click.argument("name")
+@connected
+def failed(settings: Settings, name: str) -> None:
+    """List the events of an action that failed, the first one first."""
+    with settings.client() as client:
+        events = client.failed_events(name)
+    if settings.json:
+        for event in events:
+            json_line({"event": event.number, **{k: v for k, v in event.as_dict().items() if k != "number"}})
+    elif events:
+        table(_FAILED, [_row(event) for event in events])
+        # What is to be done stands at the end of an error, which the table cuts.
+        for error in dict.fromkeys(event.error for event in events if _cut(event.error) != event.error):
+            print(f"\n{error}")
+    else:
+        note(f"nothing failed of {name}")
+
+
+@actions.command(
+    epilog="""\b
+Examples:
+  ampsq actions retry dead-letter-work
+  ampsq actions retry dead-letter-work --event 3 --event 4
+"""
+)
+@click.argument("name")
+@click.option("--event", "events", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
+@connected
+def retry(settings: Settings, name: str, events: tuple[int, ...]) -> None:
+    """Let failed events be tried at once, from the step at which they failed."""
+    with settings.client() as client:
+        number = client.retry_action(name, events or None)
+    _tell(settings, name, "retried", number, events)
+
+
+@actions.command(
+    epilog="""\b
+Examples:
+  ampsq actions drop dead-letter-work --event 3
+  ampsq actions drop dead-letter-work --all
+"""
+)
+@click.argument("name")
+@click.option("--event", "events", type=int, multiple=True, metavar="N", help="This one; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="All that failed.")
+@connected
+def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
+    """Forget failed events: what is left of them is never done."""
+    if bool(events) == everything:
+        raise click.UsageError("say which: --event N, once or several times, or --all")
+    with settings.client() as client:
+        number = client.drop_failed(name, events or None)
+    _tell(settings, name, "dropped", number, events)
+
+
+def _words(action: Action) -> tuple[str, str]:
+    on = ", ".join(trigger.id.removesuffix(" *") for trigger in action.on)
+    return on, ", ".join(step.word for step in action.do)
+
+
+def _last_error(state: ActionState) -> str | None:
+    """Only while something has failed: what was mended is no news."""
+    return (_cut(state.error) or None) if state.failed else None
+
+
+def _row(event: FailedEvent) -> list[Any]:
+    data = event.variables.get("AMPS_DATA")
+    shown = _cut(data) if data is not None and data.isprintable() else data and _cut(ascii(data)[1:-1])
+    return [event.number, event.source, event.what, event.tries, event.next, _cut(event.error), shown]
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
+
+def _tell(settings: Settings, name: str, what: str, number: int, events: tuple[int, ...]) -> None:
+    if settings.json:
+        json_line({"action": name, what: number})
+    else:
+        print(f"{number} {what}")
+    missing = len(set(events)) - number
+    if missing > 0:
+        note(f"{missing} of them had not failed, or are done")

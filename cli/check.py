@@ -1,0 +1,72 @@
+"""``ampsq check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from ampsq.check import Checked
+
+__all__ = ["check"]
+
+#: Bookmarks of one kind of difference that are printed.
+_SHOWN: Final = 5
+_EPILOG = """\b
+Exit codes:
+  0    nothing was wrong, or all of it was mended
+  1    something is wrong
+
+\b
+Examples:
+  ampsq check                                      # all queues
+  ampsq check work --repair
+  ampsq check --json | jq 'select(.clean | not)'
+  ampsq check work --rebuild                       # from log and journal, whatever its state is
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option("--repair", is_flag=True, help="Mend what is wrong, in bounded steps.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the queues first; they read no log meanwhile.")
+@connected
+def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild: bool) -> None:
+    """Compare queues with what log and journal say, and mend what is wrong.
+
+    The state of each QUEUE, by default of all, is worked out from its logs and its journal alone and compared with
+    the live state, on a running system. Each kind of difference has a name; docs/recovery.md tells of all.
+    """
+    if rebuild and not queues:
+        raise click.UsageError("--rebuild needs the names of the queues")
+    wrong = False
+    with settings.client() as client:
+        for queue in queues if rebuild else ():
+            built = client.rebuild(queue)
+            if not settings.json:
+                print(f"{queue}: rebuilt from {built.messages:,} messages, {built.settled:,} settled")
+        for found in client.check(*queues, repair=repair):
+            wrong = wrong or not (found.clean or found.repaired)
+            if settings.json:
+                json_line(found.as_dict())
+            else:
+                _show(found)
+    if wrong:
+        click.get_current_context().exit(1)
+
+
+def _show(found: Checked) -> None:
+    state = "clean" if found.clean else "mended" if found.repaired else "differs"
+    print(f"{found.queue}: {state}; {found.messages:,} messages, {found.settled:,} settled, {found.seconds:.1f} s")
+    for one in found.differences:
+        print(f"  {one.name}: {one.sentence}")
+        for bookmark in one.bookmarks[:_SHOWN]:
+            print(f"    {bookmark}")
+        if len(one.bookmarks) > _SHOWN:
+            print("    ...")
+    for text in found.undecided:
+        print(f"  not told: {text}")

@@ -1,0 +1,321 @@
+"""``ampsq dead-letters``: list, show, redrive, edit, drop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import body_text, message_json, note, table
+from ampsq.cli.redriving import redrive_watched, tell_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from ampsq.letters import DeadLetter
+
+__all__ = ["dead_letters"]
+
+_EPILOG = """\b
+QUEUE is the queue of the letters, one over the topic that a dead-letter action publishes to:
+  queues:  [{name: dead, underlying_topic: dead-letters}]
+  actions: [{dead_letter: {queue: work, topic: dead-letters}}]
+
+\b
+Examples:
+  ampsq dead-letters list dead --source work
+  ampsq dead-letters redrive dead --filter '/message/price > 10' --dry-run
+  ampsq dead-letters redrive dead --reason max_cancels --rate 100/s
+"""
+_FILTERS = "--filter, --source or --reason"
+_SHOWN: Final = 100
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def _choosing(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose letters."""
+    for option in (
+        click.option("--reason", metavar="R", help="Only what was given up for R, as in max_cancels."),
+        click.option("--source", metavar="QUEUE", help="Only what QUEUE gave up."),
+        click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/message/price > 10'."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(name="dead-letters", epilog=_EPILOG)
+@connected
+@click.pass_context
+def dead_letters(ctx: click.Context, settings: Settings) -> None:
+    """Look at dead letters, edit them, put them back where they came from."""
+    ctx.obj = settings
+
+
+@dead_letters.command(
+    name="list",
+    epilog="""\b
+Examples:
+  ampsq dead-letters list dead
+  ampsq dead-letters list dead --filter '/deliveries > 3 AND /message/symbol = "IBM"' --json | jq .data
+""",
+)
+@click.argument("queue")
+@_choosing
+@click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
+@connected
+def list_(  # noqa: PLR0917  (click passes them by name)
+    settings: Settings, queue: str, text: str | None, source: str | None, reason: str | None, top: int | None
+) -> None:
+    """List the letters that no subscription holds, the oldest first.
+
+    EXPR reads the letter: /queue, /topic, /bookmark, /reason, /deliveries, /cancels, and /message/... the body. With
+    --json a line has bookmark, queue, topic, original, reasons, deliveries, cancels, history, age (seconds), headers
+    and data; data that is not JSON is {"base64": ...}.
+    """
+    with settings.client() as client:
+        letters = client.dead_letters(queue, text, source=source, reason=reason, top_n=top)
+    if settings.json:
+        for letter in letters:
+            print(message_json(_facts(letter), letter.raw))
+    elif letters:
+        rows = [
+            [
+                letter.bookmark,
+                letter.queue,
+                ",".join(letter.reasons),
+                letter.deliveries,
+                _age(letter.age),
+                _body(letter),
+            ]
+            for letter in letters
+        ]
+        table(("bookmark", "queue", "reasons", "deliveries", "age", "data"), rows, {"deliveries": "deliv."})
+    else:
+        note("no letters" + (" that match" if text or source or reason else ""))
+
+
+@dead_letters.command(epilog="\b\nExamples:\n  ampsq dead-letters show dead dead-letters~ampsq.t6w1xka~1763640000000-0")
+@click.argument("queue")
+@click.argument("bookmark")
+@connected
+def show(settings: Settings, queue: str, bookmark: str) -> None:
+    """Show one letter with the history of its deliveries, its headers and its body."""
+    with settings.client() as client:
+        (letter,) = client.dead_letters(queue, bookmarks=bookmark)
+    if settings.json:
+        print(message_json(_facts(letter), letter.raw))
+        return
+    facts = {
+        "letter": letter.bookmark,
+        "given up by": letter.queue,
+        "reasons": ", ".join(letter.reasons),
+        "age": _age(letter.age),
+        "message": letter.original,
+        "deliveries": letter.deliveries,
+        "cancels": letter.cancels,
+        **{f"header {name}": value for name, value in letter.headers.items()},
+    }
+    for name, value in facts.items():
+        print(f"{name:<12} {value}")
+    print()
+    if letter.history:
+        rows = [[item.came_back.isoformat(" ", "milliseconds"), *item[1:]] for item in letter.history]
+        table(("came back", "cause", "subscription", "client"), rows)
+    else:
+        print("No history of its deliveries is known.")
+    print()
+    print(body_text(letter.raw, letter.data))
+
+
+@dead_letters.command(
+    epilog="""\b
+Examples:
+  ampsq dead-letters redrive dead --dry-run
+  ampsq dead-letters redrive dead --source work --rate 100/s
+  ampsq dead-letters redrive dead --filter '/message/price > 10' --to repair --yes
+  ampsq dead-letters redrive dead dead-letters~ampsq.t6w1xka~1763640000000-0
+
+\b
+Exit codes: 0 all were put back; 1 some could not be; 130 stopped by Ctrl-C, with how many were.
+"""
+)
+@click.argument("queue")
+@click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
+@_choosing
+@click.option("--to", metavar="QUEUE", help="Put all of them into QUEUE instead.")
+@click.option("--rate", metavar="RATE", help="At most so many, evenly: 100/s, 30/m, 500/h.")
+@click.option("--dry-run", is_flag=True, help="Only say how many would go where.")
+@click.option("--yes", is_flag=True, help="Do not ask before many are put back.")
+@connected
+def redrive(  # noqa: PLR0917  (click passes them by name)
+    settings: Settings,
+    queue: str,
+    bookmarks: tuple[str, ...],
+    text: str | None,
+    source: str | None,
+    reason: str | None,
+    to: str | None,
+    rate: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Put letters back: each message into the queue that gave it up, and no other queue of its topic.
+
+    The message is recorded again, with its headers and ampsq-redriven-from, and the letter is settled, in one step: it
+    is put back once, also when this is repeated or done twice at once. Without BOOKMARK and choice: all letters that no
+    subscription holds and that are there when it begins. Ctrl-C stops it between two steps. There is no undo.
+    """
+    if bookmarks and (text or source or reason):
+        raise click.UsageError(f"give bookmarks, or {_FILTERS}")
+    wishes: dict[str, Any] = {
+        "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
+    }  # fmt: skip
+    with settings.client() as client:
+        if dry_run or not (yes or bookmarks):
+            planned = client.redrive(queue, dry_run=True, **wishes)
+            if dry_run:
+                tell_result(settings, planned, "would be redriven")
+                if planned.refusals:
+                    click.get_current_context().exit(1)
+                return
+            tell_result(settings, planned, "would be redriven", quiet=True)
+            _confirm(int(planned))
+        redrive_watched(settings, client, queue, rate=rate, **wishes)
+
+
+@dead_letters.command(
+    epilog="""\b
+Examples:
+  ampsq dead-letters edit dead dead-letters~ampsq.t6w1xka~1763640000000-0
+  ampsq dead-letters edit dead dead-letters~ampsq.t6w1xka~1763640000000-0 --data '{"id": 1, "price": 12.5}'
+"""
+)
+@click.argument("queue")
+@click.argument("bookmark")
+@click.option("--data", metavar="JSON", help="The new body; default: edit the old one with $EDITOR.")
+@click.option("--text", is_flag=True, help="The new body is any text, not JSON.")
+@click.option("--to", metavar="QUEUE", help="Put it into QUEUE instead.")
+@connected
+def edit(settings: Settings, queue: str, bookmark: str, data: str | None, to: str | None, *, text: bool) -> None:
+    """Change the body of one message and put it back. The letter is settled in the same step.
+
+    The body is put back as it is written. Headers stay as they are.
+    """
+    with settings.client() as client:
+        (letter,) = client.dead_letters(queue, bookmarks=bookmark)
+        body = os.fsencode(data) if data is not None else _edited(letter)
+        if not text:
+            _check_json(body)
+        redrive_watched(settings, client, queue, bookmarks=[bookmark], to=to, edit=lambda _: body)
+
+
+@dead_letters.command(
+    epilog="""\b
+Examples:
+  ampsq dead-letters drop dead dead-letters~ampsq.t6w1xka~1763640000000-0
+  ampsq dead-letters drop dead --filter '/message/qty = 0' --dry-run
+"""
+)
+@click.argument("queue")
+@click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
+@_choosing
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--yes", is_flag=True, help="Do not ask before many are dropped.")
+@connected
+def drop(  # noqa: PLR0917  (click passes them by name)
+    settings: Settings,
+    queue: str,
+    bookmarks: tuple[str, ...],
+    text: str | None,
+    source: str | None,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Acknowledge letters: nobody will see to them any more.
+
+    As `ampsq ack` does: a letter that a subscription holds is dropped too, unless the queue's leasing is strict.
+    """
+    from ampsq.cli.ack import by_bookmark, by_filter
+    from ampsq.letters import letter_filter
+
+    chosen = letter_filter(text, source, reason)
+    if bool(bookmarks) == (chosen is not None):
+        raise click.UsageError(f"give bookmarks, or {_FILTERS}")
+    if dry_run and chosen is None:
+        raise click.UsageError(f"--dry-run goes with {_FILTERS}")
+    if chosen is None:
+        by_bookmark(settings, queue, bookmarks, ("ack", "dropped"))
+        return
+    if not (dry_run or yes):
+        with settings.client() as client:
+            number = client.ack(queue, filter=chosen, dry_run=True)
+        click.echo(f"{number} would be dropped", err=True)
+        _confirm(number)
+    by_filter(settings, queue, chosen, ("ack", "dropped"), dry_run=dry_run)
+
+
+def _confirm(number: int) -> None:
+    """Ask before much is done; where nobody can answer, --yes is the answer."""
+    if not number:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{number} letters: nobody can be asked here, so say --yes, or --dry-run to look first")
+    click.confirm("Go on?", abort=True, err=True)
+
+
+def _edited(letter: DeadLetter) -> bytes:
+    try:
+        before = letter.raw.decode()
+    except UnicodeDecodeError:
+        raise click.ClickException("the body is no text; give the new one with --data") from None
+    after = click.edit(before, extension=".json")
+    if after is None or after.rstrip("\n") == before.rstrip("\n"):
+        raise click.ClickException("nothing was changed, so nothing was done")
+    return after.rstrip("\n").encode()
+
+
+def _check_json(body: bytes) -> None:
+    from ampsq.delivery import decode
+
+    try:
+        decode(body)
+    except ValueError as error:
+        raise click.ClickException(
+            f"not JSON: {error}; nothing was done; allowed: JSON, or --text for any text"
+        ) from error
+
+
+def _facts(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "bookmark": letter.bookmark,
+        "queue": letter.queue,
+        "topic": letter.topic,
+        "original": letter.original,
+        "reasons": letter.reasons,
+        "deliveries": letter.deliveries,
+        "cancels": letter.cancels,
+        "history": [{**item._asdict(), "came_back": item.came_back.isoformat()} for item in letter.history],
+        "age": letter.age.total_seconds(),
+        "headers": letter.headers,
+        "data": letter.data,
+    }
+
+
+def _age(age: timedelta) -> str:
+    seconds = age.total_seconds()
+    for unit, length in _UNITS:
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return "0s"
+
+
+def _body(letter: DeadLetter) -> str:
+    text = body_text(letter.raw, letter.data)
+    return text if len(text) <= _SHOWN or not sys.stdout.isatty() else f"{text[:_SHOWN]}..."

@@ -1,0 +1,69 @@
+"""``ampsq history``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, json_text, table
+
+if TYPE_CHECKING:
+    from ampsq.history import History
+
+__all__ = ["history"]
+
+#: Details that are times.
+_TIMES: Final = ("until", "due")
+_EPILOG = """\b
+Examples:
+  ampsq history orders~ampsq.t6w1xka~1763640000000-0
+  ampsq history orders~ampsq.t6w1xka~1763640000000-0 --json | jq '.events[].event'
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("bookmark")
+@connected
+def history(settings: Settings, bookmark: str) -> None:
+    """Tell a message's life as a timeline.
+
+    When it was published, and in each queue that its topic feeds: how it came back, how, when and by whom it was
+    settled, and where it is now. Deliveries are told of live leases, and of queues that record them.
+    """
+    with settings.client() as client:
+        found = client.history(bookmark)
+    if settings.json:
+        json_line(found.as_dict())
+    else:
+        _show(found)
+
+
+def _show(found: History) -> None:
+    from ampsq.explain import moment
+
+    print(found.bookmark)
+    if not found.recorded:
+        print("The log does not have this message: it never was published, or it was removed.")
+    print()
+    rows = []
+    for event in found.events:
+        details = [f"{name} {_shown(name, value)}" for name, value in event.details.items()]
+        at = "-" if event.at is None else moment(event.at)
+        rows.append((at, event.queue or None, event.event.replace("_", " "), event.by or None, ", ".join(details)))
+    if rows:
+        table(["when", "queue", "what", "by", "details"], rows)
+        print()
+    for state in found.queues:
+        print(f"{state.queue}: {state.state}. {state.sentence}")
+    if not found.queues:
+        print("No queue reads its topic.")
+
+
+def _shown(name: str, value: Any) -> str:
+    from ampsq.explain import moment
+
+    if name in _TIMES and isinstance(value, int):
+        return moment(value)
+    return value if isinstance(value, str) else json_text(value)

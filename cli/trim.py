@@ -1,0 +1,46 @@
+"""``ampsq trim``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from ampsq.values import Interval
+
+__all__ = ["trim"]
+
+_EPILOG = """\b
+Nothing is removed that a queue, an action, a replay or a destination still needs. A coordinator does the same by
+itself for topics with a retention; docs/retention.md has the rules.
+
+\b
+Examples:
+  ampsq trim orders --dry-run
+  ampsq trim orders
+  ampsq trim orders --age 7d
+  ampsq trim orders --age 0s --json       # all that nobody needs
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("topic")
+@click.option("--age", type=INTERVAL, help="Instead of the topic's retention: what is as old as that.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@connected
+def trim(settings: Settings, topic: str, age: Interval | None, dry_run: bool) -> None:  # noqa: FBT001
+    """Remove from a topic's log what its retention gives up and nobody needs."""
+    with settings.client() as client:
+        done = client.trim(topic, age=age, dry_run=dry_run)
+    if settings.json:
+        json_line(done.as_dict())
+        return
+    would = "would be removed" if dry_run else "removed"
+    print(f"{done.removed} messages {would}, about {done.bytes} bytes")
+    if done.pinned is not None:
+        where = f", where it is {done.state}" if done.state else ""
+        print(f"{done.kept} or more kept beyond that: the first, {done.pinned}, by {done.pinned_by}{where}")

@@ -1,0 +1,16 @@
+--- forget_publishers: let go of the sequences of publishers that were not heard of for long, a part of them a call.
+--- ARGV now, cursor
+--- GIVES the cursor of the next call, '0' after the last
+--- FLAGS allow-oom
+--- @include clock, fail
+-- Publishers of definitions (`action:<name>`, `view:<name>`) stay: they may be told twice of what is long ago.
+local ms = clock_ms(now)
+local scanned = call('HSCAN', K.publishers(), cursor, 'COUNT', V.batch)
+local old = {}
+for i = 1, #scanned[2], 2 do
+  local name, last = scanned[2][i], string.match(scanned[2][i + 1], '^%d+ (%d+)%-')
+  local defined = string.find(name, '^action:') or string.find(name, '^view:')
+  if not defined and last and tonumber(last) + V.publisher_age < ms then old[#old + 1] = name end
+end
+if #old > 0 then call('HDEL', K.publishers(), unpack(old)) end
+return scanned[1]

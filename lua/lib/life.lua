@@ -1,0 +1,53 @@
+--- life: how long a message may wait, and for whom it is: what its entry says and what its queue says.
+
+-- Whether an entry of ours says more than its body, headers and publisher.
+local function has_wishes(fields)
+  if fields[1] ~= F.body then return false end
+  for i = 3, #fields, 2 do
+    local name = fields[i]
+    if name == F.expiration or name == F.due or name == F.addressed then return true end
+  end
+  return false
+end
+
+-- What an entry of ours says: its own life and the time that it is due, ms, and the one queue that it is for.
+local function wishes_of(fields)
+  if #fields == 2 or fields[1] ~= F.body then return nil, nil, nil end
+  local own, due, addressed = nil, nil, nil
+  for i = 3, #fields, 2 do
+    local name = fields[i]
+    if name == F.expiration then
+      own = tonumber(fields[i + 1])
+    elseif name == F.due then
+      due = tonumber(fields[i + 1])
+    elseif name == F.addressed then
+      addressed = fields[i + 1]
+    end
+  end
+  return own, due, addressed
+end
+
+-- ms; nil without a limit. Where one of the two is not given, the other counts.
+local function life_in(queue, own)
+  local life = queue.life > 0 and queue.life or nil
+  if queue.model == 1 or not own then return life end
+  if queue.model == 0 or not life then return own end
+  return queue.model == 2 and math.max(own, life) or queue.model == 3 and math.min(own, life)
+end
+
+-- ms when its life is over; nil: never. It begins when the message was published, or when it was due.
+local function end_of_life(queue, ref, own, due)
+  local life = life_in(queue, own)
+  return life and life + (due or tonumber(string.match(ref, '^%l(%d+)')))
+end
+
+-- What is to be done with a message before anybody gets it; nil: nothing, it may be delivered. The second value is when it
+-- is due, or when its life is over. was_read: its queue read it before.
+local function fate_of(queue, ref, fields, was_read, now)
+  local own, due, addressed = wishes_of(fields)
+  if addressed and addressed ~= queue.name then return 'elsewhere', nil end
+  local ends = end_of_life(queue, ref, own, due)
+  if due and due > now and not was_read then return V.scheduled, due, ends end
+  if ends and ends <= now then return V.expired, nil end
+  return nil, ends
+end

@@ -1,0 +1,103 @@
+--- returning: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
+--- @include leases, life, ref, recorded
+
+-- Its definition may have changed since it was delivered, so the entry is read again where it may be over.
+local function is_over(queue, ref, lease, now)
+  local by_age = queue.life > 0 and string.match(ref, '^%l(%d+)') + queue.life <= now
+  if not by_age and (not lease.ends or lease.ends > now) then return false end
+  local topic, id = parse_ref(ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  if not entry then return false end
+  local own, due = wishes_of(entry[2])
+  local ends = end_of_life(queue, ref, own, due)
+  return ends ~= nil and ends <= now
+end
+
+-- A lease that nobody began to process counts for nothing; a life that is over ends all the same.
+local function limits_reached(queue, ref, lease, cancels, counted, now)
+  local reasons = {}
+  if counted and queue.cancels > 0 and cancels >= queue.cancels then reasons[1] = V.max_cancels end
+  if counted and queue.deliveries > 0 and lease.delivery >= queue.deliveries then
+    reasons[#reasons + 1] = V.max_deliveries
+  end
+  if is_over(queue, ref, lease, now) then reasons[#reasons + 1] = V.time_limit end
+  return table.concat(reasons, ',')
+end
+
+-- ms that it waits. What is random in it follows from the message, so that a test and a second run see the same.
+local function backoff(queue, ref, delivery)
+  if queue.redelivery == 0 then return 0 end
+  local delay = math.min(queue.redelivery * queue.multiplier ^ (delivery - 1), queue.longest)
+  local random = tonumber(string.sub(redis.sha1hex(ref .. delivery), 1, 8), 16) / 2 ^ 31 - 1
+  return math.floor(delay * (1 + queue.jitter * random))
+end
+
+-- One more return at the end of those that are told; a subscription that is gone may have left its client's name.
+local function tell_return(told, cause, holder, clients, now)
+  if not clients[holder] then
+    local client = call('HGET', K.subscription(holder), F.client) or call('HGET', K.departed(), holder) or ''
+    clients[holder] = string.gsub(client, '[^%w._/-]', '_')
+  end
+  local items, number = told == '' and '' or told .. ';', select(2, string.gsub(told, ';', ''))
+  if number + 2 > V.returns_kept then items = string.sub(items, string.find(items, ';', 1, true) + 1) end
+  return items .. string.format('%.0f', now) .. ',' .. cause .. ',' .. holder .. ',' .. clients[holder]
+end
+
+-- due: ms, 0: at once, nil: as the queue's redelivery says.
+local function sort_returned(queue, cause, ref, lease, known, now, due, found)
+  local counted = cause ~= V.given_back
+  local _, cancels, told = read_attempts(known)
+  if cause == V.cancelled then cancels = cancels + 1 end
+  if counted then told = tell_return(told, cause, lease.holder, found.clients, now) end
+  local reason = limits_reached(queue, ref, lease, tonumber(cancels), counted, now)
+  if reason ~= '' then
+    local batch = found.expired[reason] or {refs = {}, attempts = {}, returns = {}}
+    local number = #batch.refs + 1
+    found.expired[reason] = batch
+    batch.refs[number], batch.attempts[number] = ref, lease.delivery .. ':' .. cancels
+    batch.returns[number] = told ~= '' and told or '-'
+    batch.came_back = batch.came_back or told ~= ''
+    return
+  end
+  if counted then
+    found.counts[#found.counts + 1] = ref
+    found.counts[#found.counts + 1] = lease.delivery .. ' ' .. cancels .. ' ' .. cause .. ' ' .. told
+  end
+  if not due then
+    local wait = counted and backoff(queue, ref, lease.delivery) or 0
+    due = wait > 0 and now + wait or 0
+  end
+  local list = due > 0 and found.later or found.ready
+  list[#list + 1] = due
+  list[#list + 1] = due > 0 and 'ready ' .. queue.name .. ' ' .. ref or ref
+  if queue.life > 0 and lease.ends and (due == 0 or lease.ends <= due) then
+    -- What is delayed is in no order of arrival: its end is noted.
+    if due > 0 then found.lives[#found.lives + 1], found.lives[#found.lives + 2] = lease.ends, ref end
+    found.ends = math.min(found.ends or lease.ends, lease.ends)
+  end
+end
+
+-- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing).
+local function return_leased(queue, cause, refs, leases, freed, now, due)
+  if #refs == 0 then return end
+  end_leases(queue, refs, leases, freed)
+  if queue.recorded then record_returned(queue, cause, refs, leases) end
+  -- At most once nothing comes back, but what never was handed to anybody.
+  if queue.once and cause ~= V.given_back then return end
+  if queue.once then journal(queue.name, cause, '', refs, '') end
+  local known = call('HMGET', K.attempts(queue.name), unpack(refs))
+  local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}}
+  for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
+  call_in_batches('HSET', K.attempts(queue.name), found.counts)
+  call_in_batches('ZADD', K.ready(queue.name), found.ready)
+  call_in_batches('ZADD', K.due(), found.later)
+  call_in_batches('ZADD', K.lives(queue.name), found.lives)
+  if found.ends then call('ZADD', K.due(), 'LT', found.ends, 'expiry ' .. queue.name) end
+  if #found.later > 0 then call('HINCRBY', K.queue(queue.name), F.delayed, #found.later / 2) end
+  call('HINCRBY', K.queue(queue.name), F.returned, #refs)
+  note_changes(queue, refs)
+  for reason, batch in pairs(found.expired) do
+    journal(queue.name, V.expired, reason, batch.refs, '', batch.attempts, batch.came_back and batch.returns)
+    call_in_batches('HDEL', K.attempts(queue.name), batch.refs)
+  end
+end

@@ -1,0 +1,65 @@
+--- verdict: what is wrong with one message: its state according to journal and log, and where it is. One word, '' if all is well.
+--- @include standing, belongs, tail
+
+-- An entry of a log; its bytes are work.
+local function entry_of(look, topic, id)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  for k = 2, entry and #entry[2] or 0, 2 do look.plan.spent.work = look.plan.spent.work + #entry[2][k] / 20000 end
+  return entry
+end
+
+-- What the journal does not settle and no structure has.
+local function verdict_of_absent(look, ref, topic, id, noted, read)
+  local entry = entry_of(look, topic, id)
+  if not entry then return noted and read and 'ahead_left' or '' end
+  look.fields = entry[2]
+  if noted and not read then return 'ahead_unsettled' end
+  if read and belongs(look.queue, ref, entry[2], look.ms) then return 'lost' end
+  return noted and read and 'ahead_left' or ''
+end
+
+local function verdict_of_live(look, topic, id, live, settled)
+  local once = look.queue.once and string.sub(live, 1, 1) == 'l'
+  if #live > 1 then return 'in_two_places' end
+  -- At most once a lease only fills a backlog: the message is settled, and its log may be trimmed.
+  if once then return settled and '' or 'unjournaled' end
+  if not entry_of(look, topic, id) then return settled and 'settled_but_live' or 'unrecorded' end
+  return settled and 'settled_but_live' or ''
+end
+
+-- letters: as `standings_of` gives them. settled: whether the journal says so.
+local function verdict_of(look, ref, letters, settled)
+  local topic, id = parse_ref(ref)
+  local cursor = topic and read_up_to(look.queue, look.cursors, topic)
+  if not cursor then return '' end
+  local read, noted = order_of(id) <= cursor, string.sub(letters, -1) == 'a'
+  local live = noted and string.sub(letters, 1, -2) or letters
+  local name = ''
+  if live ~= '' then name = verdict_of_live(look, topic, id, live, settled) end
+  if name ~= '' then return name end
+  if not read and not noted and (live ~= '' or settled) then
+    if live ~= '' then return 'unread_but_live' end
+    return entry_of(look, topic, id) and 'settled_but_waiting' or ''
+  end
+  if live == '' and not settled then return verdict_of_absent(look, ref, topic, id, noted, read) end
+  return noted and read and 'ahead_left' or ''
+end
+
+-- pairs of ref and how much it is settled up to `after`, in ARGV from an index on. Calls visit(ref, verdict, letters, settled)
+-- for each until the work is done; gives how many were looked at and the journal's last ID, or nil when the journal is too
+-- far ahead of `after`.
+local function judge_refs(look, after, from, visit)
+  local tail, last = read_tail(look.queue.name, after)
+  if not tail then return nil end
+  local refs, plan = {}, load_plan(look.queue)
+  look.plan = plan
+  for i = from, #ARGV, 2 do refs[#refs + 1] = ARGV[i] end
+  local letters, looked = standings_of(look.queue, refs), 0
+  for i, ref in ipairs(refs) do
+    local settled = ARGV[from + 2 * i - 1] + (tail[ref] or 0) > 0
+    visit(ref, verdict_of(look, ref, letters[i], settled), letters[i], settled)
+    looked, plan.spent.work = looked + 1, plan.spent.work + 0.5
+    if plan.spent.work >= V.sort_work then break end
+  end
+  return looked, last
+end

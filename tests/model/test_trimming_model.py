@@ -1,0 +1,17 @@
+"""The random histories once more, with logs and journals trimmed and discarded in between; see test_queue_model."""
+
+from __future__ import annotations
+
+import pytest
+from queue_machine import run_machine
+from trim_machine import SortedTrimmedMachine, TrimmedMachine
+
+
+@pytest.mark.timeout(600)
+def test_random_histories_of_plain_queues_agree_with_the_model_while_logs_are_trimmed(valkey):
+    run_machine(TrimmedMachine, valkey.url, 120)
+
+
+@pytest.mark.timeout(600)
+def test_random_histories_of_sorted_queues_agree_with_the_model_while_logs_are_trimmed(valkey):
+    run_machine(SortedTrimmedMachine, valkey.url, 60)
