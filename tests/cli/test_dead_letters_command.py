@@ -1,0 +1,244 @@
+"""dead-letters: list, show, redrive, edit, drop, as people and programs use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ampsq import Queue
+
+PROGRAM = [sys.executable, "-m", "ampsq.cli"]
+LETTERS = [
+    {"queue": "work", "reason": "max_cancels", "deliveries": 2, "message": {"n": 1}},
+    {"queue": "work", "reason": "max_deliveries", "deliveries": 5, "message": {"n": 2}},
+    {"queue": "audit", "reason": "max_cancels,max_deliveries", "deliveries": 3, "message": {"n": 3}},
+]
+HISTORY = [{"came_back": 1_763_640_000_000, "cause": "lapsed", "subscription": "s1", "client": "till-4"}]
+
+
+def letter(**facts):
+    return {"topic": "orders", "bookmark": "orders~x.1~5-0", "cancels": 1, **facts}
+
+
+@pytest.fixture
+def dead(run):
+    """Three letters of two queues over one topic; `dead.bookmarks` are theirs."""
+    with run.client() as client:
+        client.apply(
+            *(
+                Queue(name=name, underlying_topic="orders", max_per_subscription_backlog=100)
+                for name in ("work", "audit")
+            ),
+            Queue(name="dead", underlying_topic="letters", max_per_subscription_backlog=100),
+        )
+        run.bookmarks = [
+            str(client.publish("letters", letter(**LETTERS[0], history=HISTORY), headers={"trace": "t"})),
+            *(str(client.publish("letters", letter(**facts))) for facts in LETTERS[1:]),
+        ]
+    return run
+
+
+def messages(run, queue):
+    with run.client() as client:
+        return [message.data for message in client.sow(queue)]
+
+
+def test_list_shows_what_was_given_up_and_why(dead):
+    lines = dead("dead-letters", "list", "dead").out.splitlines()
+    assert lines[0].split() == ["bookmark", "queue", "reasons", "deliveries", "age", "data"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        [dead.bookmarks[0], "work", "max_cancels", "2"],
+        [dead.bookmarks[1], "work", "max_deliveries", "5"],
+        [dead.bookmarks[2], "audit", "max_cancels,max_deliveries", "3"],
+    ]
+    assert lines[1].endswith('{"n":1}')
+
+
+def test_list_chooses_and_prints_json(dead):
+    def chosen(*options):
+        return [line["data"]["n"] for line in dead("dead-letters", "list", "dead", "--json", *options).json]
+
+    assert chosen() == [1, 2, 3]
+    assert chosen("--source", "work") == [1, 2]
+    assert chosen("--reason", "max_cancels") == [1, 3]
+    assert chosen("--filter", "/message/n > 1 AND /deliveries > 3") == [2]
+    assert chosen("--top", "1") == [1]
+    (first, *_) = dead("dead-letters", "list", "dead", "--json").json
+    assert first["bookmark"] == dead.bookmarks[0]
+    assert first["history"] == [
+        {"came_back": "2025-11-20T12:00:00+00:00", "cause": "lapsed", "subscription": "s1", "client": "till-4"}
+    ]
+    assert (first["reasons"], first["headers"], first["original"]) == (
+        ["max_cancels"],
+        {"trace": "t"},
+        "orders~x.1~5-0",
+    )
+    assert "no letters that match" in dead("dead-letters", "list", "dead", "--source", "other").err
+
+
+def test_show_has_the_history_as_a_table(dead):
+    lines = dead("dead-letters", "show", "dead", dead.bookmarks[0]).out.splitlines()
+    assert "given up by  work" in lines
+    assert "header trace t" in lines
+    table = lines.index("came back                      cause   subscription  client")
+    assert lines[table + 1] == "2025-11-20 12:00:00.000+00:00  lapsed  s1            till-4"
+    assert lines[-1] == '{"n":1}'
+    assert "No history" in dead("dead-letters", "show", "dead", dead.bookmarks[1]).out
+    assert dead("dead-letters", "show", "dead", dead.bookmarks[1], "--json").json[0]["deliveries"] == 5
+    gone = dead.bookmarks[0].replace("-0", "-99")
+    assert "settled, held by a subscription, or no message" in dead("dead-letters", "show", "dead", gone, code=1).err
+
+
+def test_redrive_puts_one_back_by_bookmark(dead):
+    assert dead("dead-letters", "redrive", "dead", dead.bookmarks[2]).out == "redriven 1: 1 to audit\n"
+    assert (messages(dead, "audit"), messages(dead, "work")) == ([{"n": 3}], [])
+    again = dead("dead-letters", "redrive", "dead", dead.bookmarks[2], code=1)
+    assert again.out == "redriven 0\n"
+    assert again.err.startswith(f"Error: {dead.bookmarks[2]}: it is settled")
+
+
+def test_redrive_says_first_what_would_go_where_and_asks(dead):
+    dry = dead("dead-letters", "redrive", "dead", "--dry-run")
+    assert dry.out == "3 would be redriven: 1 to audit, 2 to work\n"
+    assert dead("dead-letters", "redrive", "dead", "--dry-run", "--json").json == [
+        {"would_be_redriven": 3, "to": {"audit": 1, "work": 2}, "refused": 0, "refusals": []}
+    ]
+    # Where nobody can answer, nothing is done
+    asked = dead("dead-letters", "redrive", "dead", code=2)
+    assert "say --yes" in asked.err
+    assert messages(dead, "work") == []
+    done = dead("dead-letters", "redrive", "dead", "--source", "work", "--yes", "--json")
+    assert done.json == [{"redriven": 2, "to": {"work": 2}, "refused": 0, "refusals": []}]
+    assert messages(dead, "work") == [{"n": 1}, {"n": 2}]
+
+
+def test_redrive_at_a_terminal_asks_and_draws_a_bar(dead):
+    pytest.importorskip("rich")
+    ours, theirs = pty.openpty()
+    arguments = [*PROGRAM, "dead-letters", "redrive", "dead", "--rate", "20/s"]
+    environment = dead.environment | {"COLUMNS": "80", "TERM": "xterm"}
+    process = subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    dead.started.append(process)
+    os.close(theirs)
+    out = b""
+    try:
+        while b"Go on? [y/N]:" not in out:
+            out += os.read(ours, 4096)
+        assert b"3 would be redriven: 1 to audit, 2 to work" in out
+        os.write(ours, b"y\n")
+        while True:
+            try:
+                out += os.read(ours, 4096)
+            except OSError:
+                break
+    finally:
+        os.close(ours)
+    assert process.wait(20) == 0
+    assert b"redriven 3: 1 to audit, 2 to work" in out
+    assert messages(dead, "work") == [{"n": 1}, {"n": 2}]
+
+
+def test_redrive_tells_what_could_not_be_put_back_and_goes_on(dead):
+    dead.publish("no letter", topic="letters")
+    done = dead("dead-letters", "redrive", "dead", "--yes", "--to", "work", code=1)
+    assert done.out == "redriven 3: 3 to work\n"
+    assert "it is no dead letter" in done.err
+    found = dead("dead-letters", "redrive", "dead", "--yes", "--json", code=1).json[0]
+    assert (found["redriven"], found["refused"]) == (0, 1)
+    assert "no dead letter" in found["refusals"][0]["reason"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_redrive_stops_on_a_signal_and_says_how_many_were_put_back(dead, number, code):
+    with dead.client() as client:
+        client.publish_many("letters", [letter(**LETTERS[0]) for _ in range(500)])
+    process = dead.start("dead-letters", "redrive", "dead", "--yes", "--rate", "100/s")
+    until = time.monotonic() + 20
+    while not messages(dead, "work"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    done = dead.end(process, number)
+    assert done.code == code
+    with dead.client() as client:
+        stats = client.queue_stats("dead")
+    assert done.out == f"redriven {stats.acknowledged}, then stopped\n"
+    assert stats.depth == 503 - stats.acknowledged > 0
+
+
+def test_edit_puts_another_body_back(dead):
+    done = dead("dead-letters", "edit", "dead", dead.bookmarks[0], "--data", '{"n": 10}')
+    assert done.out == "redriven 1: 1 to work\n"
+    with dead.client() as client:
+        (message,) = client.sow("work")
+    assert message.raw == b'{"n": 10}'
+    assert message.headers == {"trace": "t", "ampsq-redriven-from": dead.bookmarks[0]}
+    wrong = dead("dead-letters", "edit", "dead", dead.bookmarks[1], "--data", "{n}", code=1)
+    assert "not JSON" in wrong.err
+    assert "nothing was done" in wrong.err
+    assert dead("dead-letters", "edit", "dead", dead.bookmarks[1], "--data", "{n}", "--text").code == 0
+    assert messages(dead, "work") == [{"n": 10}, b"{n}"]
+
+
+def test_edit_opens_the_editor(dead):
+    editor = dead.folder / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/1/11/ "$1"\n')
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    dead.environment["EDITOR"] = str(editor)
+    assert dead("dead-letters", "edit", "dead", dead.bookmarks[0]).out == "redriven 1: 1 to work\n"
+    assert messages(dead, "work") == [{"n": 11}]
+    # A text that is left as it is does nothing
+    assert "nothing was changed" in dead("dead-letters", "edit", "dead", dead.bookmarks[1], code=1).err
+
+
+def test_drop_acknowledges_by_bookmark_or_by_choice(dead):
+    assert dead("dead-letters", "drop", "dead", dead.bookmarks[0]).out == "dropped 1\n"
+    assert dead("dead-letters", "drop", "dead", "--source", "audit", "--dry-run").out == "1 would be dropped\n"
+    assert "say --yes" in dead("dead-letters", "drop", "dead", "--source", "audit", code=2).err
+    assert dead("dead-letters", "drop", "dead", "--source", "audit", "--yes", "--json").json == [{"dropped": 1}]
+    left = dead("dead-letters", "list", "dead", "--json").json
+    assert [line["data"] for line in left] == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["redrive", "dead", "x", "--source", "work"], "give bookmarks, or"),
+        (["drop", "dead"], "give bookmarks, or"),
+        (["drop", "dead", "x", "--dry-run"], "--dry-run goes with"),
+        (["list"], "Missing argument 'QUEUE'"),
+    ],
+)
+def test_a_wrong_line_is_explained(dead, arguments, text):
+    assert text in dead("dead-letters", *arguments, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["redrive", "dead", "--rate", "fast", "--yes"], "100/s"),
+        (["redrive", "deda", "--yes"], "did you mean 'dead'"),
+        (["list", "dead", "--reason", "late"], "max_cancels"),
+        (["redrive", "dead", "--to", "dead", "--yes"], "the queue of the letters itself"),
+    ],
+)
+def test_a_wrong_wish_is_explained(dead, arguments, text):
+    assert text in dead("dead-letters", *arguments, code=1).err
+
+
+def test_every_subcommand_has_help_with_an_example(alone):
+    for name in ("list", "show", "redrive", "edit", "drop"):
+        assert f"ampsq dead-letters {name}" in alone("dead-letters", name, "--help").out
+    assert "QUEUE is the queue of the letters" in alone("dead-letters", "--help").out
+
+
+def test_options_may_stand_at_the_group(dead):
+    assert json.loads(dead("--json", "dead-letters", "list", "dead", "--top", "1").out)["queue"] == "work"
+    assert json.loads(dead("dead-letters", "--json", "list", "dead", "--top", "1").out)["queue"] == "work"
