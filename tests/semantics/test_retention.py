@@ -1,0 +1,157 @@
+"""How much of a topic is kept, through the client: definitions, trimming by hand, and queues that lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from observing import eventually
+
+from ampsq import AsyncClient, Queue, Topic, View, calls
+from ampsq.errors import DefinitionError
+from ampsq.retention import Policy, Trimmed, discard
+
+
+def acknowledge(client, queue, number):
+    with client.subscribe(queue, max_backlog=500) as messages:
+        for _ in range(number):
+            messages.get(5).ack()
+        messages.flush()
+
+
+def test_trimming_by_hand_removes_what_nobody_needs_and_says_who_needs_the_rest(either):
+    either.apply(Topic(name="orders", retention_age="0s"), Queue(name="work", underlying_topic="orders"))
+    either.apply(Queue(name="mail", underlying_topic="orders"))
+    bookmarks = either.publish_many("orders", range(1_200))
+    acknowledge(either, "work", 1_200)
+    acknowledge(either, "mail", 900)
+    # A dry run counts, and changes nothing
+    dry = either.trim("orders", dry_run=True)
+    assert (dry.removed, dry.kept, dry.pinned_by, dry.pinned, dry.state) == (
+        900, 1, "queue mail", bookmarks[900], "ready",
+    )  # fmt: skip
+    assert either.topics()["orders"]["messages"] == 1_200
+    done = either.trim("orders")
+    assert (done.removed, done.kept, done.pinned) == (900, 1, bookmarks[900])
+    assert 0.5 * dry.bytes <= done.bytes <= dry.bytes
+    acknowledge(either, "mail", 300)
+    done = either.trim("orders")
+    assert done == Trimmed("orders", 300, 0, done.bytes)
+    facts = either.topics()["orders"]
+    assert (facts["messages"], facts["first"], facts["last"]) == (0, None, None)
+    assert either.queue_stats("work").acknowledged == 1_200
+    # And the topic goes on
+    bookmark = either.publish("orders", "next")
+    with either.subscribe("work") as messages:
+        assert messages.get(5).bookmark == bookmark
+
+
+def test_an_age_by_hand_stands_for_the_topics_own(client):
+    client.apply(Topic(name="orders"))
+    client.publish_many("orders", range(3))
+    with pytest.raises(
+        DefinitionError, match=r"topic 'orders' has no retention, so that all of it is kept; allowed: an a"
+    ):
+        client.trim("orders")
+    assert client.trim("orders", age="1h").removed == 0
+    assert client.trim("orders", age="0s", dry_run=True).removed == 3
+    assert client.trim("orders", age=0).removed == 3
+
+
+def test_who_names_no_topic_is_taught(client):
+    client.apply(Topic(name="orders"), Queue(name="work", underlying_topic="orders"))
+    with pytest.raises(DefinitionError, match="'work' is a queue; allowed: a topic, as 'orders', which feeds it"):
+        client.trim("work")
+    with pytest.raises(DefinitionError, match=r"'order': no such topic; did you mean 'orders'\?"):
+        client.trim("order", age="1d")
+
+
+def test_asyncio_has_the_same(client, valkey):
+    client.apply(Topic(name="orders", retention_count=2))
+    client.publish_many("orders", range(5))
+
+    async def trim():
+        async with AsyncClient(valkey.url, instance=client.instance) as other:
+            done = await other.trim("orders", dry_run=True)
+            return done, await other.trim("orders"), (await other.topics())["orders"]
+
+    dry, done, facts = asyncio.run(trim())
+    assert (dry.removed, done.removed, facts["messages"]) == (3, 3, 2)
+
+
+def test_topics_tell_their_retention_and_what_they_hold(client):
+    client.apply(
+        Topic(name="orders", retention_age="90m", retention_size="1GB", retention_unsettled="discard"),
+        Queue(name="work", underlying_topic="orders"),
+    )
+    first, last = client.publish("orders", 1), client.publish("orders", 2)
+    facts = client.topics()["orders"]
+    assert facts.pop("bytes") > 500
+    assert facts == {
+        "messages": 2, "first": first, "last": last, "queues": ["work"], "kept": 0, "pinned_by": None, "pinned": None,
+        "state": "",
+        "retention": {"retention_age": "90m", "retention_size": 2**30, "retention_unsettled": "discard"},
+    }  # fmt: skip
+
+
+def test_a_changed_retention_is_planned_and_applied(client):
+    client.apply(Topic(name="orders", retention_age="1d"))
+    (planned,) = client.plan(Topic(name="orders", retention_age="1h", retention_count=5))
+    assert planned.outcome == "changed"
+    assert planned.changes == {"retention_age": ("1d", "1h"), "retention_count": (None, 5)}
+    assert client.apply(Topic(name="orders", retention_age="1h"))[0][1] == "changed"
+    assert client.apply(Topic(name="orders", retention_age="60m"))[0][1] == "unchanged"
+    client.publish("used", 1)
+    (planned,) = client.plan(Topic(name="used", retention_age="0s"))
+    assert planned.changes == {"retention_age": (None, "0ms")}
+
+
+def test_a_message_that_the_retention_took_is_explained(client):
+    client.apply(
+        Topic(name="orders", retention_count=2, retention_unsettled="discard"),
+        Queue(name="work", underlying_topic="orders"),
+    )
+    bookmarks = client.publish_many("orders", range(5))
+    catalog = client._store.call(calls.catalog())
+    assert client._store.call(discard(catalog, "orders", Policy(count=2))) == (None, 3, 3)
+    explanation = client.explain("work", bookmarks[0])
+    assert explanation.reason == "missing"
+    assert explanation.sentence.startswith("The queue lost the message at ")
+    assert explanation.sentence.endswith(": it was beyond the retention of topic 'orders'.")
+    assert (client.queue_stats("work").missing, client.queue_stats("work").depth) == (3, 2)
+    # When nothing of it is left anywhere, only that can be said
+    assert client.trim("orders").removed == 3
+    assert client.explain("work", bookmarks[0]).reason == "no_message"
+
+
+def test_a_view_over_topics_and_a_retention_refuse_each_other(client):
+    view = View(name="totals", underlying_topic="orders", projection=["COUNT(*) AS /n"])
+    client.apply(Topic(name="orders", retention_age="1d"))
+    with pytest.raises(DefinitionError, match="'totals' is made of all messages of the topic 'orders', and retention"):
+        client.apply(view)
+    client.apply(Topic(name="orders"), view)
+    with pytest.raises(DefinitionError, match="Topic 'orders': the view 'totals' is made of all messages of the topic"):
+        client.apply(Topic(name="orders", retention_count=5))
+    # A view over a queue holds what it is made of, since that is not settled
+    client.apply(Queue(name="work", underlying_topic="trades"))
+    over_queue = View(name="open", underlying_topic="work", projection=["COUNT(*) AS /n"])
+    client.apply(Topic(name="trades", retention_age="0s"), over_queue)
+
+
+def test_a_running_coordinator_trims_while_messages_are_published_and_handled(client, coordinator):  # noqa: ARG001
+    client.apply(
+        Topic(name="orders", retention_age="0s"),
+        Queue(name="work", underlying_topic="orders", lease_period="5s", max_per_subscription_backlog=100),
+    )
+    seen = []
+    with client.subscribe("work", max_backlog=100) as messages:
+        for batch in range(20):
+            client.publish_many("orders", range(batch * 50, batch * 50 + 50))
+            for _ in range(50):
+                message = messages.get(5)
+                seen.append(message.data)
+                message.ack()
+        messages.flush()
+    assert sorted(seen) == list(range(1_000))
+    eventually(lambda: client.topics()["orders"]["messages"] == 0, within=15.0)
+    assert client.queue_stats("work").depth == 0
