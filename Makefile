@@ -3,6 +3,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# Processes that share the tests: one a core, or say JOBS=0 for none beside pytest's own.
+JOBS ?= auto
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ demo: $(STAMP) ## the main job on 27,004 real flights; ARGS=--json for one line
 	@$(BIN)/ampsq demo $(ARGS)
 
 test: $(STAMP) check ## everything that must hold; ARGS for pytest
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -35,7 +37,7 @@ check: $(STAMP) ## format, lint and types
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
 
 quick: $(STAMP) ## the tests without the slow ones
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
 
 bench: $(STAMP) ## ampsq beside raw Redis Streams
 	@$(BIN)/ampsq bench $(ARGS)

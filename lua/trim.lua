@@ -18,7 +18,10 @@ policy.rank = walk.kept
 local busy, unhandled, bound, ids, ended = {}, {}, {last = '+', who = ''}, {}, true
 if some then
   local queues = fed_queues(topic)
-  for _, queue in ipairs(dry == '0' and queues or {}) do pass_settled(queue, topic) end
+  local rest = dry == '0' and V.batch or 0
+  for _, queue in ipairs(queues) do
+    if rest > 0 then rest = rest - pass_settled(queue, topic, rest) end
+  end
   busy = busy_queues(queues)
   bound = open_bound(topic, queues, ms)
   lower_to_readers(bound, topic, queues, read_readers(readers_from), unhandled)
