@@ -71,8 +71,9 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   list[#list + 1] = due
   list[#list + 1] = due > 0 and 'ready ' .. queue.name .. ' ' .. ref or ref
   if queue.life > 0 and lease.ends and (due == 0 or lease.ends <= due) then
-    -- What is delayed is in no order of arrival: its end is noted.
-    if due > 0 then found.lives[#found.lives + 1], found.lives[#found.lives + 2] = lease.ends, ref end
+    -- What is delayed, or lives on after its arrival's life since it was scheduled, is not found by the order of arrival: its
+    -- end is noted.
+    if due > 0 or lease.ends > string.match(ref, '^%l(%d+)') + queue.life then found.lives[#found.lives + 1], found.lives[#found.lives + 2] = lease.ends, ref end
     found.ends = math.min(found.ends or lease.ends, lease.ends)
   end
 end

@@ -131,6 +131,25 @@ def test_its_life_begins_when_it_is_due(world):
     assert not {":q:work:lives", ":q:work:ready", ":expirations:trades"} & state.keys()
 
 
+def test_what_comes_back_is_over_when_its_life_since_it_was_due_is(world):
+    # Given a message whose life began when it was due, delivered when the order of arrival had been looked through
+    world.queue("work", "orders", policy={"life": 700})
+    world.subscribe("work")
+    world.publish("orders", "one", due="+600")
+    world.now = 2_000
+    world.sweep_all()
+    (subscription,) = world.state()[":subscriptions"]
+    # When its holder goes without having begun
+    world.unsubscribe(subscription)
+    world.now = 2_299
+    world.sweep_all()
+    assert ":q:work:journal" not in world.state()
+    # Then it expires at its time
+    world.now = 2_300
+    world.sweep_all()
+    assert world.state()[":q:work:journal"][0]["reason"] == "time_limit"
+
+
 def test_an_administrator_settles_what_is_scheduled(world):
     world.queue("work", "orders")
     world.publish("orders", "one", due="+500")
