@@ -1,26 +1,27 @@
 --- returning: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
 --- @include leases, life, ref, recorded
 
--- Its definition may have changed since it was delivered, so the entry is read again where it may be over.
-local function is_over(queue, ref, lease, now)
-  local by_age = queue.life > 0 and string.match(ref, '^%l(%d+)') + queue.life <= now
-  if not by_age and (not lease.ends or lease.ends > now) then return false end
+-- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
+-- delivered, so the entry is read again where it may be over already: then the time is exact.
+local function earliest_end(queue, ref, lease, now)
+  local by_arrival = queue.life > 0 and string.match(ref, '^%l(%d+)') + queue.life or nil
+  local earliest = math.min(by_arrival or math.huge, lease.ends or math.huge)
+  if earliest > now then return by_arrival and earliest end
   local topic, id = parse_ref(ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
-  if not entry then return false end
+  if not entry then return nil end
   local own, due = wishes_of(entry[2])
-  local ends = end_of_life(queue, ref, own, due)
-  return ends ~= nil and ends <= now
+  return end_of_life(queue, ref, own, due)
 end
 
 -- A lease that nobody began to process counts for nothing; a life that is over ends all the same.
-local function limits_reached(queue, ref, lease, cancels, counted, now)
+local function limits_reached(queue, lease, cancels, counted, is_over)
   local reasons = {}
   if counted and queue.cancels > 0 and cancels >= queue.cancels then reasons[1] = V.max_cancels end
   if counted and queue.deliveries > 0 and lease.delivery >= queue.deliveries then
     reasons[#reasons + 1] = V.max_deliveries
   end
-  if is_over(queue, ref, lease, now) then reasons[#reasons + 1] = V.time_limit end
+  if is_over then reasons[#reasons + 1] = V.time_limit end
   return table.concat(reasons, ',')
 end
 
@@ -49,7 +50,8 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   local _, cancels, told = read_attempts(known)
   if cause == V.cancelled then cancels = cancels + 1 end
   if counted then told = tell_return(told, cause, lease.holder, found.clients, now) end
-  local reason = limits_reached(queue, ref, lease, tonumber(cancels), counted, now)
+  local ends = earliest_end(queue, ref, lease, now)
+  local reason = limits_reached(queue, lease, tonumber(cancels), counted, ends and ends <= now)
   if reason ~= '' then
     local batch = found.expired[reason] or {refs = {}, attempts = {}, returns = {}}
     local number = #batch.refs + 1
@@ -70,11 +72,12 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   local list = due > 0 and found.later or found.ready
   list[#list + 1] = due
   list[#list + 1] = due > 0 and 'ready ' .. queue.name .. ' ' .. ref or ref
-  if queue.life > 0 and lease.ends and (due == 0 or lease.ends <= due) then
-    -- What is delayed, or lives on after its arrival's life since it was scheduled, is not found by the order of arrival: its
-    -- end is noted.
-    if due > 0 or lease.ends > string.match(ref, '^%l(%d+)') + queue.life then found.lives[#found.lives + 1], found.lives[#found.lives + 2] = lease.ends, ref end
-    found.ends = math.min(found.ends or lease.ends, lease.ends)
+  if queue.life > 0 and ends and (due == 0 or ends <= due) then
+    -- The order of arrival finds what is not delayed and ends as its arrival says; the end of anything else is noted.
+    if due > 0 or ends ~= string.match(ref, '^%l(%d+)') + queue.life then
+      found.lives[#found.lives + 1], found.lives[#found.lives + 2] = ends, ref
+    end
+    found.ends = math.min(found.ends or ends, ends)
   end
 end
 

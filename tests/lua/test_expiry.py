@@ -384,6 +384,27 @@ def test_a_leased_message_is_judged_by_the_definition_at_its_return(world):
     assert world.inbox(subscription)[0].delivery == 2
 
 
+@pytest.mark.parametrize("before", [0, 5_000])
+def test_a_life_that_changes_while_a_message_is_leased_ends_it_in_time_when_it_is_back(world, before):
+    # Given a queue whose life is another one since a message was delivered
+    world.queue("work", "orders", policy={"life": before})
+    subscription = world.subscribe("work")
+    world.publish("orders", "one")
+    assert len(world.take(subscription)) == 1
+    world.now = 1_100
+    world.queue("work", "orders", policy={"life": 700})
+    world.sweep_all()
+    # When it comes back before its end
+    world.now = 1_300
+    world.unsubscribe(subscription)
+    world.sweep_all()
+    assert ":q:work:journal" not in world.state()
+    # Then it ends when the definition of today says
+    world.now = 1_700
+    world.sweep_all()
+    assert world.state()[":q:work:journal"][0]["reason"] == "time_limit"
+
+
 def test_a_priority_queue_gets_a_life_for_what_has_its_place(world):
     world.queue("work", "orders", priority="/p")
     world.publish("orders", '{"p": 1}')

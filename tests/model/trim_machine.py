@@ -57,10 +57,10 @@ class Trimming:
         return [ref for i, ref in enumerate(refs) if i < excess or id_of(ref)[0] <= until]
 
     def unread(self, queue, topic):
-        """What a queue has yet to read: a trim takes it past what it settled or scheduled ahead of its cursor."""
+        """What a queue has yet to read: a trim takes it past what it knows ahead of its cursor."""
         (cursor,) = self.real.read(("HGET", f":q:{queue.name}:cursors", topic))
         place = tuple(map(int, decoded(cursor).split(" ")[0].split("-")))
-        known = (queue.settled, queue.scheduled)
+        known = (queue.settled, queue.scheduled, queue.ready, queue.leased, queue.delayed)
         beyond = (ref for ref in self.log(topic) if id_of(ref) > place)
         return set(itertools.dropwhile(lambda ref: any(ref in refs for refs in known), beyond))
 
