@@ -37,17 +37,7 @@ class Day:
         world.queue("ranked", "orders", priority="/p", room=5_000)
         world.queue("both", "orders", "letters", pattern=True, room=5_000)
         world.queue("slow", "orders")
-        world.run(
-            "define_action",
-            world.now,
-            world.version(),
-            "dead-letter-work",
-            "{}",
-            0,
-            "follow",
-            "expire work",
-            "journal work",
-        )
+        world.follow_expired("dead-letter-work", "work")
         self.consumers = {
             name: world.subscribe(name, asked=2_000, patience=10**12) for name in ("work", "ranked", "both")
         }

@@ -317,17 +317,7 @@ READERS = ("journal", "work", "dead-letter-work", "cursor expire work", "expired
 
 def test_what_an_action_has_not_handled_is_kept(world):
     world.queue("work", "orders")
-    world.run(
-        "define_action",
-        world.now,
-        world.version(),
-        "dead-letter-work",
-        "{}",
-        0,
-        "follow",
-        "expire work",
-        "journal work",
-    )
+    world.follow_expired("dead-letter-work", "work")
     ids = publish(world, 3)
     messages = read_all(world)
     world.settle("acknowledged", messages[:1])
@@ -355,17 +345,7 @@ def test_an_action_keeps_what_it_has_not_read_of_the_log_itself(world):
 
 def test_an_action_that_is_far_behind_keeps_everything_of_its_queue(world):
     world.queue("work", "orders", room=10_000)
-    world.run(
-        "define_action",
-        world.now,
-        world.version(),
-        "dead-letter-work",
-        "{}",
-        0,
-        "follow",
-        "expire work",
-        "journal work",
-    )
+    world.follow_expired("dead-letter-work", "work")
     ids = [each for _ in range(10) for each in publish(world, BATCH)]
     subscription = world.subscribe("work", asked=10_000)
     while messages := world.take(subscription, BATCH):

@@ -6,24 +6,14 @@ import logging
 import time
 
 import pytest
+from mortal import Died
 from observing import eventually
 
-from ampsq import Action, Client, Queue, Topic
+from ampsq import Action, Queue, Topic
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.retention import Retention
 from ampsq.retention import hold
 from ampsq.schema import key
-
-
-@pytest.fixture
-def store(valkey_store):
-    return valkey_store
-
-
-@pytest.fixture
-def client(store):
-    with Client(store.url, instance=store.instance) as client:
-        yield client
 
 
 def log(store, topic="orders"):
@@ -99,10 +89,6 @@ def test_two_coordinators_trim_the_same_log(store, client):
     assert client.queue_stats("work").depth == 0
     run_until(one, store, lambda: not log(store))
     run_until(other, store, lambda: not journal(store))
-
-
-class Died(BaseException):
-    """A coordinator that is no more, at this very place."""
 
 
 @pytest.mark.parametrize("calls_before", [1, 2, 3, 4])
