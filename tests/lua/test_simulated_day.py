@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from trimming import READERS
 from world import World
 
 HOURS = 24
@@ -22,7 +23,6 @@ AGE = 20 * MINUTE
 #: Some time of our years, so that IDs have as many digits as they have.
 START = 1_763_640_000_000
 PER_HOUR = int(os.environ.get("AMPSQ_DAY", "600"))
-READERS = ("journal", "work", "dead-letter-work", "cursor expire work", "expired")
 
 
 class Day:

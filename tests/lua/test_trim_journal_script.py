@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_trim_script import AGE, LATER, READERS, publish, read_all, trim, walk
+from trimming import AGE, LATER, READERS, publish, read_all, trim, walk
 from world import decoded, ref
 
 from ampsq.errors import UnknownQueue
