@@ -9,6 +9,8 @@ from scene import Journal
 
 from ampsq import Client
 
+pytest.register_assert_rewrite("scenes_gone", "scenes_held", "scenes_waiting")
+
 
 def _connecting(server, instance):
     @contextlib.contextmanager
@@ -45,9 +47,15 @@ def either(connect_to_each):
 
 
 @pytest.fixture
-def journal(valkey, client):
+def redis(valkey):
+    """A plain client of the server."""
     with contextlib.closing(valkey.client()) as redis:
-        yield Journal(redis, client.instance, client.origin)
+        yield redis
+
+
+@pytest.fixture
+def journal(redis, client):
+    return Journal(redis, client.instance, client.origin)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import pytest
@@ -67,12 +66,6 @@ class World:
                     found.append(message.data["n"])
                     message.ack(wait=True)
         return sorted(found)
-
-
-@pytest.fixture
-def redis(valkey):
-    with contextlib.closing(valkey.client()) as redis:
-        yield redis
 
 
 @pytest.fixture

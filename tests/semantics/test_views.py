@@ -49,12 +49,6 @@ def counted(client, queue="work"):
 
 
 @pytest.fixture
-def redis(valkey):
-    with contextlib.closing(valkey.client()) as redis:
-        yield redis
-
-
-@pytest.fixture
 def is_kept(redis, instance):
     """Whether somebody keeps a view and has all of its rows."""
     return lambda name="totals": redis.hexists(key(instance, "view", name), views.STATE)
