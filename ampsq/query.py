@@ -6,11 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from ampsq.accumulators import place_of
 from ampsq.delivery import decoded, in_short
 from ampsq.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first
-from ampsq.rows import place_of
 from ampsq.schema import FIELDS
 from ampsq.values import Bookmark, parse_ref, shown
 

@@ -12,8 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import action_calls, calls
-from ampsq.applying import apply, plan, settings_of
+from ampsq.applying import apply, plan
 from ampsq.browse import Scene, ack_matching
+from ampsq.definition_checks import settings_of
 from ampsq.delivery import Bookmarks, encode
 from ampsq.errors import (
     AmpsqError,
