@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ampsq.delivery import AsyncMessage
 from ampsq.errors import AmpsqError, Closed
+from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Subscribing(Generic[Made]):
             await self._made.close()
 
 
-class AsyncSubscription:
+class AsyncSubscription(SubscriptionView):
     """Messages pushed to one consumer: ``async for`` over it, or await `get`. Made by `AsyncClient.subscribe`."""
 
     def __init__(
@@ -60,28 +61,11 @@ class AsyncSubscription:
         origin: str,
         end: Callable[[AsyncSubscription, SubscriptionCore], None],
     ) -> None:
-        self._core, self._store, self._origin, self._end = core, store, origin, end
+        super().__init__(core)
+        self._store, self._origin, self._end = store, origin, end
         self._channel = store.channel()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"<AsyncSubscription {self._core}>"
-
-    @property
-    def id(self) -> str:
-        """Its name on the instance."""
-        return self._core.id
-
-    @property
-    def max_backlog(self) -> int:
-        """The effective backlog: the least of what was asked and of the queues' limits."""
-        return self._core.max_backlog
-
-    @property
-    def late(self) -> list[Exception]:
-        """Acknowledgements of batches that came too late, at most the last thousand."""
-        return list(self._core.late)
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
@@ -91,8 +75,7 @@ class AsyncSubscription:
             async with self._lock:
                 if buffer:
                     return AsyncMessage(*buffer.popleft(), self._origin, self)
-                if self._core.closed:
-                    raise Closed("this subscription was closed")
+                self._check_open()
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
                 await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
                 if not buffer and until is not None and time.monotonic() >= until:
@@ -117,8 +100,7 @@ class AsyncSubscription:
         """Ask for something else from now on; see `Subscription.replace`."""
         core = self._core
         async with self._lock:
-            if core.closed:
-                raise Closed("this subscription was closed")
+            self._check_open()
             await self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
 
     async def give_back(self) -> None:

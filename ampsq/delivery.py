@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from ampsq.errors import DefinitionError
 from ampsq.values import Bookmark, Interval, parse_ref
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from ampsq.expressions import Document
     from ampsq.sync_subscription import Subscription
 
-__all__ = ["AsyncMessage", "Bookmarks", "Message", "MessageView", "decode", "document_of", "encode", "encode_headers"]
+__all__ = [
+    "AsyncMessage",
+    "Bookmarks",
+    "Message",
+    "MessageView",
+    "decode",
+    "decoded",
+    "document_of",
+    "encode",
+    "encode_headers",
+    "in_short",
+]
 
+#: Characters of a body that a representation has.
+_SHOWN: Final = 80
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -56,6 +69,20 @@ def decode(body: bytes) -> Any:
         return _JSON_READER.decode(body.decode())
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+
+
+def decoded(body: bytes) -> Any:
+    """What JSON says, or the bytes as they are when they are not JSON."""
+    try:
+        return decode(body)
+    except ValueError:
+        return body
+
+
+def in_short(data: Any) -> str:
+    """A decoded body as the representation of its message has it."""
+    text = repr(data)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def encode_headers(headers: Mapping[str, str] | None) -> bytes:
@@ -132,10 +159,7 @@ class MessageView:
     @property
     def data(self) -> Any:
         """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        try:
-            return decode(self.raw)
-        except ValueError:
-            return self.raw
+        return decoded(self.raw)
 
     @property
     def topic(self) -> str:

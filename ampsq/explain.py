@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
-from ampsq.errors import DefinitionError
 from ampsq.explain_look import Found, Look, settled_reason, state_of
 from ampsq.explain_words import PATIENCE, REASONS, facts_of, moment, sentence_of
 from ampsq.flow import command
@@ -112,9 +111,7 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
 
 
 def _own_ref(place: Place, text: Bookmark | str) -> str:
-    bookmark = Bookmark.parse(text)
-    if bookmark.origin != place.origin:
-        raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {place.origin}")
+    bookmark = Bookmark.parse_own(text, place.origin)
     return ref_of(bookmark.topic, bookmark.id)
 
 

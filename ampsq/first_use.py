@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ampsq import calls
 from ampsq.address_setting import makes_queues
-from ampsq.applying import add_topic, apply, settings_of
+from ampsq.applying import add_topic, apply
+from ampsq.definition_checks import settings_of
 from ampsq.models import Queue
 from ampsq.values import is_name
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import calls
-from ampsq.errors import DefinitionError
 from ampsq.explain_look import ABSENT, Found, Look, client_of, settled_reason, state_of
 from ampsq.explain_words import REASONS, sentence_of
 from ampsq.flow import command
@@ -126,9 +125,7 @@ def history(place: Place, text: Bookmark | str) -> Flow[History]:
     Raises:
         DefinitionError: it is no bookmark, or one of another origin.
     """
-    bookmark = Bookmark.parse(text)
-    if bookmark.origin != place.origin:
-        raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {place.origin}")
+    bookmark = Bookmark.parse_own(text, place.origin)
     log = key(place.instance, "log", bookmark.topic)
     entries = yield command(["XRANGE", log, bookmark.id, bookmark.id], list)
     events = [_published(bookmark, entries[0][1])] if entries else []

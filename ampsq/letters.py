@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from ampsq import calls
 from ampsq.browse import sow_queue
-from ampsq.delivery import decode
+from ampsq.delivery import decode, decoded, in_short
 from ampsq.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.flow import command
 from ampsq.models import Queue, Reason
@@ -44,9 +44,6 @@ _BODY: Final = FIELDS["body"].encode()
 _MESSAGE: Final = b',"message":'
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
-#: Characters of a body that a letter's representation has.
-_SHOWN: Final = 80
-
 
 #: Why a letter that was named is not to be had.
 NOT_THERE: Final = "it is settled, held by a subscription, or no message of this queue"
@@ -120,15 +117,10 @@ class DeadLetter:
     @property
     def data(self) -> Any:
         """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        try:
-            return decode(self.raw)
-        except ValueError:
-            return self.raw
+        return decoded(self.raw)
 
     def __repr__(self) -> str:
-        text = repr(self.data)
-        body = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        return f"<DeadLetter {self.bookmark} of {self.queue}, {','.join(self.reasons)}: {body}>"
+        return f"<DeadLetter {self.bookmark} of {self.queue}, {','.join(self.reasons)}: {in_short(self.data)}>"
 
 
 def _read(raw: bytes) -> tuple[dict[str, Any], str]:
@@ -277,9 +269,7 @@ def refs_of(scene: Scene, bookmarks: Iterable[Bookmark | str]) -> list[bytes]:
     """
     refs = []
     for text in bookmarks:
-        bookmark = Bookmark.parse(text)
-        if bookmark.origin != scene.origin:
-            raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {scene.origin}")
+        bookmark = Bookmark.parse_own(text, scene.origin)
         refs.append(ref_of(bookmark.topic, bookmark.id).encode())
     return refs
 

@@ -6,11 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ampsq.delivery import decode
+from ampsq.accumulators import place_of
+from ampsq.delivery import decoded, in_short
 from ampsq.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first
-from ampsq.rows import place_of
 from ampsq.schema import FIELDS
 from ampsq.values import Bookmark, parse_ref, shown
 
@@ -28,8 +28,6 @@ _HEADERS: Final = FIELDS["headers"].encode()
 _SPARE: Final = 2_000
 _MOST: Final = 1_000_000_000
 _DIRECTION = re.compile(r"(?is)(.*\S)\s+(asc|desc)\s*")
-#: Characters of a body that a message's representation has.
-_SHOWN: Final = 80
 
 
 class SowMessage:
@@ -57,15 +55,10 @@ class SowMessage:
     @property
     def data(self) -> Any:
         """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        try:
-            return decode(self.raw)
-        except ValueError:
-            return self.raw
+        return decoded(self.raw)
 
     def __repr__(self) -> str:
-        text = repr(self.data)
-        body = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        return f"<SowMessage {self.bookmark or self.topic}: {body}, deliveries {self.deliveries}>"
+        return f"<SowMessage {self.bookmark or self.topic}: {in_short(self.data)}, deliveries {self.deliveries}>"
 
     @classmethod
     def of(cls, found: Browsed, origin: str) -> SowMessage:

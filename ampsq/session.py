@@ -12,8 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import action_calls, calls
-from ampsq.applying import apply, plan, settings_of
+from ampsq.applying import apply, plan
 from ampsq.browse import Scene, ack_matching
+from ampsq.definition_checks import settings_of
 from ampsq.delivery import Bookmarks, encode
 from ampsq.errors import (
     AmpsqError,
@@ -25,7 +26,7 @@ from ampsq.errors import (
 )
 from ampsq.first_use import add_published
 from ampsq.flow import command
-from ampsq.letters import letter_filter, named_letters, read_letters
+from ampsq.letters import letter_filter, named_letters, read_letters, refs_of
 from ampsq.models import Queue, View
 from ampsq.query import Query
 from ampsq.rebuild import move_queues
@@ -34,7 +35,7 @@ from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, BYTES, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.unknown import taught
-from ampsq.values import Bookmark, parse_name, parse_ref, ref_of
+from ampsq.values import Bookmark, parse_name, parse_ref
 from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
@@ -343,12 +344,7 @@ class Session:
     def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
         if option not in _VERBS:
             raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
-        refs = []
-        for text in bookmarks:
-            bookmark = Bookmark.parse(text)
-            if bookmark.origin != self.origin:
-                raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {self.origin}")
-            refs.append(ref_of(bookmark.topic, bookmark.id).encode())
+        refs = refs_of(self.scene, bookmarks)
         failures: list[Rejected] = []
         for first in range(0, len(refs), BATCH):
             some = refs[first : first + BATCH]

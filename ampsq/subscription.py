@@ -1,7 +1,7 @@
 """The client's half of a subscription: what it holds, when it asks, what it acknowledges. No waiting is done here.
 
-`SubscriptionCore` is written as flows, so that `ampsq.client` and `ampsq.aio` share all of it. Acknowledgements may
-be added from any thread; the flows of one subscription run one at a time, `flush` excepted.
+`SubscriptionCore` is written as flows, so that `ampsq.client` and `ampsq.aio` share all of it. The flows of one
+subscription run one at a time, `flush` excepted. What is held and settled is in `ampsq.holding`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
 from ampsq.delivery import document_of
-from ampsq.errors import (
-    Rejected,
-    Unavailable,
-    UnknownSubscription,
-    rejection,
-)
+from ampsq.errors import Rejected, Unavailable, UnknownSubscription
 from ampsq.flow import Collect, Post, command
-from ampsq.registration import Registration, Wanted
+from ampsq.holding import Holding, Parts, bytes_or_none, group
+from ampsq.registration import Wanted
 from ampsq.schema import BARRIERS_KEPT, BATCH, key
 from ampsq.unknown import taught
 
 if TYPE_CHECKING:
-    from ampsq.calls import Groups, Replaced, Taken, Verb, Wish
-    from ampsq.delivery import MessageView
+    from ampsq.calls import Groups, Replaced, Taken, Wish
     from ampsq.flow import Call, Flow
     from ampsq.store import AsyncChannel, Channel
 
-__all__ = ["HEARTBEAT", "SubscriptionCore", "group"]
+__all__ = ["HEARTBEAT", "SubscriptionCore"]
 
 _log = logging.getLogger("ampsq")
 
@@ -39,11 +34,6 @@ _log = logging.getLogger("ampsq")
 HEARTBEAT: Final = 5.0
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
-#: Seconds for which a queue's lease period is taken to be the same.
-_READ_PERIOD = 1.0
-#: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
-_ALREADY = ("AMPSQ_ALREADY_ACKED",)
-_DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
 #: Rounds of what should end soon; more than this is not chance.
 _RACES = 50
 #: Least share of a backlog that is worth asking for ahead: smaller batches cost the server more than waiting.
@@ -52,23 +42,7 @@ _PIPELINED = 32
 _REPLY_BYTES = 60_000
 
 
-#: The parts of a delivered message's head; see `ampsq.delivery.MessageView`.
-Parts = list[bytes]
-
-
-def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
-    """Sort messages by queue, as `take` and `unsubscribe` send them: refs and tokens."""
-    queues = {parts[0] for parts in messages}
-    return {
-        queue: (
-            [parts[5] for parts in messages if parts[0] == queue],
-            [parts[1] for parts in messages if parts[0] == queue],
-        )
-        for queue in queues
-    }
-
-
-class SubscriptionCore(Registration):
+class SubscriptionCore(Holding):
     """One subscription as its client knows it.
 
     Args:
@@ -83,27 +57,18 @@ class SubscriptionCore(Registration):
         id: the subscription's name on the instance; another one after it had to be made again.
         max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
         buffer: picked up and not yet handed out: the parts of the head, and the body.
-        late: the acknowledgements of a batch that came too late, newest last.
     """
 
     def __init__(
         self, instance: str, name: str, asked: int, client: str, *, text: str | None = None, renewed: bool = False
     ) -> None:
-        super().__init__(client, Wanted.of(name, asked, text))
-        self.instance = instance
+        super().__init__(instance, client, Wanted.of(name, asked, text))
         self.renewed = renewed
         self.buffer: deque[tuple[Parts, bytes]] = deque()
-        self.late: deque[Rejected] = deque(maxlen=1000)
         self.closed = False
-        # queue -> token -> ref of everything leased to us, as far as we know
-        self._held: dict[bytes, dict[bytes, bytes]] = {}
-        # queue -> its lease period in ms, when to read that again, when to extend again
-        self._renewals: dict[bytes, tuple[int, float, float]] = {}
         self._reply_limit = BATCH
         # takes sent ahead, and the acknowledgements that they carry
         self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
-        self._acks: deque[Parts] = deque()
-        self._acks_since = 0.0
         # queue and token of the barriers that came last
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # a wish that the server has not confirmed, its number, and the last tokens delivered under former ones
@@ -111,8 +76,6 @@ class SubscriptionCore(Registration):
         self._wishes = 0
         self._former: dict[bytes, int] = {}
         self._unwanted: list[Parts] = []
-        # refs whose acknowledgement may have been done by a call that was never answered
-        self._doubtful: set[bytes] = set()
         # the last take gave nothing because messages are still being judged
         self._unfinished = False
         # a call was never answered that may have delivered messages to us; nothing is posted then
@@ -316,10 +279,6 @@ class SubscriptionCore(Registration):
         self._in_doubt = True
         self._acknowledge_again(acks)
 
-    def _acknowledge_again(self, acks: list[Parts]) -> None:
-        self._doubtful.update(parts[5] for parts in acks)
-        self._acks.extendleft(reversed(acks))
-
     def _keep(self, elements: list[bytes]) -> None:
         held, queue, buffer = self._held, b"", self.buffer
         tokens: dict[bytes, bytes] = {}
@@ -339,13 +298,6 @@ class SubscriptionCore(Registration):
                 buffer.append((parts, elements[i + 1]))
         if elements:
             self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
-
-    def _forget(self, messages: list[Parts]) -> None:
-        nothing: dict[bytes, bytes] = {}
-        if self._doubtful:
-            self._doubtful.difference_update([parts[5] for parts in messages])
-        for parts in messages:
-            self._held.get(parts[0], nothing).pop(parts[1], None)
 
     def _wait_for_push(self, wait: float) -> Flow[None]:
         seconds, wanted = min(wait, self._block), max(min(self.max_backlog, BATCH), 1)
@@ -398,106 +350,7 @@ class SubscriptionCore(Registration):
                     break
         self._in_doubt = False
 
-    # -- settling
-
-    def acknowledge(self, message: MessageView) -> bool:
-        """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""
-        if message.is_barrier:
-            return False
-        if not self._acks:
-            self._acks_since = time.monotonic()
-        self._acks.append(message.parts)
-        return len(self._acks) >= 2 * BATCH
-
-    def acks_waiting(self) -> float:
-        """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
-        return time.monotonic() - self._acks_since if self._acks else 0.0
-
-    def settle(self, message: MessageView, verb: Verb, period: int | None) -> Flow[None]:
-        """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
-        if message.is_barrier:
-            return
-        call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
-        try:
-            refused = yield call
-        finally:
-            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
-            if verb != "extended":
-                self._forget([message.parts])
-        for ref, code in refused:
-            # Asked twice, the first one did it: that is the answer.
-            if call.repeated and code in _DONE.get(verb, _ALREADY):
-                continue
-            raise self._refusal(ref, code)
-
-    def flush(self) -> Flow[None]:
-        """Send the acknowledgements collected so far."""
-        while acks := self._drain():
-            yield from self._settle_acks(acks)
-
-    def _drain(self) -> list[Parts]:
-        """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""
-        acks: list[Parts] = []
-        with contextlib.suppress(IndexError):
-            while len(acks) < 2 * BATCH:
-                acks.append(self._acks.popleft())
-        return acks
-
-    def _flush_beyond(self, number: int) -> Flow[None]:
-        while len(self._acks) > number:
-            yield from self._settle_acks(self._drain())
-
-    def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
-        for first in range(0, len(acks), BATCH):
-            for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
-                call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
-                try:
-                    refused = yield call
-                except BaseException:
-                    self._acknowledge_again(acks[first:])
-                    raise
-                self._refused(refused, repeated=call.repeated)
-            self._forget(acks[first : first + BATCH])
-
-    def _refusal(self, ref: bytes, code: str) -> Rejected:
-        error = rejection(code) or Rejected(code=code)
-        return type(error)(ref=ref.decode(), subscription=self.id, queue=self.name)
-
-    def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
-        for ref, code in refused:
-            if code == "AMPSQ_ALREADY_ACKED" and (repeated or ref in self._doubtful):
-                continue
-            error = self._refusal(ref, code)
-            self.late.append(error)
-            _log.warning("late acknowledgement: %s", error)
-
     # -- ending
-
-    def renew(self) -> Flow[None]:
-        """Extend every lease that is held here by its queue's period, three times a period."""
-        for queue, held in list(self._held.items()):
-            if held:
-                yield from self._renew(queue, held)
-
-    def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> Flow[None]:
-        period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
-        now = time.monotonic()
-        if now >= read_at:
-            compiled = yield command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
-            found = int((compiled or b"0").split(b" ")[0])
-            extend_at = extend_at if found == period else now
-            period, read_at = found, now + _READ_PERIOD
-        if period and now >= extend_at:
-            extend_at = now + period / 3000
-            items = list(held.items())
-            for first in range(0, len(items), BATCH):
-                tokens, refs = zip(*items[first : first + BATCH], strict=True)
-                refused = yield calls.settle("extended", queue, refs, tokens, period=period)
-                lost = {ref for ref, _ in refused}
-                for token, ref in items[first : first + BATCH]:
-                    if ref in lost:
-                        held.pop(token, None)
-        self._renewals[queue] = (period, read_at, extend_at)
 
     def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Ask for no more, and return what nobody began to process, uncounted."""
@@ -543,8 +396,3 @@ class SubscriptionCore(Registration):
             more, _ = yield calls.sweep()
             if not more:
                 return
-
-
-def bytes_or_none(reply: object) -> bytes | None:
-    """Read a reply that is a string or nothing."""
-    return reply if isinstance(reply, bytes) else None

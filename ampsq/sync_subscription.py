@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from ampsq.delivery import Message
 from ampsq.errors import AmpsqError, Closed
+from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _log = logging.getLogger("ampsq")
 _STEP = 1.0
 
 
-class Subscription:
+class Subscription(SubscriptionView):
     """Messages pushed to one consumer: iterate over it, or call `get`. Made by `Client.subscribe`."""
 
     def __init__(
@@ -37,31 +38,14 @@ class Subscription:
         origin: str,
         end: Callable[[Subscription, SubscriptionCore], None],
     ) -> None:
-        self._core, self._store, self._origin, self._end = core, store, origin, end
+        super().__init__(core)
+        self._store, self._origin, self._end = store, origin, end
         self._channel = store.channel()
         self._lock = threading.RLock()
         # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
         # again, let it in: the lock itself is not fair.
         self._turnstile = threading.Lock()
         self._thread: threading.Thread | None = None
-
-    def __repr__(self) -> str:
-        return f"<Subscription {self._core}>"
-
-    @property
-    def id(self) -> str:
-        """Its name on the instance."""
-        return self._core.id
-
-    @property
-    def max_backlog(self) -> int:
-        """The effective backlog: the least of what was asked and of the queues' limits."""
-        return self._core.max_backlog
-
-    @property
-    def late(self) -> list[Exception]:
-        """Acknowledgements of batches that came too late, at most the last thousand."""
-        return list(self._core.late)
 
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message.
@@ -83,8 +67,7 @@ class Subscription:
             with self._lock:
                 if buffer:
                     return Message(*buffer.popleft(), self._origin, self)
-                if self._core.closed:
-                    raise Closed("this subscription was closed")
+                self._check_open()
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
                 self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
                 if not buffer and until is not None and time.monotonic() >= until:
@@ -162,8 +145,7 @@ class Subscription:
         """
         core = self._core
         with self._turnstile, self._lock:
-            if core.closed:
-                raise Closed("this subscription was closed")
+            self._check_open()
             self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
 
     def give_back(self) -> None:

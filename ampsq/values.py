@@ -261,6 +261,18 @@ class Bookmark(str):
         return cls(text)
 
     @classmethod
+    def parse_own(cls, text: str, origin: str) -> Self:
+        """Check a text from outside that should be of a message of this origin.
+
+        Raises:
+            DefinitionError: the text is not a bookmark, or one of another origin.
+        """
+        bookmark = cls.parse(text)
+        if bookmark.origin != origin:
+            raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {origin}")
+        return bookmark
+
+    @classmethod
     def of(cls, topic: str, origin: str, stream_id: str) -> Self:
         """Join the three parts, which are known to be right."""
         return cls(f"{topic}~{origin}~{stream_id}")

@@ -1,5 +1,5 @@
 --- arrivals: where all lives are as long, what is over is found by the order of arrival, from the head on.
---- @include over, unread
+--- @include reading, unread
 
 -- What stands at the unread end of the logs and is settled, over, or for another queue; true when there is no more of it.
 local function pass_unread(pass)

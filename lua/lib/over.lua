@@ -49,61 +49,6 @@ local function look_through(pass, key, where, after)
   return #refs == V.batch and refs[#refs] or nil
 end
 
--- An unread message that the queue reads now: it enters, later, or its life is over.
-local function read_entry(pass, ref, fields, fate, at, ends_later)
-  local queue, plan = pass.queue, pass.plan
-  if fate == 'elsewhere' then return end
-  if plan.trees.entry then
-    local document = document_of(plan, ref, fields, 0, pass.now)
-    local enters = judge(plan, 'entry', document)
-    bill(plan, document, 1)
-    if not enters then
-      pass.refused = pass.refused + 1
-      return
-    end
-  end
-  if fate == V.scheduled then
-    local number = #pass.scheduled
-    pass.scheduled[number + 1], pass.scheduled[number + 2], pass.scheduled[number + 3] = ref, at, ends_later or false
-  elseif fate == V.expired then
-    pass.over[#pass.over + 1] = ref
-  else
-    pass.entered[#pass.entered + 1], pass.entered[#pass.entered + 2] = 0, ref
-  end
-end
-
--- The unread end of a log up to the pass's end, or, without one, as long as each message is over; what is in `ahead` is
--- passed over. True when it came to the end.
-local function read_over(pass, topic)
-  local queue, make_ref, step = pass.queue, ref_maker(topic), 4
-  if queue.topic == V.nowhere then return true end
-  local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
-  local before, done, ahead = id, false, call('EXISTS', K.ahead(queue.name)) == 1
-  while not done and not is_spent(pass) do
-    local entries = call('XRANGE', K.log(topic), '(' .. id, '+', 'COUNT', step)
-    done = #entries < step
-    for _, entry in ipairs(entries) do
-      local ref = make_ref(entry[1])
-      if not ahead or call('HDEL', K.ahead(queue.name), ref) == 0 then
-        local fate, at, ends_later = fate_of(queue, ref, entry[2], false, pass.now)
-        local within = tonumber(string.match(entry[1], '^%d+')) <= pass.till
-        if not within and fate ~= V.expired and fate ~= 'elsewhere' then
-          done = true
-          break
-        end
-        read_entry(pass, ref, entry[2], fate, at, ends_later)
-        pass.read[entry[1]] = true
-      end
-      id, count = entry[1], count + 1
-      pass.looked, pass.bytes = pass.looked + 1, pass.bytes + size_of_entry(entry[2])
-      if is_spent(pass) then break end
-    end
-    step = math.min(step * 4, 128)
-  end
-  if id ~= before then call('HSET', K.cursors(queue.name), topic, id .. ' ' .. string.format('%d', count)) end
-  return done and not is_spent(pass)
-end
-
 local function open_pass(queue, now)
   return {
     queue = queue, plan = load_plan(queue), now = now, looked = 0, bytes = 0, refused = 0, refs = {}, where = {}, over = {},

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from ampsq.config import load
+
 ORDERS = [
     {"id": 1, "price": 5, "symbol": "IBM"},
     {"id": 2, "price": 20, "symbol": "IBM"},
@@ -25,11 +27,9 @@ views:
 
 
 @pytest.fixture
-def orders(run, tmp_path):
-    path = tmp_path / "choosing.yaml"
-    path.write_text(FILE)
-    assert run("apply", str(path)).code == 0
+def orders(run):
     with run.client() as client:
+        client.apply(*load(FILE))
         client.publish_many("orders", ORDERS)
     return run
 

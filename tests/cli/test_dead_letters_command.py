@@ -9,9 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
+from observing import eventually
 
 from ampsq import Queue
 
@@ -161,10 +161,7 @@ def test_redrive_stops_on_a_signal_and_says_how_many_were_put_back(dead, number,
     with dead.client() as client:
         client.publish_many("letters", [letter(**LETTERS[0]) for _ in range(500)])
     process = dead.start("dead-letters", "redrive", "dead", "--yes", "--rate", "100/s")
-    until = time.monotonic() + 20
-    while not messages(dead, "work"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    eventually(lambda: messages(dead, "work"), within=20.0)
     done = dead.end(process, number)
     assert done.code == code
     with dead.client() as client:

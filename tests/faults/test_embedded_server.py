@@ -265,7 +265,7 @@ def test_a_user_that_comes_as_the_last_one_leaves_gets_a_live_server(folder):
         server = acquire(folder)
         servers.add(server.process_id)
         assert answers(server) is not None
-        time.sleep(0.15)
+        time.sleep(0.15)  # longer than from one look of the supervisor to the next
         assert supervisor.answering_process(folder) == server.process_id
     server.release()
     assert len(servers) > 1, "never raced a shutdown"
@@ -275,7 +275,7 @@ def test_a_user_that_comes_within_the_grace_keeps_the_server(folder):
     with acquire(folder) as server:
         former = server.process_id
     with acquire(folder) as server:
-        time.sleep(0.5)
+        time.sleep(0.5)  # longer than the grace
         assert supervisor.answering_process(folder) == former
 
 
@@ -283,7 +283,7 @@ def test_a_forked_child_is_a_user_and_an_executed_one_is_not(folder, user):
     keeps = user(folder, FORK)
     child, server = int(keeps.stdout.readline()), int(keeps.stdout.readline())
     keeps.kill()
-    time.sleep(0.8)
+    time.sleep(0.8)  # longer than the grace
     assert alive(server)
     os.kill(child, signal.SIGKILL)
     eventually(lambda: not alive(server), within=3)
@@ -388,7 +388,7 @@ def coordinator(monkeypatch):
 
 def test_a_later_user_may_ask_for_the_coordinator_which_ends_before_the_server(folder, coordinator):
     with acquire(folder):
-        time.sleep(0.3)
+        time.sleep(0.3)  # some looks of the supervisor, which would have started it
         assert not coordinator(folder)
         with acquire(folder, coordinator=True) as server:
             first = eventually(lambda: coordinator(folder), within=10.0)
@@ -396,7 +396,7 @@ def test_a_later_user_may_ask_for_the_coordinator_which_ends_before_the_server(f
             os.kill(first, signal.SIGKILL)
             again = eventually(lambda: (found := coordinator(folder)) != first and found, within=10.0)
         process_id = server.process_id
-        time.sleep(0.3)
+        time.sleep(0.3)  # some looks of the supervisor, which would have ended it
         assert alive(again)
     eventually(lambda: down(folder), within=10.0)
     assert not alive(again)

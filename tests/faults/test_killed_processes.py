@@ -247,6 +247,6 @@ def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fi
             if number == 40:
                 os.kill(sleeper.pid, signal.SIGCONT)
     eventually(lambda: client.topics()["dead"]["messages"] >= 60, within=10.0)
-    time.sleep(0.3)
+    time.sleep(0.3)  # for what the one that woke up might publish again
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(60))

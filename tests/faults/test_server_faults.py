@@ -120,7 +120,7 @@ def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(  # no
             eventually(lambda goal=goal: len(traffic.published) > goal and len(traffic.confirmed) > 30, within=10.0)
             server.process.kill()
             server.process.wait()
-            time.sleep(0.3)
+            time.sleep(0.3)  # everybody notices, and tries again in vain
             server = start_server(kind, **durable, data_dir=server.directory)
         eventually(lambda: len(traffic.published) > 500 or traffic.failures, within=20.0)
         # Then publisher, consumer and worker go on by themselves

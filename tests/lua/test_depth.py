@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from world import ref
+from judged import journal_of, message, numbers, put
 
 from ampsq.schema import BATCH
-
-
-def message(number, **fields):
-    return json.dumps({"n": number, **fields})
-
-
-def put(world, *bodies, topic="orders"):
-    ms, sequence = world.publish(topic, *bodies)[2].split("-")
-    return [ref(f"{ms}-{int(sequence) + i}", topic) for i in range(len(bodies))]
-
-
-def numbers(messages):
-    return [json.loads(m.body)["n"] for m in messages]
-
-
-def journal_of(world, how):
-    entries = world.state().get(":q:work:journal", [])
-    return [place for entry in entries if entry["how"] == how for place in entry["refs"].split(" ")]
 
 
 def quiet(world):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_trim_script import AGE, LATER, log, publish, read_all, trim
+from trimming import AGE, LATER, log, publish, read_all, trim
 from world import ref
 
 from ampsq.schema import BATCH

@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from world import ref
+from judged import journal_of, numbers, put
 
 from ampsq.schema import BATCH, BYTES
 
@@ -15,20 +15,6 @@ LARGEST = 2**64 - 1
 
 def message(number, priority):
     return json.dumps({"n": number, "p": priority})
-
-
-def put(world, *bodies, topic="orders"):
-    ms, sequence = world.publish(topic, *bodies)[2].split("-")
-    return [ref(f"{ms}-{int(sequence) + i}", topic) for i in range(len(bodies))]
-
-
-def numbers(messages):
-    return [json.loads(m.body)["n"] for m in messages]
-
-
-def journal_of(world, how):
-    entries = world.state().get(":q:work:journal", [])
-    return [place for entry in entries if entry["how"] == how for place in entry["refs"].split(" ")]
 
 
 @pytest.fixture

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from world import ref, wished
+from judged import message, numbers, put
+from world import wished
 
 from ampsq.errors import AmpsqError, TooManyFilters
 from ampsq.schema import BATCH, KEEP_FILTER, MAX_FILTERS
 
 END = '{"end":1}'
-
-
-def message(number, **fields):
-    return json.dumps({"n": number, **fields})
-
-
-def put(world, *bodies, topic="orders"):
-    ms, sequence = world.publish(topic, *bodies)[2].split("-")
-    return [ref(f"{ms}-{int(sequence) + i}", topic) for i in range(len(bodies))]
-
-
-def numbers(messages):
-    return [json.loads(m.body)["n"] for m in messages]
 
 
 def replace_all(world, subscription, *queues, **wish):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from trimming import READERS
 from world import World
 
 HOURS = 24
@@ -22,7 +23,6 @@ AGE = 20 * MINUTE
 #: Some time of our years, so that IDs have as many digits as they have.
 START = 1_763_640_000_000
 PER_HOUR = int(os.environ.get("AMPSQ_DAY", "600"))
-READERS = ("journal", "work", "dead-letter-work", "cursor expire work", "expired")
 
 
 class Day:
@@ -37,17 +37,7 @@ class Day:
         world.queue("ranked", "orders", priority="/p", room=5_000)
         world.queue("both", "orders", "letters", pattern=True, room=5_000)
         world.queue("slow", "orders")
-        world.run(
-            "define_action",
-            world.now,
-            world.version(),
-            "dead-letter-work",
-            "{}",
-            0,
-            "follow",
-            "expire work",
-            "journal work",
-        )
+        world.follow_expired("dead-letter-work", "work")
         self.consumers = {
             name: world.subscribe(name, asked=2_000, patience=10**12) for name in ("work", "ranked", "both")
         }

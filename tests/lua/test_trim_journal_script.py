@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_trim_script import AGE, LATER, READERS, publish, read_all, trim, walk
+from trimming import AGE, LATER, READERS, publish, read_all, trim, walk
 from world import decoded, ref
 
 from ampsq.errors import UnknownQueue
@@ -103,17 +103,7 @@ def test_a_walk_ends_where_no_walk_over_the_log_has_come_yet(world):
 
 def test_what_an_action_has_not_handled_stays(world):
     world.queue("work", "orders")
-    world.run(
-        "define_action",
-        world.now,
-        world.version(),
-        "dead-letter-work",
-        "{}",
-        0,
-        "follow",
-        "expire work",
-        "journal work",
-    )
+    world.follow_expired("dead-letter-work", "work")
     publish(world, 3)
     settle_each(world, read_all(world))
     world.now = LATER

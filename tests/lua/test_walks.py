@@ -5,20 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from judged import message, put
 from world import ref
 
 from ampsq.errors import UnknownQueue
 from ampsq.expressions import parse
 from ampsq.schema import BATCH, EVENTS
-
-
-def message(number, **fields):
-    return json.dumps({"n": number, **fields})
-
-
-def put(world, *bodies, topic="orders"):
-    ms, sequence = world.publish(topic, *bodies)[2].split("-")
-    return [ref(f"{ms}-{int(sequence) + i}", topic) for i in range(len(bodies))]
 
 
 def put_many(world, number):

@@ -230,4 +230,6 @@ class World:
 
     def holders(self, queue):
         """Who holds what: ref -> subscription."""
-        return {place: lease.split(" ")[1] for place, lease in self.state().get(f":q:{queue}:leases", {}).items()}
+        leases = self.store.redis.hgetall(self.key(f":q:{queue}:leases"))
+        held = {decoded(place): decoded(lease) for place, lease in leases.items()}
+        return {place: lease.split(" ")[1] for place, lease in held.items() if place != LEASES_ANCHOR}

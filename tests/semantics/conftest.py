@@ -7,7 +7,12 @@ import contextlib
 import pytest
 from scene import Journal
 
-from ampsq import Client
+from ampsq import Client, views
+from ampsq.coordinator import views as keeping
+from ampsq.schema import key
+from ampsq.store import Store
+
+pytest.register_assert_rewrite("scenes_gone", "scenes_held", "scenes_waiting")
 
 
 def _connecting(server, instance):
@@ -45,9 +50,15 @@ def either(connect_to_each):
 
 
 @pytest.fixture
-def journal(valkey, client):
+def redis(valkey):
+    """A plain client of the server."""
     with contextlib.closing(valkey.client()) as redis:
-        yield Journal(redis, client.instance, client.origin)
+        yield redis
+
+
+@pytest.fixture
+def journal(redis, client):
+    return Journal(redis, client.instance, client.origin)
 
 
 @pytest.fixture
@@ -59,3 +70,23 @@ def start_coordinator(valkey, coordinate):
 @pytest.fixture
 def coordinator(start_coordinator):
     return start_coordinator()
+
+
+@pytest.fixture
+def is_kept(redis, instance):
+    """Whether a coordinator keeps a view and has all of its rows."""
+    return lambda name="totals": redis.hexists(key(instance, "view", name), views.STATE)
+
+
+@pytest.fixture
+def view_duty(valkey, instance, redis):
+    """The duty of views of one coordinator, on a store of its own; whoever kept views before keeps them no more."""
+    with contextlib.ExitStack() as stack:
+
+        def begin():
+            redis.delete(key(instance, "keepers"))
+            store = stack.enter_context(contextlib.closing(Store(valkey.url, instance, patience=0.5)))
+            views_duty = keeping.Views()
+            return store, lambda: views_duty.run_once(store)
+
+        yield begin

@@ -8,7 +8,7 @@ import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of
 
-from ampsq import Queue
+from ampsq import Queue, calls
 from ampsq.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue
 
 
@@ -16,9 +16,9 @@ def define(client, **elements):
     client.apply(Queue(name="work", **{"max_per_subscription_backlog": 100, **elements}))
 
 
-def lapse(client, sweeper, number):
-    """Wait until so many leases have lapsed, with a subscription that looks after the queue and gets nothing."""
-    eventually(lambda: sweeper.get(0.05) is None and client.queue_stats("work").returned >= number)
+def lapse(client, number):
+    """Wait until so many leases have lapsed."""
+    eventually(lambda: client._store.call(calls.sweep()) and client.queue_stats("work").returned >= number)
 
 
 def test_acknowledgements_travel_with_the_next_take(connect, journal):
@@ -68,9 +68,9 @@ def test_an_acknowledgement_that_is_waited_for_is_done_at_once(either):
 def test_a_late_acknowledgement_is_told_to_who_waits_for_it(client):
     define(client, lease_period="100ms")
     client.publish("work", 1)
-    with client.subscribe("work") as messages, client.subscribe("work", max_backlog=0) as sweeper:
+    with client.subscribe("work") as messages:
         message = pick_up(messages, 1)[0]
-        lapse(client, sweeper, 1)
+        lapse(client, 1)
         with pytest.raises(StaleLease) as raised:
             message.ack(wait=True)
         assert raised.value.detail["queue"] == "work"
@@ -80,13 +80,10 @@ def test_late_acknowledgements_of_a_batch_are_kept(client):
     # Given two messages whose leases lapse
     define(client, lease_period="100ms")
     client.publish_many("work", range(2))
-    with (
-        client.subscribe("work", max_backlog=2) as messages,
-        client.subscribe("work", max_backlog=0) as sweeper,
-    ):
+    with client.subscribe("work", max_backlog=2) as messages:
         one, two = pick_up(messages, 2)
         assert messages.late == []
-        lapse(client, sweeper, 2)
+        lapse(client, 2)
         # When they are acknowledged in a batch
         one.ack()
         two.ack()

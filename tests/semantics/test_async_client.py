@@ -6,6 +6,7 @@ import asyncio
 import inspect
 
 import pytest
+from observing import eventually
 
 from ampsq import Action, AsyncClient, Client, Do, On, Queue
 from ampsq.coordinator.actions import Actions
@@ -261,7 +262,8 @@ def test_an_iteration_ends_when_another_task_closes(valkey, instance):
             return [message.data async for message in messages]
 
         consuming = asyncio.create_task(consume())
-        await asyncio.sleep(0.05)
+        # Given one that waits for a message
+        await asyncio.to_thread(eventually, messages._lock.locked)
         await messages.close()
         async with asyncio.timeout(3):
             assert await consuming == []

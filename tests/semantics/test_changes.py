@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of, settle_all
 
-from ampsq import Queue, calls
+from ampsq import Queue
 from ampsq.errors import DefinitionError, NotLeaseHolder, ServerUnsuitable
+from ampsq.flow import script_call
 from ampsq.models import CHANGES
 from ampsq.schema import key
 
@@ -237,10 +236,11 @@ def target_queue_depth_bounds_the_active_part(client):
         assert numbers_of(rest_of(messages)) == list(range(1_000, 1_100))
 
 
-def later(client, seconds=0.2):
-    """Time passes, and everything that is due by then is done."""
-    time.sleep(seconds)  # the server's clock is not the test's
-    while client._store.call(calls.sweep())[0]:
+def later(client, milliseconds=200):
+    """Everything is done that is due so many milliseconds from now."""
+    seconds, microseconds = client._store.redis.time()
+    now = seconds * 1000 + microseconds // 1000 + milliseconds
+    while client._store.call(script_call("sweep", [now], lambda reply: reply))[0]:
         pass
 
 

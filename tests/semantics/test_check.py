@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import pytest
+from observing import eventually
 from scene import pick_up, rest_of
 
 from ampsq import Queue
@@ -66,12 +66,6 @@ class World:
                     found.append(message.data["n"])
                     message.ack(wait=True)
         return sorted(found)
-
-
-@pytest.fixture
-def redis(valkey):
-    with contextlib.closing(valkey.client()) as redis:
-        yield redis
 
 
 @pytest.fixture
@@ -240,7 +234,7 @@ def test_leases_of_a_subscription_that_is_gone_come_back(damaged, start_coordina
     assert damaged.names(repair=True) == {"holder_gone": 1}
     assert damaged.names() == {}
     start_coordinator()
-    time.sleep(0.3)
+    eventually(lambda: damaged.client.queue_stats("work").leased == 1)
     assert damaged.names() == {}
     assert damaged.delivered() == REST
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 from scene import pick_up
@@ -12,12 +11,6 @@ from ampsq import AsyncClient, Queue
 from ampsq.errors import DefinitionError
 from ampsq.schema import key
 from ampsq.values import ref_of
-
-
-@pytest.fixture
-def redis(valkey):
-    with contextlib.closing(valkey.client()) as redis:
-        yield redis
 
 
 def define(client, name="work", **elements):

@@ -93,12 +93,6 @@ def unsettled(client, redis):
     return {ref for ref, number in settled.items() if number > 0}
 
 
-@pytest.fixture
-def redis(valkey):
-    with contextlib.closing(valkey.client()) as redis:
-        yield redis
-
-
 def delivered(client):
     with client.subscribe("work", max_backlog=50) as messages:
         found = []

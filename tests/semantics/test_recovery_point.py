@@ -50,7 +50,7 @@ def test_a_queue_that_begins_at_a_bookmark_has_what_is_behind_it(either):
 
 def test_a_queue_that_begins_at_a_time_has_what_was_published_then_or_later(either):
     given_a_log(either, number=3)
-    time.sleep(0.005)
+    time.sleep(0.005)  # the next message has a millisecond of its own
     moment = int(either.publish("orders", "then").id.split("-")[0])
     either.publish("orders", "later")
     assert begun(either, datetime.fromtimestamp(moment / 1000, UTC)) == ["then", "later"]

@@ -52,6 +52,16 @@ def died(client, start_coordinator):
     return died
 
 
+def die_in_two_queues(client, died):
+    """Two letters of `work` and two of `audit`, of the same messages."""
+    define(client, Action.dead_letter("audit", "letters"))
+    died([1, 2])
+    with client.subscribe("audit", max_backlog=2) as messages:
+        for message in pick_up(messages, 2):
+            message.expire()
+    eventually(lambda: client.queue_stats("dead").depth == 4)
+
+
 def settled(client, queue):
     """What one takes and settles from a queue now, raw."""
     with client.subscribe(queue, max_backlog=500) as messages:
@@ -234,12 +244,7 @@ def test_only_what_is_chosen_is_put_back(client, died):
 
 
 def test_a_dry_run_tells_what_would_go_where_and_does_nothing(client, died, snapshot, valkey_store):
-    define(client, Action.dead_letter("audit", "letters"))
-    died([1, 2])
-    with client.subscribe("audit", max_backlog=2) as messages:
-        for message in pick_up(messages, 2):
-            message.expire()
-    eventually(lambda: client.queue_stats("dead").depth == 4)
+    die_in_two_queues(client, died)
     before = snapshot(valkey_store)
     result = client.redrive("dead", dry_run=True)
     assert (result, result.targets) == (4, {"audit": 2, "work": 2})
@@ -248,12 +253,7 @@ def test_a_dry_run_tells_what_would_go_where_and_does_nothing(client, died, snap
 
 
 def test_letters_of_several_queues_each_go_home(client, died):
-    define(client, Action.dead_letter("audit", "letters"))
-    died([1, 2])
-    with client.subscribe("audit", max_backlog=2) as messages:
-        for message in pick_up(messages, 2):
-            message.expire()
-    eventually(lambda: client.queue_stats("dead").depth == 4)
+    die_in_two_queues(client, died)
     assert client.redrive("dead").targets == {"audit": 2, "work": 2}
     assert sorted(message.data for message in settled(client, "work")) == [1, 2]
     assert sorted(message.data for message in settled(client, "audit")) == [1, 2]

@@ -169,7 +169,7 @@ def test_a_handler_may_outlive_its_lease(client, start, start_coordinator, kind,
 
     running = start(handle, kind)
     eventually(lambda: client.queue_stats("work").subscriptions == 1)
-    time.sleep(0.3)
+    time.sleep(0.3)  # it has looked for work in vain, and sleeps on the server
     # When a handler takes more than twice as long
     client.publish("work", 1)
     eventually(lambda: client.queue_stats("work").acknowledged == 1)
@@ -252,6 +252,7 @@ def test_a_barrier_comes_to_each_worker_once_and_nothing_is_started_beside_it(cl
         def handle(message):
             with lock:
                 notes[name].append(("begin", message.is_barrier, message.data["n"]))
+            # Long enough that what was started beside it would be seen.
             time.sleep(0.1 if message.is_barrier else 0.01)
             with lock:
                 notes[name].append(("end", message.is_barrier, message.data["n"]))

@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+from mortal import Died, die
 
 from ampsq import Action, Client, Queue, action_calls, calls
 from ampsq.coordinator.absence import Absence
@@ -17,26 +18,7 @@ from ampsq.values import Bookmark
 LONG = 3_600.0
 
 
-@pytest.fixture
-def store(valkey_store):
-    return valkey_store
-
-
-@pytest.fixture
-def client(store):
-    with Client(store.url, instance=store.instance) as client:
-        yield client
-
-
 # -- dead letters
-
-
-class Died(BaseException):
-    """A coordinator that is no more, at this very place."""
-
-
-def die(*_):
-    raise Died
 
 
 def dies_before_advancing(monkeypatch, store):

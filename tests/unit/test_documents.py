@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from observing import eventually
 
 from ampsq import Client
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
@@ -15,6 +16,7 @@ from ampsq.check_words import DIFFERENCES
 from ampsq.config import load
 from ampsq.embedded import acquire
 from ampsq.models import CHANGES, Queue, Topic
+from ampsq.schema import key
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -259,17 +261,21 @@ def test_the_commands_of_the_compose_file_work_without_containers(tmp_path):
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     cli = [sys.executable, "-m", "ampsq.cli"]
 
-    with acquire(tmp_path / "d", coordinator=False) as server:
+    with acquire(tmp_path / "d", coordinator=False) as server, Client(server.url) as client:
+        at_work = {
+            "coordinator": lambda: client._store.redis.hexists(key(client.instance, "instance"), "attended"),
+            "worker": lambda: client.queue_stats("work").subscriptions == 1,
+        }
         environment = {**os.environ, "AMPSQ_URL": server.url}
         setup = run([*cli, *services["setup"]["command"][1:]], ROOT / "examples", AMPSQ_URL=server.url)
         assert setup.returncode == 0, setup.stderr
-        for name in ("coordinator", "worker"):
+        for name, is_at_work in at_work.items():
             process = subprocess.Popen(
                 [*cli, *services[name]["command"][1:]], cwd=ROOT / "examples", env=environment, stderr=subprocess.PIPE
             )
             try:
-                with pytest.raises(subprocess.TimeoutExpired):
-                    process.wait(timeout=1.5)
+                eventually(is_at_work, within=20.0)
+                assert process.poll() is None, name
             finally:
                 process.terminate()
                 process.communicate(timeout=30)

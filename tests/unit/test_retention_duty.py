@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
+from mortal import Died
 from observing import eventually
 
-from ampsq import Action, Client, Queue, Topic
+from ampsq import Action, Queue, Topic
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.retention import Retention
+from ampsq.flow import script_call
 from ampsq.retention import hold
 from ampsq.schema import key
-
-
-@pytest.fixture
-def store(valkey_store):
-    return valkey_store
-
-
-@pytest.fixture
-def client(store):
-    with Client(store.url, instance=store.instance) as client:
-        yield client
 
 
 def log(store, topic="orders"):
@@ -43,6 +33,11 @@ def run_until(duty, store, condition):
         return condition()
 
     return eventually(once)
+
+
+def publish_an_hour_ago(store, topic, number):
+    seconds, _ = store.redis.time()
+    store.call(script_call("publish", [(seconds - 3_600) * 1_000, topic, "", "", "b", *range(number)], list))
 
 
 def settle(client, queue, number):
@@ -101,19 +96,14 @@ def test_two_coordinators_trim_the_same_log(store, client):
     run_until(other, store, lambda: not journal(store))
 
 
-class Died(BaseException):
-    """A coordinator that is no more, at this very place."""
-
-
 @pytest.mark.parametrize("calls_before", [1, 2, 3, 4])
 def test_a_coordinator_that_dies_between_steps_leaves_the_rest_to_the_next(store, client, monkeypatch, calls_before):
     client.apply(
-        Topic(name="orders", retention_age="1s", retention_unsettled="discard"),
+        Topic(name="orders", retention_age="1m", retention_unsettled="discard"),
         Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=1_000),
     )
-    client.publish_many("orders", range(1_300), batch=500)
+    publish_an_hour_ago(store, "orders", 1_300)
     settle(client, "work", 600)
-    time.sleep(1.01)
     left, call = [calls_before], store.call
 
     def mortal(request):
@@ -148,7 +138,6 @@ def test_an_expired_message_stays_until_its_dead_letter_is_published(store, clie
     Actions().run_once(store)
     (letter,) = [fields[b"b"] for _, fields in store.redis.xrange(key(store.instance, "log", "dead"))]
     assert b'"message":{"id":1}' in letter
-    time.sleep(1.0)
     run_until(duty, store, lambda: not log(store) and not journal(store))
 
 

@@ -1,0 +1,187 @@
+"""Definitions against the catalog: which ones are new or changed, and whether all fit together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from ampsq.action_checks import check_action
+from ampsq.address_setting import AddressSetting, settled_for
+from ampsq.errors import DefinitionError, ServerUnsuitable
+from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
+
+if TYPE_CHECKING:
+    from ampsq.calls import Catalog
+    from ampsq.server import Server
+
+__all__ = ["PENDING", "Outcome", "check_together", "defined_like", "outcome_of", "settings_of"]
+
+#: What applying a definition came to.
+Outcome = Literal["new", "changed", "unchanged"]
+#: Stands before the definition of a setting while queues are still to be compiled by it.
+PENDING: Final = ">"
+
+
+def check_together(catalog: Catalog, definitions: list[Definition], server: Server | None) -> None:
+    """Refuse all of the definitions when one of them cannot be, also because of another one of them.
+
+    Raises:
+        DefinitionError: one cannot be, or cannot be changed so. ServerUnsuitable: an at-most-once queue needs another
+            server.
+    """
+    planned = replace(
+        catalog,
+        topics=catalog.topics | _stored(definitions, Topic),
+        queues=catalog.queues | _stored(definitions, Queue),
+        views=catalog.views | _stored(definitions, View),
+        settings=catalog.settings | _stored(definitions, AddressSetting),
+    )
+    queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
+    for definition in definitions:
+        outcome = outcome_of(catalog, definition)
+        if isinstance(definition, Topic):
+            _check_topic(queues, definition)
+        if isinstance(definition, Queue) and outcome != "unchanged":
+            _check_queue(catalog, definition, server)
+            _check_names(planned, definition)
+        if isinstance(definition, View):
+            _check_view(queues, definition)
+            _check_view_of_views(planned, definition)
+        if isinstance(definition, Topic | View):
+            _check_retention(planned, queues, definition)
+    settings = settings_of(planned)
+    for queue in queues.values():
+        settled_for(queue, settings)
+    for definition in definitions:
+        if isinstance(definition, Action):
+            check_action(planned, definition)
+
+
+def outcome_of(catalog: Catalog, definition: Definition) -> Outcome:
+    """What applying a definition comes to. A topic that was only used until now is no news either."""
+    text = defined_like(catalog, definition).get(definition.name)
+    if text is None:
+        return "new"
+    return "unchanged" if text == definition.to_json() else "changed"
+
+
+def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
+    """What is defined of the same kind, by name.
+
+    Raises:
+        DefinitionError: it is no definition.
+    """
+    if isinstance(definition, Topic):
+        return catalog.topics
+    if isinstance(definition, Queue):
+        return catalog.queues
+    if isinstance(definition, Action):
+        return catalog.actions
+    if isinstance(definition, View):
+        return catalog.views
+    if isinstance(definition, AddressSetting):
+        return catalog.settings
+    raise DefinitionError(f"{definition!r}: allowed are Topic, AddressSetting, Queue, View and Action")
+
+
+def settings_of(catalog: Catalog) -> list[AddressSetting]:
+    """All address settings of a catalog, those that are being applied too."""
+    return [AddressSetting.from_json(text.removeprefix(PENDING)) for text in catalog.settings.values()]
+
+
+def _stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
+    return {item.name: item.to_json() for item in definitions if isinstance(item, kind)}
+
+
+def _check_topic(queues: dict[str, Queue], topic: Topic) -> None:
+    """A name that stands for another topic cannot be a topic of its own as well."""
+    queue = queues.get(topic.name)
+    if queue is not None and queue.default_publish_target != topic.name:
+        raise DefinitionError(
+            f"Topic {topic.name!r}: name: {topic.name!r} is a queue, whose messages go to "
+            f"{queue.default_publish_target!r}; allowed: a name that no such queue has"
+        )
+
+
+def _check_queue(catalog: Catalog, queue: Queue, server: Server | None) -> None:
+    known = catalog.queues.get(queue.name)
+    refused = refused_changes(Queue.from_json(known), queue) if known else []
+    if refused:
+        raise DefinitionError("\n".join(refused))
+    _check_at_most_once(queue, server)
+
+
+def _check_at_most_once(queue: Queue, server: Server | None) -> None:
+    if queue.semantics != "at-most-once" or queue.allow_redelivery_after_crash:
+        return
+    if server is None or not server.never_forgets:
+        raise ServerUnsuitable(
+            f"Queue {queue.name!r}: semantics: 'at-most-once' needs a server that never brings back a delivered "
+            "message: appendonly yes and appendfsync always. Configure it so (the embedded one: `ampsq up "
+            "--appendfsync always`, Client(appendfsync='always')), or say allow_redelivery_after_crash: true"
+        )
+
+
+def _check_names(catalog: Catalog, queue: Queue) -> None:
+    """A queue's name stands for its publish target, so it cannot be a topic of its own as well."""
+    target = queue.default_publish_target
+    if queue.name != target and queue.name in catalog.topics:
+        raise DefinitionError(
+            f"Queue {queue.name!r}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
+            "allowed: a name that no topic has, or the topic itself as underlying_topic"
+        )
+    for stored in catalog.queues.values():
+        other = Queue.from_json(stored)
+        if other.name == target and other.default_publish_target != other.name:
+            raise DefinitionError(
+                f"Queue {queue.name!r}: default_publish_target: {target!r} is a queue over "
+                f"{other.underlying_topic!r}; allowed: a topic"
+            )
+        if other.name == queue.underlying_topic and other.underlying_topic != other.name:
+            raise DefinitionError(
+                f"Queue {queue.name!r}: underlying_topic: {queue.underlying_topic!r} is a queue over "
+                f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
+            )
+
+
+def _check_view(queues: dict[str, Queue], view: View) -> None:
+    """A view's rows go to the topic of its name; and a queue among several topics cannot be told from them."""
+    queue = queues.get(view.name)
+    if queue is not None and queue.default_publish_target != view.name:
+        raise DefinitionError(
+            f"View {view.name!r}: name: {view.name!r} is a queue over {queue.underlying_topic!r}; allowed: a name that "
+            "no such queue has"
+        )
+    over = [topic for topic in view.underlying_topic if _is_queue_alone(queues, topic)]
+    if over and len(view.underlying_topic) > 1:
+        raise DefinitionError(
+            f"View {view.name!r}: underlying_topic: {over[0]!r} is a queue; allowed: one queue alone, or topics"
+        )
+
+
+def _check_view_of_views(planned: Catalog, view: View) -> None:
+    for name in planned.views:
+        if name != view.name and view.feeds_from(name):
+            raise DefinitionError(
+                f"View {view.name!r}: underlying_topic: {name!r} is a view, whose topic has every version of its rows; "
+                "allowed: a queue, or topics that are no views"
+            )
+
+
+def _is_queue_alone(queues: dict[str, Queue], name: str) -> bool:
+    return name in queues and queues[name].underlying_topic != name
+
+
+def _check_retention(planned: Catalog, queues: dict[str, Queue], definition: Topic | View) -> None:
+    """A view over topics is made of all their messages, again whenever a coordinator begins to keep it."""
+    views = [definition] if isinstance(definition, View) else map(View.from_json, planned.views.values())
+    topics = [definition.name] if isinstance(definition, Topic) else list(planned.topics)
+    for view in views:
+        is_over_queue = len(view.underlying_topic) == 1 and view.underlying_topic[0] in queues
+        for name in topics if not is_over_queue else ():
+            if view.feeds_from(name) and Topic.stored(name, planned.topics[name]).has_retention:
+                raise DefinitionError(
+                    f"{type(definition).__name__} {definition.name!r}: the view {view.name!r} is made of all "
+                    f"messages of the topic {name!r}, and retention would remove some; allowed: the topic without "
+                    "retention_age, retention_size and retention_count, or the view over a queue"
+                )

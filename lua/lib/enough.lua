@@ -1,0 +1,71 @@
+--- enough: a queue that judges its messages sorts as far as somebody needs it, and no farther.
+--- @include heads, barrier()
+
+-- What only queues with barriers need is made when it is first needed.
+local loaded_barrier = {}
+
+local function barrier_part()
+  loaded_barrier.functions = loaded_barrier.functions or barrier()
+  return loaded_barrier.functions
+end
+
+local function open_rooms(queue, plan, limit, own)
+  local rooms = {}
+  local function open(filter)
+    local room = open_room(queue.name, filter, limit, own and own.filter == filter and own or nil)
+    if room.list[1] then rooms[#rooms + 1] = room end
+  end
+  open(V.none)
+  for _, id in ipairs(plan.filters) do open(id) end
+  return rooms
+end
+
+-- How many more messages are wanted in their places, at least: by priority all, else as many as somebody has room for.
+-- The second value tells whether a filter is to find them.
+local function places_needed(queue, plan, rooms, limit, duty)
+  if plan.trees.ring then return V.batch end
+  if plan.trees.priority then return (duty or rooms[1]) and V.batch or 0 end
+  local needed, by_filter = 0, false
+  for _, room in ipairs(rooms) do
+    local lacking = math.min(room.total, limit) - call('ZCARD', K.sorted(queue.name, room.filter))
+      - #plan.fresh.indexes[room.filter] / 2
+    needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
+  end
+  -- A barrier is found only by reading up to it.
+  if needed == 0 and plan.trees.barrier and not barrier_part().something_placed(queue, plan) then return 1 end
+  return needed, by_filter
+end
+
+-- Returns whether everything that had to be sorted was; what came back comes before anything is given.
+local function sort_enough(queue, plan, rooms, limit, duty, now, read)
+  local step, again = math.max(math.floor(200 / (2 + #plan.filters)), 4), false
+  while plan.spent.work < V.sort_work do
+    local needed, by_filter = places_needed(queue, plan, rooms, limit, duty)
+    -- Where the first few had too few that match, more are read at a time.
+    if again and by_filter then needed = step end
+    again = true
+    local barrier = waiting_barrier(queue)
+    local returned = (needed > 0 or rooms[1]) and first_ready(queue, 1, barrier)[1] ~= nil
+    if barrier then needed = 0 end
+    if not returned and needed == 0 then return true end
+    -- What has come back or come due may be a barrier, and then nothing more is read.
+    local from_log = returned and plan.trees.barrier and 0 or math.min(needed, step)
+    local count, exhausted = sort_some(queue, plan, step, from_log, barrier, now, read)
+    if count == 0 and exhausted then return true end
+    -- What is missing from its log is work too.
+    if count == 0 then plan.spent.work = plan.spent.work + 2 * step end
+    if count == 0 and not returned then return not something_waits(queue) end
+  end
+  return false
+end
+
+-- Whether everything was sorted that had to be; barriers whose turn it is are sent on the way.
+local function sort_and_pass(queue, plan, rooms, limit, duty, now, read, own, out)
+  while true do
+    local sorted = sort_enough(queue, plan, rooms, limit, duty, now, read)
+    if not plan.trees.barrier then return sorted end
+    save_fresh(queue, plan, {})
+    if not barrier_part().pass_barrier(queue, plan, now, own, out) then return sorted end
+    if plan.spent.work >= V.sort_work then return false end
+  end
+end

@@ -1,0 +1,325 @@
+"""Scenes of messages that wait: for a barrier, for somebody, for a sweep."""
+
+from __future__ import annotations
+
+from explaining import NOBODY_AT_WORK, barriers, scene
+from observing import eventually
+from scene import pick_up
+
+from ampsq import Queue
+
+# -- barriers
+
+
+@scene("barrier", "held")
+def a_barrier_before_which_much_is_unsettled(stage):
+    barriers(stage)
+    subscription = stage.client.subscribe("work", max_backlog=9)
+    stage.publish(1, 2, 3)
+    pick_up(subscription, 3)[0].cancel("60s")
+    bookmark, _ = stage.client.publish_many("orders", [{"end": 1}, 4])
+    found = stage.explain(bookmark)
+    assert found.facts["holders"] == {f"{subscription.id} of {stage.me}": 2}
+    return found, (
+        "The message is a barrier and waits until all before it is settled: 2 leased (to "
+        f"{subscription.id} of {stage.me} (2)), 1 delayed."
+    )
+
+
+@scene("behind_barrier", "waiting")
+def unread_behind_an_unread_barrier(stage):
+    barriers(stage)
+    stage.client.subscribe("work", max_backlog=1)
+    *_, barrier, _, bookmark = stage.publish(1, 2, {"end": 1}, {"end": 1}, 4)
+    stage.client.ack("work", [stage.publish({"end": 1})[0]])
+    found = stage.explain(bookmark)
+    assert (found.facts["before"], found.facts["barrier"]) == (3, barrier)
+    return found, (
+        f"The message waits behind the barrier {barrier}, which waits until all before it is settled: 1 leased (to "
+        f"s00000001 of {stage.me} (1)), 1 waiting."
+    )
+
+
+@scene("barrier", "waiting")
+def an_unread_barrier(stage):
+    barriers(stage)
+    *_, bookmark = stage.publish(1, 2, {"end": 1})
+    stage.client.subscribe("work")
+    return stage.explain(bookmark), ("The message is a barrier and waits until all before it is settled: 2 waiting.")
+
+
+@scene("behind_barrier", "held")
+def behind_a_barrier(stage):
+    barriers(stage)
+    subscription = stage.client.subscribe("work", max_backlog=9)
+    stage.publish(1)
+    barrier, bookmark = stage.client.publish_many("orders", [{"end": 1}, 3])
+    pick_up(subscription, 1)
+    found = stage.explain(bookmark)
+    assert found.facts["barrier"] == barrier
+    return found, (
+        f"The message waits behind the barrier {barrier}, which waits until all before it is settled: 1 leased (to "
+        f"{subscription.id} of {stage.me} (1))."
+    )
+
+
+@scene("behind_barrier", "waiting")
+def unread_behind_a_barrier_that_nobody_can_get(stage):
+    barriers(stage)
+    (barrier,) = stage.publish({"end": 1})
+    (bookmark,) = stage.publish(3)
+    return stage.explain(bookmark), (
+        f"The message waits behind the barrier {barrier}, which waits for a first subscription."
+    )
+
+
+@scene("barrier_unsubscribed", "held")
+def a_barrier_without_a_subscription(stage):
+    barriers(stage)
+    stage.publish({"end": 1})
+    return stage.explain(), (
+        "The next message is a barrier with nothing unsettled before it, and waits for a first subscription."
+    )
+
+
+@scene("barrier_next", "waiting")
+def a_barrier_that_the_queue_was_not_told_of(stage):
+    barriers(stage)
+    stage.client.subscribe("work")
+    bookmark = stage.xadd(b='{"end": 1}')
+    return stage.explain(bookmark), (
+        "The message is a barrier with nothing unsettled before it, and is sent to the one subscription at the next "
+        f"dispatch; a dispatch is due{NOBODY_AT_WORK}."
+    )
+
+
+# -- waiting for somebody
+
+
+@scene("no_subscription", "waiting")
+def nobody_is_subscribed(stage):
+    stage.queue()
+    *_, bookmark = stage.publish(1, 2, 3)
+    found = stage.explain(bookmark)
+    assert (found.facts["before"], found.facts["before_is_exact"], found.facts["unread"]) == (2, True, 3)
+    return found, "The message waits because nobody is subscribed to the queue; 2 messages come before it."
+
+
+@scene("no_subscription", "ready")
+def it_came_back_and_everybody_left(stage):
+    stage.queue()
+    stage.publish(1)
+    with stage.client.subscribe("work") as subscription:
+        pick_up(subscription, 1)
+    eventually(lambda: stage.client.queue_stats("work").ready == 1)
+    return stage.explain(), (
+        "The next message waits because nobody is subscribed to the queue; nothing comes before it; it came back "
+        "before, delivered once, last because its subscription ended."
+    )
+
+
+@scene("backlogs_full", "waiting")
+def all_are_full(stage):
+    stage.queue(max_per_subscription_backlog=2)
+    one, other = stage.client.subscribe("work", max_backlog=2), stage.client.subscribe("work")
+    *_, bookmark = stage.publish(1, 2, 3, 4, 5)
+    stage.redis.zadd(stage.key("subscriptions"), {other.id: 1})
+    return stage.explain(bookmark), (
+        "The message waits because the backlogs of all subscriptions are full: "
+        f"{one.id} of {stage.me} (2 of 2) and {other.id} of {stage.me} (1 of 1, no sign of life for long); 1 "
+        "message comes before it."
+    )
+
+
+@scene("backlogs_full", "waiting")
+def full_with_another_queue_s_messages(stage):
+    stage.queue()
+    stage.client.apply(Queue(name="work-2", underlying_topic="returns"))
+    subscription = stage.client.subscribe("^work")
+    stage.publish(1, topic="returns")
+    stage.publish(2)
+    return stage.explain(), (
+        "The next message waits because the backlogs of all subscriptions are full: "
+        f"{subscription.id} of {stage.me} (1 of 1 over 2 queues); nothing comes before it."
+    )
+
+
+@scene("matching_full", "ready")
+def those_that_match_are_full(stage):
+    stage.queue()
+    full = stage.client.subscribe("work", filter="/n < 10")
+    stage.client.subscribe("work", filter="/n > 10")
+    _, bookmark = stage.publish({"n": 1}, {"n": 2})
+    stage.client.subscribe("work", filter="/n = 2", max_backlog=0)
+    found = stage.explain(bookmark)
+    assert [row["filter"] for row in found.facts["subscriptions"] if row["matches"]] == ["/n < 10", "/n = 2"]
+    return found, (
+        "The message waits because, of the 3 subscriptions, only those with a full backlog have a filter that it "
+        f"matches: {full.id} of {stage.me} (1 of 1) and s00000003 of {stage.me} (asks for none); nothing "
+        "comes before it."
+    )
+
+
+@scene("no_filter_matches", "ready")
+def no_filter_matches_it(stage):
+    stage.queue()
+    stage.client.subscribe("work", filter="/n<1 or /name like 'x'")
+    stage.client.subscribe("work", filter="/n>10")
+    stage.publish({"n": 5})
+    return stage.explain(), (
+        "The next message waits because it matches the filter of none of the 2 subscriptions: "
+        "/n < 1 OR /name LIKE 'x' and /n > 10."
+    )
+
+
+@scene("no_filter_matches", "ready")
+def no_filter_matches_what_is_not_json(stage):
+    stage.queue()
+    stage.client.subscribe("work", filter="/n < 1")
+    stage.publish(b"plain text")
+    return stage.explain(), (
+        "The next message waits because it matches the filter of none of the one subscription, since its body is not "
+        "JSON: /n < 1."
+    )
+
+
+@scene("queue_full", "waiting")
+def the_queue_s_own_backlog_is_reached(stage):
+    stage.queue(max_backlog=2, max_per_subscription_backlog=5)
+    subscription = stage.client.subscribe("work", max_backlog=5)
+    *_, bookmark = stage.publish(1, 2, 3)
+    return stage.explain(bookmark), (
+        "The message waits because the queue's max_backlog of 2 is reached: 2 messages are leased, held by "
+        f"{subscription.id} of {stage.me} (2); nothing comes before it."
+    )
+
+
+@scene("beyond_depth", "waiting")
+def beyond_the_target_depth(stage):
+    stage.queue(target_queue_depth=1000, max_per_subscription_backlog=2000)
+    stage.client.publish_many("orders", range(1001))
+    *_, bookmark = stage.publish("one more", "and another")
+    subscription = stage.client.subscribe("work", max_backlog=2000)
+    pick_up(subscription, 1000)
+    found = stage.explain(bookmark)
+    assert found.facts["active"] == 1000
+    return found, (
+        "The message stays unread because the queue keeps 1,000 messages active at most (target_queue_depth): 1,000 "
+        "are active, and 2 messages come before it."
+    )
+
+
+@scene("next", "waiting")
+def there_is_room_for_it(stage):
+    stage.queue(max_per_subscription_backlog=2)
+    _, bookmark = stage.publish(1, 2)
+    subscription = stage.client.subscribe("work", max_backlog=2)
+    return stage.explain(bookmark), (
+        "The message is about to be delivered: 1 message comes before it, and "
+        f"{subscription.id} of {stage.me} has room."
+    )
+
+
+@scene("next", "ready")
+def the_most_urgent(stage):
+    stage.queue(priority="/p")
+    full = stage.client.subscribe("work")
+    stage.publish({"p": 1}, {"p": 2**64 - 2}, {"p": 7})
+    stage.sweep()
+    stage.client.subscribe("work")
+    assert full.id == "s00000001"
+    return stage.explain(), (
+        "The next message, of priority 18446744073709551614, is about to be delivered: nothing comes before it, and "
+        f"s00000002 of {stage.me} has room."
+    )
+
+
+@scene("in_line", "ready")
+def in_line_by_priority(stage):
+    stage.queue(priority="/p")
+    stage.client.subscribe("work")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 9}, {"p": 7}, {})
+    stage.sweep()
+    stage.client.subscribe("work")
+    found = stage.explain(bookmark)
+    assert found.facts["priority"] is None
+    return found, (
+        "The message, of the lowest priority, waits in line: 2 messages come before it, and there is room for 1."
+    )
+
+
+@scene("in_line", "ready")
+def in_line_among_those_that_match(stage):
+    stage.queue()
+    full, _ = (stage.client.subscribe("work", filter=f"/n = {n}") for n in (1, 5))
+    *_, bookmark = stage.publish({"n": 1}, {"n": 1}, {"n": 2}, {"n": 1}, {"n": 1})
+    pick_up(full, 1)
+    free = stage.client.subscribe("work", filter="/n = 1")
+    found = stage.explain(bookmark)
+    assert (found.facts["before"], found.facts["ready"], free.id) == (2, 4, "s00000003")
+    return found, ("The message waits in line: 2 messages come before it, and there is room for 1.")
+
+
+@scene("sorting", "waiting")
+def priorities_are_still_read(stage):
+    stage.queue(priority="/p")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 2}, {"p": 3})
+    stage.client.subscribe("work")
+    stage.redis.delete(stage.key("due"))
+    return stage.explain(bookmark), (
+        "The message, of priority 3, waits because the queue has priorities and delivers nothing before it has read "
+        "everything: 3 messages are still to be read."
+    )
+
+
+@scene("sorting", "waiting")
+def what_is_still_to_be_read_waits_for_a_sweep(stage):
+    stage.queue(priority="/p")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 2}, {"p": 3})
+    stage.client.subscribe("work")
+    stage.redis.zadd(stage.key("due"), {"dispatch work": 1})
+    return stage.explain(bookmark), (
+        "The message, of priority 3, waits because the queue has priorities and delivers nothing before it has read "
+        f"everything: 3 messages are still to be read; a dispatch is due{NOBODY_AT_WORK}."
+    )
+
+
+@scene("resorting", "ready")
+def everything_is_judged_anew(stage):
+    stage.queue(priority="/p")
+    stage.client.subscribe("work")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 2}, {"p": 3})
+    stage.sweep()
+    stage.client.subscribe("work")
+    stage.redis.hset(stage.key("filters", "work"), "resort", 1)
+    return stage.explain(bookmark), (
+        "The message, of priority 3, waits because the queue's priority or barrier expression was changed: 2 messages "
+        "are still to be judged anew before anything is delivered."
+    )
+
+
+@scene("indexing", "ready")
+def a_filter_s_index_is_being_built(stage):
+    stage.queue(priority="/p")
+    stage.client.subscribe("work")
+    *_, bookmark = stage.publish({"p": 1}, {"p": 2}, {"p": 3})
+    stage.sweep()
+    stage.client.subscribe("work", filter="/p > 1")
+    return stage.explain(bookmark), (
+        "The message, of priority 3, waits while the index of a new filter is being built, /p > 1, which nobody with "
+        "room can do without."
+    )
+
+
+@scene("removed", "ready")
+def somebody_removed_what_waits(stage):
+    stage.queue()
+    (bookmark,) = stage.publish(1)
+    stage.client.subscribe("work", filter="/n = 0")
+    stage.publish(2)
+    assert stage.explain(bookmark).state == "ready"
+    stage.remove(bookmark)
+    return stage.explain(bookmark), (
+        "The message was removed from the log of topic 'orders' by somebody else; the queue settles it as missing when "
+        "it comes to it."
+    )
