@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -10,13 +11,13 @@ from ampsq.action_checks import check_action, topics_of
 from ampsq.action_sources import asks_for_happenings, orders, records
 from ampsq.address_setting import AddressSetting, settled_for
 from ampsq.elements import NO_RING
-from ampsq.errors import CatalogChanged, DefinitionError, ServerUnsuitable
+from ampsq.errors import AmpsqError, CatalogChanged, DefinitionError, ServerUnsuitable
 from ampsq.expressions import parse
 from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
 from ampsq.recovery import starts_of
 from ampsq.schema import COMPILED, POLICY
 from ampsq.unknown import taught
-from ampsq.values import is_name, parse_name, pattern_of
+from ampsq.values import is_name, parse_name, pattern_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,7 +117,8 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
             outcome = outcome or _outcome(catalog, definition)
             try:
                 if outcome != "unchanged":
-                    yield from _define(catalog, definition)
+                    with _about(definition):
+                        yield from _define(catalog, definition)
             except CatalogChanged:
                 continue
             outcomes.append((definition, outcome))
@@ -170,23 +172,53 @@ def _check(catalog: Catalog, definitions: list[Definition], server: Server | Non
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
-        outcome = _outcome(catalog, definition)
-        if isinstance(definition, Topic):
-            _check_topic(queues, definition)
-        if isinstance(definition, Queue) and outcome != "unchanged":
-            _check_queue(catalog, definition, server)
-            _check_names(planned, definition)
-        if isinstance(definition, View):
-            _check_view(queues, definition)
-            _check_view_of_views(planned, definition)
-        if isinstance(definition, Topic | View):
-            _check_retention(planned, queues, definition)
+        with _about(definition):
+            _check_one(catalog, planned, queues, definition, server)
     settings = settings_of(planned)
     for queue in queues.values():
-        settled_for(queue, settings)
+        with _about(queue):
+            settled = settled_for(queue, settings)
+            if queue in definitions:
+                _check_longest_delay(queue, settled)
     for definition in definitions:
         if isinstance(definition, Action):
-            check_action(planned, definition)
+            with _about(definition):
+                check_action(planned, definition)
+
+
+@contextlib.contextmanager
+def _about(definition: Definition) -> Iterator[None]:
+    """Let an error say which definition is refused."""
+    try:
+        yield
+    except AmpsqError as error:
+        error.definition = error.definition or definition
+        raise
+
+
+def _check_one(
+    catalog: Catalog, planned: Catalog, queues: dict[str, Queue], definition: Definition, server: Server | None
+) -> None:
+    outcome = _outcome(catalog, definition)
+    if isinstance(definition, Topic):
+        _check_topic(queues, definition)
+    if isinstance(definition, Queue) and outcome != "unchanged":
+        _check_queue(catalog, definition, server)
+        _check_names(planned, definition)
+    if isinstance(definition, View):
+        _check_view(queues, definition)
+        _check_view_of_views(planned, definition)
+    if isinstance(definition, Topic | View):
+        _check_retention(planned, queues, definition)
+
+
+def _check_longest_delay(queue: Queue, settled: Queue) -> None:
+    """The longest delay of what is not delayed says nothing; the delay may be that of an address setting."""
+    if "max_redelivery_delay" in queue.elements() and not settled.redelivery_delay:
+        raise DefinitionError(
+            f"Queue {queue.name!r}: max_redelivery_delay: {shown(queue.max_redelivery_delay)} is of no effect without "
+            "redelivery_delay, which is 0s; allowed: with redelivery_delay, here or in an address setting"
+        )
 
 
 def _stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ampsq.errors import DefinitionError, Rejected, UnknownQueue
 from ampsq.explain import REASONS
 from ampsq.schema import key
 from ampsq.values import Bookmark
+from ampsq.written import span_text
 
 NOBODY_AT_WORK = ", but no coordinator seems to be at work (ampsq coordinator starts one; idle subscriptions help out)"
 
@@ -65,11 +66,11 @@ def stage(client, connect, valkey):
 
 
 def moment(milliseconds):
-    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC"
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
 
 
 def seconds(milliseconds):
-    return f"{milliseconds / 1000:.1f} s"
+    return span_text(milliseconds)
 
 
 SCENES = []
@@ -862,7 +863,7 @@ def a_search_that_takes_too_long(stage, monkeypatch):
     found = stage.explain(bookmarks[0])
     reached = stage.redis.xrevrange(stage.key("journal", "work"))[1][0]
     return found, (
-        "The message is settled, but how and when was not found in 0.0 s: the search came back to "
+        "The message is settled, but how and when was not found in 0s: the search came back to "
         f"{moment(int(reached.split(b'-')[0]))}, and the journal begins earlier."
     )
 
@@ -879,7 +880,44 @@ def nothing_waits(stage):
     pick_up(subscription, 1)
     found = stage.explain()
     assert found.bookmark is None
-    return found, "Nothing waits in the queue: 1 message is leased, 1 message is delayed, and all else is settled."
+    due = found.facts["next_due"]
+    return found, (
+        f"Nothing waits in the queue: 1 message is leased, 1 message is delayed (due in "
+        f"{seconds(due - found.facts['now'])}, at {moment(due)}), and all else is settled."
+    )
+
+
+def test_of_messages_that_are_all_scheduled_the_first_due_is_told(stage):
+    stage.queue()
+    stage.queue(name="other", underlying_topic="others")
+    stage.client.publish("others", 0, delay="10s")
+    stage.client.publish("orders", 1, delay="1h30m")
+    stage.client.publish("orders", 2, delay="2h")
+
+    found = stage.explain()
+
+    due, now = found.facts["next_due"], found.facts["now"]
+    assert 5_390_000 < due - now <= 5_400_000
+    assert (found.reason, found.facts["scheduled"], found.facts["next_due_is_exact"]) == ("empty", 2, True)
+    assert found.sentence == (
+        "Nothing waits in the queue: no message is leased, no message is delayed, 2 messages are scheduled (the first "
+        f"due in {seconds(due - now)}, at {moment(due)}), and all else is settled."
+    )
+
+
+def test_behind_too_many_others_in_the_timetable_a_scheduled_message_is_not_due_before_them(stage, monkeypatch):
+    monkeypatch.setattr(ampsq.explain, "_TIMETABLE", 2)
+    stage.queue()
+    stage.queue(name="other", underlying_topic="others")
+    for number in range(3):
+        stage.client.publish("others", number, delay="1m")
+    stage.client.publish("orders", 1, delay="2h")
+
+    found = stage.explain()
+
+    assert found.facts["next_due_is_exact"] is False
+    assert found.facts["next_due"] < found.facts["now"] + 60_000
+    assert f"1 message is scheduled (not due before {moment(found.facts['next_due'])})" in found.sentence
 
 
 @scene("passed_over", "waiting")
