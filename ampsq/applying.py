@@ -9,7 +9,7 @@ from ampsq import calls, define_calls
 from ampsq.action_checks import topics_of
 from ampsq.action_sources import asks_for_happenings, orders, records
 from ampsq.address_setting import AddressSetting, settled_for
-from ampsq.definition_checks import PENDING, Outcome, check_together, defined_like, outcome_of, settings_of
+from ampsq.definition_checks import PENDING, Outcome, about, check_together, defined_like, outcome_of, settings_of
 from ampsq.elements import NO_RING
 from ampsq.errors import CatalogChanged
 from ampsq.expressions import parse
@@ -112,7 +112,8 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
             outcome = outcome or outcome_of(catalog, definition)
             try:
                 if outcome != "unchanged":
-                    yield from _define(catalog, definition)
+                    with about(definition):
+                        yield from _define(catalog, definition)
             except CatalogChanged:
                 continue
             outcomes.append((definition, outcome))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.parsers import expat  # what could expand is refused below
 
 from ampsq.address_setting import NO_LIMIT, AddressSetting, covers
+from ampsq.definition import Loaded
 from ampsq.errors import DefinitionError
 from ampsq.models import Queue, Topic
 from ampsq.values import shown
@@ -23,7 +24,7 @@ from ampsq.values import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ampsq.definition import Definition
+    from ampsq.definition import Definition, Lines
 
 __all__ = ["is_xml", "read_broker_xml"]
 
@@ -83,7 +84,7 @@ def is_xml(text: str) -> bool:
     return text.lstrip("\ufeff \t\r\n").startswith("<")
 
 
-def read_broker_xml(text: str, source: str) -> list[Definition]:
+def read_broker_xml(text: str, source: str) -> Loaded:
     """Read definitions from the text of a file.
 
     Args:
@@ -99,9 +100,8 @@ def read_broker_xml(text: str, source: str) -> list[Definition]:
     """
     reader = _Reader(source)
     definitions = reader.read(_parse(text, source))
-    for path, line in reader.ignored.items():
-        hint = f"; {_HINTS[path]}" if path in _HINTS else ""
-        _log.warning("%s:%d: %s is not acted on%s", source, line, path, hint)
+    for line, warning in sorted(reader.warnings()):
+        _log.warning("%s:%d: %s", source, line, warning)
     return definitions
 
 
@@ -156,12 +156,20 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self.ignored: dict[str, int] = {}
+        self._lines: dict[tuple[str, str], Lines] = {}
+        self._warnings: list[tuple[int, str]] = []
         self._faults: list[tuple[int, str]] = []
         self._topics: list[Definition] = []
         self._queues: list[Definition] = []
         self._settings: list[tuple[_Element, dict[str, Any]]] = []
 
-    def read(self, root: _Element) -> list[Definition]:
+    def warnings(self) -> list[tuple[int, str]]:
+        """What is to be told of the file, each with its line."""
+        hints = {path: f"; {_HINTS[path]}" if path in _HINTS else "" for path in self.ignored}
+        ignored = [(line, f"{path} is not acted on{hints[path]}") for path, line in self.ignored.items()]
+        return ignored + self._warnings
+
+    def read(self, root: _Element) -> Loaded:
         """Everything that the file defines, or the refusal of the whole file."""
         if root.tag not in _ROOTS:
             raise DefinitionError(
@@ -171,7 +179,7 @@ class _Reader:
         settings = self._made_settings()
         if self._faults:
             raise DefinitionError("\n".join(f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)))
-        return [*self._topics, *settings, *self._queues]
+        return Loaded([*self._topics, *settings, *self._queues], self._source, self._lines)
 
     def _section(self, element: _Element) -> None:
         readers: dict[str, Mapping[str, Callable[[_Element], None]]] = {
@@ -217,10 +225,8 @@ class _Reader:
     def _routing(self, element: _Element, address: str) -> None:
         queues = [child for child in element.children if child.tag == "queue"]
         if element.tag == "anycast" and len(queues) > 1:
-            _log.warning(
-                "%s:%d: address %r: its anycast queues share its messages in Artemis; here each gets all of them",
-                self._source, element.line, address,
-            )  # fmt: skip
+            text = f"address {address!r}: its anycast queues share its messages in Artemis; here each gets all of them"
+            self._warnings.append((element.line, text))
         self._each(element, {"queue": lambda queue: self._queue(queue, address)})
 
     def _queue(self, element: _Element, address: str) -> None:
@@ -238,6 +244,7 @@ class _Reader:
             self._faults.append((element.line, f"{kind.title(elements)}: {fault.element}: {fault.text}"))
         if not faults:
             made.append(kind(**elements))
+            self._lines[kind.__name__, made[-1].name] = {"": element.line}
 
     def _value(self, element: _Element, name: str, text: str, read: Callable[[str], Any]) -> Any:
         try:

@@ -30,16 +30,17 @@ space or a colon before one, or, within a list in brackets, has commas or bracke
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ampsq.action import DeadLetter
 from ampsq.address_setting import AddressSetting
 from ampsq.broker_xml import is_xml, read_broker_xml
-from ampsq.definition import nearest
+from ampsq.definition import Fault, Lines, Loaded, nearest
 from ampsq.errors import DefinitionError
 from ampsq.models import Action, Definition, Queue, Topic, View
-from ampsq.values import shown
+from ampsq.values import Interval, shown
 
 if TYPE_CHECKING:
     import yaml
@@ -57,18 +58,24 @@ _SECTIONS: dict[str, type[Definition]] = {
     "actions": Action,
 }
 _FILE_ALLOWED = "the sections topics, address_settings, queues, views and actions, each a list of definitions"
+#: An element whose value begins with #.
+_COMMENT = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
+#: Lines before a fault in which such an element is looked for.
+_LOOKED_BACK = 3
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 #: How deep an element's value may be: a list of texts; an action's parts are mappings of mappings with lists.
 _DEPTH, _DEPTH_OF_ACTION = 2, 5
 
 
-def load(path_or_text: str | Path) -> list[Definition]:
+def load(path_or_text: str | Path) -> Loaded:
     """Read definitions from a YAML file, or from the addresses and address settings of a ``broker.xml``, all or none.
 
     Args:
         path_or_text: a `Path`, or a text: what a file has when it has a line break or a colon, else a file's path.
 
     Returns:
-        The topics, then the address settings, the queues, the views and the actions, each in the order of the file.
+        The topics, then the address settings, the queues, the views and the actions, each in the order of the file,
+        and where each stands.
 
     Raises:
         DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
@@ -82,14 +89,25 @@ def load(path_or_text: str | Path) -> list[Definition]:
     except ImportError:
         raise DefinitionError("reading YAML needs PyYAML: pip install 'ampsq[cli]'") from None
     try:
-        return _Reader(yaml.SafeLoader(text), source).definitions()
+        return _Reader(yaml.SafeLoader(text), text, source).definitions()
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         problem = " ".join(part for part in (reason.context, reason.problem) if part)
         line = mark.line if mark else 0
-        raise DefinitionError(f"{source}:{line + 1}: not YAML: {problem}{_quoting(text, line)}") from None
+        # Within brackets, what a comment has swallowed is missed on a later line.
+        hints = (_comment(text, at) for at in range(line, max(line - _LOOKED_BACK, -1), -1))
+        hint = next(filter(None, hints), "") or _quoting(text, line)
+        raise DefinitionError(f"{source}:{line + 1}: not YAML: {problem}{hint}") from None
     except (yaml.YAMLError, RecursionError) as reason:
         raise DefinitionError(f"{source}: not YAML: {' '.join(str(reason).split())}") from None
+
+
+def _comment(text: str, line: int) -> str:
+    """What to do about a line in which a value is a comment for YAML."""
+    found = _COMMENT.search("".join(text.split("\n")[line : line + 1]))
+    if found is None:
+        return ""
+    return f"; for YAML a comment begins at the #: put the value in quotes, as in {found[1]}: '{found[2]}'"
 
 
 def _quoting(text: str, line: int) -> str:
@@ -115,13 +133,16 @@ def _read(path_or_text: str | Path) -> tuple[str, str]:
 class _Reader:
     """Reads one file to its end, collecting what is wrong with it."""
 
-    def __init__(self, loader: yaml.SafeLoader, source: str) -> None:
+    def __init__(self, loader: yaml.SafeLoader, text: str, source: str) -> None:
         self._loader = loader
+        self._text = text
         self._source = source
+        self._lines: dict[tuple[str, str], Lines] = {}
+        self._seconds: dict[tuple[str, str], list[str]] = {}
         self._faults: list[tuple[int, str]] = []
         self._first_lines: dict[tuple[type[Definition], str], int] = {}
 
-    def definitions(self) -> list[Definition]:
+    def definitions(self) -> Loaded:
         """Everything that the file defines, or the refusal of the whole file."""
         found: list[Definition] = []
         for name, node in self._sections().items():
@@ -130,7 +151,10 @@ class _Reader:
             lines = [f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)]
             raise DefinitionError("\n".join(lines))
         kinds = list(_SECTIONS.values())
-        return sorted(found, key=lambda definition: kinds.index(type(definition)))
+        in_order = sorted(found, key=lambda definition: kinds.index(type(definition)))
+        loaded = Loaded(in_order, self._source, self._lines)
+        loaded.seconds = self._seconds
+        return loaded
 
     def _sections(self) -> dict[str, _Node]:
         root: _Node = self._loader.get_single_node()
@@ -163,9 +187,11 @@ class _Reader:
             kind = DeadLetter
         depth = _DEPTH_OF_ACTION if kind is Action else _DEPTH
         values = {element: _value(value, depth) for element, (_, value) in elements.items()}
-        faults = kind.faults(values)
+        faults = kind.faults(values) or _silent(kind, values)
         for element, text in faults:
-            self._faults.append((_line_of(element, elements, node), f"{kind.title(values)}: {element}: {text}"))
+            line = _line_of(element, elements, node)
+            hint = _comment(self._text, line - 1) if element in values and values[element] is None else ""
+            self._faults.append((line, f"{kind.title(values)}: {element}: {text}{hint}"))
         if faults:
             return None
         made = kind(**values)
@@ -176,7 +202,19 @@ class _Reader:
             text = f"{kind.title(values)}: defined twice, first at line {first}; allowed: once in a file"
             self._faults.append((_line(node), text))
         self._first_lines.setdefault(named, _line(node))
+        self._note(definition, {"": _line(node), **{element: line for element, (line, _) in elements.items()}}, values)
         return definition
+
+    def _note(self, definition: Definition, lines: Lines, values: dict[str, Any]) -> None:
+        """Keep where a definition stands, and which of its intervals are plain numbers."""
+        named = (type(definition).__name__, definition.name)
+        self._lines[named] = lines
+        self._seconds[named] = [
+            element
+            for element, value in values.items()
+            if isinstance(value, str) and _SECONDS.fullmatch(value)
+            and isinstance(getattr(definition, element, None), Interval)
+        ]  # fmt: skip
 
     @staticmethod
     def _is_dead_letter(node: _Node) -> bool:
@@ -219,6 +257,15 @@ class _Reader:
             lines.setdefault(name, _line(key))
         self._loader.flatten_mapping(node)
         return {_key(key): (_line(key), value) for key, value in node.value}
+
+
+def _silent(kind: type[Definition], values: dict[str, Any]) -> list[Fault]:
+    """An address setting without an element is a mistake; one that takes something back names it."""
+    if kind is not AddressSetting or not values.keys() <= {"match", "name"}:
+        return []
+    others = ", ".join(element for element in AddressSetting.model_fields if element != "name")
+    text = f"says nothing; allowed: with {others}; one with nothing behind its colon takes back what the setting said"
+    return [Fault("match", text)]
 
 
 def _line(node: _Node) -> int:

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["Checked", "Definition", "Fault", "Name", "nearest", "report"]
+    from ampsq.errors import AmpsqError
 
+__all__ = ["Checked", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest", "report"]
+
+#: Element -> its line in a file.
+Lines = dict[str, int]
 Name = Annotated[str, BeforeValidator(parse_name)]
 
 
@@ -146,6 +150,35 @@ class Definition(Checked):
         """What an error text calls a definition that may have no name."""
         name = cls._completed(elements).get("name")
         return f"{cls.__name__} without a name" if name is None else f"{cls.__name__} {shown(name)}"
+
+
+class Loaded(list[Definition]):
+    """The definitions of a file, and where they stand in it.
+
+    Attributes:
+        source: what error texts call the file.
+        lines: (kind, name) -> element -> line; of the definition itself under "".
+        seconds: (kind, name) -> its elements that were given as plain numbers of seconds.
+    """
+
+    def __init__(self, definitions: Iterable[Definition], source: str, lines: Mapping[tuple[str, str], Lines]) -> None:
+        super().__init__(definitions)
+        self.source, self.lines = source, lines
+        self.seconds: dict[tuple[str, str], list[str]] = {}
+
+    def placed(self, error: AmpsqError) -> str:
+        """The text of an error that applying these raised, each line with the place of what it is about."""
+        about = error.definition
+        lines = {} if about is None else self.lines.get((type(about).__name__, about.name))
+        if about is None or not lines:
+            return str(error)
+        title = about.title({"name": about.name})
+        texts = []
+        for text in str(error).split("\n"):
+            told = text if text.startswith(title) else f"{title}: {text}"
+            element = told.removeprefix(f"{title}: ").partition(":")[0]
+            texts.append(f"{self.source}:{lines.get(element, lines[''])}: {told}")
+        return "\n".join(texts)
 
 
 def report(title: str, faults: list[Fault]) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from ampsq.action_checks import check_action
 from ampsq.address_setting import AddressSetting, settled_for
-from ampsq.errors import DefinitionError, ServerUnsuitable
+from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
 from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
+from ampsq.values import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ampsq.calls import Catalog
     from ampsq.server import Server
 
-__all__ = ["PENDING", "Outcome", "check_together", "defined_like", "outcome_of", "settings_of"]
+__all__ = ["PENDING", "Outcome", "about", "check_together", "defined_like", "outcome_of", "settings_of"]
 
 #: What applying a definition came to.
 Outcome = Literal["new", "changed", "unchanged"]
@@ -38,23 +42,28 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
-        outcome = outcome_of(catalog, definition)
-        if isinstance(definition, Topic):
-            _check_topic(queues, definition)
-        if isinstance(definition, Queue) and outcome != "unchanged":
-            _check_queue(catalog, definition, server)
-            _check_names(planned, definition)
-        if isinstance(definition, View):
-            _check_view(queues, definition)
-            _check_view_of_views(planned, definition)
-        if isinstance(definition, Topic | View):
-            _check_retention(planned, queues, definition)
+        with about(definition):
+            _check_one(catalog, planned, queues, definition, server)
     settings = settings_of(planned)
     for queue in queues.values():
-        settled_for(queue, settings)
+        with about(queue):
+            settled = settled_for(queue, settings)
+            if queue in definitions:
+                _check_longest_delay(queue, settled)
     for definition in definitions:
         if isinstance(definition, Action):
-            check_action(planned, definition)
+            with about(definition):
+                check_action(planned, definition)
+
+
+@contextlib.contextmanager
+def about(definition: Definition) -> Iterator[None]:
+    """Let an error say which definition is refused."""
+    try:
+        yield
+    except AmpsqError as error:
+        error.definition = error.definition or definition
+        raise
 
 
 def outcome_of(catalog: Catalog, definition: Definition) -> Outcome:
@@ -87,6 +96,31 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
 def settings_of(catalog: Catalog) -> list[AddressSetting]:
     """All address settings of a catalog, those that are being applied too."""
     return [AddressSetting.from_json(text.removeprefix(PENDING)) for text in catalog.settings.values()]
+
+
+def _check_one(
+    catalog: Catalog, planned: Catalog, queues: dict[str, Queue], definition: Definition, server: Server | None
+) -> None:
+    outcome = outcome_of(catalog, definition)
+    if isinstance(definition, Topic):
+        _check_topic(queues, definition)
+    if isinstance(definition, Queue) and outcome != "unchanged":
+        _check_queue(catalog, definition, server)
+        _check_names(planned, definition)
+    if isinstance(definition, View):
+        _check_view(queues, definition)
+        _check_view_of_views(planned, definition)
+    if isinstance(definition, Topic | View):
+        _check_retention(planned, queues, definition)
+
+
+def _check_longest_delay(queue: Queue, settled: Queue) -> None:
+    """The longest delay of what is not delayed says nothing; the delay may be that of an address setting."""
+    if "max_redelivery_delay" in queue.elements() and not settled.redelivery_delay:
+        raise DefinitionError(
+            f"Queue {queue.name!r}: max_redelivery_delay: {shown(queue.max_redelivery_delay)} is of no effect without "
+            "redelivery_delay, which is 0s; allowed: with redelivery_delay, here or in an address setting"
+        )
 
 
 def _stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:

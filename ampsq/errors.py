@@ -59,7 +59,13 @@ _SHOWN_BEFORE: Final = 60
 
 
 class AmpsqError(Exception):
-    """The root: catch it to catch everything that ampsq raises on purpose."""
+    """The root: catch it to catch everything that ampsq raises on purpose.
+
+    Attributes:
+        definition: the one of those that were to be applied that is refused; None of other errors.
+    """
+
+    definition: Any = None
 
 
 class DefinitionError(AmpsqError, ValueError):
@@ -149,6 +155,7 @@ class UnknownQueue(Rejected):
         facts = ", ".join(f"{name}={value!r}" for name, value in sorted(self.detail.items()) if name != "queue")
         other.told = f"{text} ({facts})" if facts else text
         other.args = (other.told,)
+        other.definition = self.definition
         return other
 
 
@@ -168,6 +175,13 @@ class UnknownMessage(Rejected):
     """The queue has no such message: its topic does not feed the queue, or the log does not hold it."""
 
     code = "AMPSQ_UNKNOWN_MESSAGE"
+
+    def _text(self) -> str:
+        # Where the message is instead, when somebody looked.
+        facts = self.detail
+        if "told" not in facts:
+            return super()._text()
+        return f"no letter {facts['bookmark']} is available in {facts['queue']!r}. {facts['told']}"
 
 
 class StaleLease(Rejected):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
-from ampsq.explain_look import Found, Look, settled_reason, state_of
-from ampsq.explain_words import PATIENCE, REASONS, facts_of, moment, sentence_of
+from ampsq.explain_look import EMPTY, Found, Look, settled_reason, state_of
+from ampsq.explain_words import PATIENCE, REASONS, facts_of, sentence_of
 from ampsq.flow import command
 from ampsq.query import check_text
 from ampsq.schema import FIELDS, key
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from ampsq.flow import Flow
 
-__all__ = ["REASONS", "Explanation", "Place", "explain", "moment"]
+__all__ = ["REASONS", "Explanation", "Place", "explain"]
 
+#: Entries of the timetable in which the next message of an empty queue is looked for.
+_TIMETABLE: Final = 1_000
 #: Entries of the journal that one step reads.
 _STEP: Final = 500
 #: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
@@ -105,6 +107,8 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
         reason = settled_reason(look)
     if look.is_head and (look.where == "settled" or reason == "kept_out"):
         reason = "passed_over"
+    if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
+        look.next_due, look.next_due_is_exact = yield from _next_due(place.instance, queue)
     if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
         look.attended = yield from _is_attended(place.instance, look.text("attended"))
     return Explanation(queue, look.bookmark, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
@@ -113,6 +117,22 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
 def _own_ref(place: Place, text: Bookmark | str) -> str:
     bookmark = Bookmark.parse_own(text, place.origin)
     return ref_of(bookmark.topic, bookmark.id)
+
+
+def _next_due(instance: str, queue: str) -> Flow[tuple[int, bool]]:
+    """When a queue's next message is due, and whether that is exact: else it is no earlier."""
+    due: Sequence[tuple[bytes, float]] = yield command(
+        ["ZRANGE", key(instance, "due"), 0, _TIMETABLE - 1, "WITHSCORES"], _scored
+    )
+    wanted = tuple(f"{kind} {queue} ".encode() for kind in ("scheduled", "ready"))
+    for member, at in due:
+        if member.startswith(wanted):
+            return int(at), True
+    return (int(due[-1][1]), False) if len(due) == _TIMETABLE else (0, True)
+
+
+def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
+    return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def _is_attended(instance: str, before: str) -> Flow[bool]:

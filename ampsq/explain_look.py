@@ -115,6 +115,8 @@ class Look:
     Attributes:
         found: what the journal says, once it was searched.
         attended: whether a coordinator is at work; None where nobody looked.
+        next_due: when the first delayed or scheduled message of an empty queue is due, ms; 0 where nobody looked. If
+            that is not exact, none is due before.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]], origin: str, *, is_head: bool) -> None:
@@ -125,6 +127,8 @@ class Look:
         self.is_head = is_head
         self.found = Found()
         self.attended: bool | None = None
+        self.next_due = 0
+        self.next_due_is_exact = True
         self.where = self.text("where")
         self.ref = self.text("ref")
         self.now = self.number("now")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.explain_look import client_of, filter_of
 from ampsq.schema import VALUES
+from ampsq.written import count_text, moment, span_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ampsq.explain_look import Look, Subscription
 
-__all__ = ["PATIENCE", "REASONS", "facts_of", "moment", "sentence_of"]
+__all__ = ["PATIENCE", "REASONS", "facts_of", "sentence_of"]
 
 #: Seconds for which the journal is searched.
 PATIENCE: Final = 2.0
@@ -122,7 +122,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "recorded, or it was removed: by the retention, or by somebody else."
         ),
         # settled
-        "acknowledged": "The message was acknowledged at {settled}{ahead}.",
+        "acknowledged": "The message{acknowledged}.",
         "expired": "The message expired at {settled} because {why}, after {counts}{ahead}.",
         "evicted": "The message was evicted at {settled} because {why}.",
         "delivered": "The message was settled when it was delivered, at {settled}, since the queue is at-most-once.",
@@ -140,7 +140,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "All unread messages up to this one, the last that one look reaches, are settled already or will never "
             "enter the queue, and nothing else waits in it."
         ),
-        "empty": "Nothing waits in the queue: {leased}, {delayed}, and all else is settled.",
+        "empty": "Nothing waits in the queue: {leased}, {delayed}{next_due}, and all else is settled.",
         # Kept for replication: the message belongs to another instance, whose queue delivers it.
         "owned_elsewhere": "The message is owned by instance {owner}, which delivers it.",
     }
@@ -166,26 +166,12 @@ _CAUSES: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def _many(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 def _are(number: int, word: str) -> str:
-    return f"{_many(number, word)} {'is' if number == 1 else 'are'}" if number else f"no {word} is"
+    return f"{count_text(number, word)} {'is' if number == 1 else 'are'}" if number else f"no {word} is"
 
 
 def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def moment(milliseconds: int) -> str:
-    """Write a time of `Explanation.facts` for people."""
-    at = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    return f"{at:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC"
-
-
-def _span(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:.1f} s"
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -234,7 +220,7 @@ class _Words:
         some = "at least " if self._look.flag("at_least") else ""
         if not number:
             return "nothing comes before it" if not some else "too many messages to count come before it"
-        return f"{some}{_many(number, 'message')} {'comes' if number == 1 else 'come'} before it"
+        return f"{some}{count_text(number, 'message')} {'comes' if number == 1 else 'come'} before it"
 
     # -- its lease, its delay
 
@@ -257,20 +243,20 @@ class _Words:
         deadline = self._look.lease[2]
         if not deadline:
             return "the lease never lapses"
-        return f"the lease lapses in {_span(deadline - self._look.now)}, at {moment(deadline)}"
+        return f"the lease lapses in {span_text(deadline - self._look.now)}, at {moment(deadline)}"
 
     def overdue(self) -> str:
         due = self._look.lease[2] if self._look.where == "leased" else self._look.number("due")
-        return _span(self._look.now - due)
+        return span_text(self._look.now - due)
 
     def over(self) -> str:
-        return _span(self._look.now - self._look.number("ends"))
+        return span_text(self._look.now - self._look.number("ends"))
 
     def addressed(self) -> str:
         return repr(self._look.text("addressed"))
 
     def left(self) -> str:
-        return _span(self._look.number("due") - self._look.now)
+        return span_text(self._look.number("due") - self._look.now)
 
     def due(self) -> str:
         return moment(self._look.number("due"))
@@ -309,7 +295,7 @@ class _Words:
         return _listed([f"{name} ({count})" for name, count in sorted(self._look.holders.items())])
 
     def depth(self) -> str:
-        return _many(self._look.definition.target_queue_depth or 0, "message")
+        return count_text(self._look.definition.target_queue_depth or 0, "message")
 
     def active(self) -> str:
         return f"{self._look.active:,} {'is' if self._look.active == 1 else 'are'}"
@@ -324,6 +310,17 @@ class _Words:
         scheduled = self._look.number("scheduled")
         later = f", {_are(scheduled, 'message')} scheduled" if scheduled else ""
         return f"{_are(self._look.number('delayed'), 'message')} delayed{later}"
+
+    def next_due(self) -> str:
+        look = self._look
+        if not look.next_due:
+            return ""
+        if not look.next_due_is_exact:
+            return f" (not due before {moment(look.next_due)})"
+        first = "" if look.number("delayed") + look.number("scheduled") == 1 else "the first "
+        if look.next_due <= look.now:
+            return f" ({first}due since {moment(look.next_due)})"
+        return f" ({first}due in {span_text(look.next_due - look.now)}, at {moment(look.next_due)})"
 
     def unsorted(self) -> str:
         return _are(self._look.unsorted() or self._look.number("ready") + self._look.number("sorted"), "message")
@@ -394,6 +391,11 @@ class _Words:
     def settled(self) -> str:
         return moment(self._look.found.at)
 
+    def acknowledged(self) -> str:
+        if self._look.found.why == VALUES["redriven"]:
+            return f", a dead letter, was redriven at {self.settled()}"
+        return f" was acknowledged at {self.settled()}{self.ahead()}"
+
     def ahead(self) -> str:
         return ", by bookmark, before the queue has come to read it" if self._look.text("ahead") else ""
 
@@ -413,14 +415,14 @@ class _Words:
     def counts(self) -> str:
         found = self._look.found
         deliveries = "1 delivery" if found.deliveries == 1 else f"{found.deliveries} deliveries"
-        return f"{deliveries} and {_many(found.cancels, 'cancel')}"
+        return f"{deliveries} and {count_text(found.cancels, 'cancel')}"
 
     def journal(self) -> str:
         at = self._look.found.at
         return f"does not reach back that far, but only to {moment(at)}" if at else "is empty"
 
     def patience(self) -> str:
-        return _span(int(PATIENCE * 1000))
+        return span_text(int(PATIENCE * 1000))
 
     def reached(self) -> str:
         return moment(self._look.found.at)
@@ -456,7 +458,8 @@ def facts_of(look: Look) -> dict[str, Any]:
     if look.attended is not None:
         facts["coordinator"] = look.attended
     if not look.ref:
-        return facts
+        due = {"next_due": look.next_due, "next_due_is_exact": look.next_due_is_exact}
+        return facts | (due if look.next_due else {})
     facts |= {"topic": look.topic, "recorded": look.recorded, "head": look.is_head}
     facts |= {name: look.flag(name) for name in ("json", "enters", "is_barrier") if look.flag(name) is not None}
     if look.text("priority"):
@@ -494,6 +497,8 @@ def _journal_facts(look: Look) -> dict[str, Any]:
     if not found.how:
         return {"found": False, "searched_back_to": found.at or None, "ended": found.ended, "whole": found.whole}
     facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(look.text("ahead"))}
+    if found.how == "acknowledged" and found.why:
+        facts["reason"] = found.why
     if found.how == "expired":
         facts |= {"reasons": found.why.split(","), "deliveries": found.deliveries, "cancels": found.cancels}
     return facts

@@ -12,6 +12,7 @@ from ampsq import calls
 from ampsq.browse import sow_queue
 from ampsq.delivery import decode, decoded, in_short
 from ampsq.errors import DefinitionError, UnknownMessage, UnknownQueue
+from ampsq.explain import explain
 from ampsq.flow import command
 from ampsq.models import Queue, Reason
 from ampsq.query import Query, SowMessage, check_text, parse_query_filter
@@ -292,7 +293,8 @@ def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str])
         topic, stream_id = parse_ref(ref.decode())
         bookmark = Bookmark.of(topic, scene.origin, stream_id)
         if found is None:
-            raise UnknownMessage(queue=queue, bookmark=str(bookmark), reason=NOT_THERE)
+            explained = yield from explain(scene, queue, bookmark)
+            raise UnknownMessage(queue=queue, bookmark=str(bookmark), told=explained.sentence)
         try:
             letters.append(DeadLetter(SowMessage.of(found, scene.origin), now))
         except ValueError as reason:

@@ -118,7 +118,8 @@ class Queue(Definition):
             without a delay of its own, whose lease lapsed, or whose holder was gone. Default: 0s, at once. (The four
             elements of redelivery have the names and the meaning of Artemis's address settings.)
         redelivery_delay_multiplier: by which the delay grows from each delivery to the next; 1 (default) to 1000.
-        max_redelivery_delay: the longest such delay. Default: ten times `redelivery_delay`.
+        max_redelivery_delay: the longest such delay. Default: ten times `redelivery_delay`. Without a delay, here or in
+            an address setting, it is refused.
         redelivery_collision_avoidance_factor: by which part a delay is longer or shorter than that, at random, so that
             what failed together does not come back together; 0 (default) to 1.
         ring_size: the most messages that wait in the queue. One that enters a full ring evicts the oldest; leased and

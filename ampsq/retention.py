@@ -262,7 +262,7 @@ def _policy(catalog: Catalog, topic: str, age: timedelta | float | str | None) -
     stored = Topic.stored(topic, text)
     if not stored.has_retention:
         raise DefinitionError(
-            f"topic {topic!r} has no retention, so that all of it is kept; allowed: an age, as in age='7d' (0s: all "
+            f"topic {topic!r} has no retention, so that all of it is kept; allowed: an age, as in 7d (0s: all "
             "that nobody needs), or a topic defined with retention_age, retention_size or retention_count"
         )
     return Policy.of(stored)

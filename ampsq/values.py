@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Self
 
 from ampsq.errors import DefinitionError
+from ampsq.written import interval_text
 
 __all__ = [
     "NAME_ALLOWED",
@@ -52,8 +53,8 @@ _COUNTS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
 
 _PATTERN_ALLOWED = f"a name ({NAME_ALLOWED}) or a regular expression"
 _INTERVAL_ALLOWED = (
-    "a number of seconds, a timedelta, or a number with one of the units ns us ms s m h d w, "
-    "as in '250ms', '30s' or '1.5h', from 0 to 36500d"
+    "a number of seconds, or numbers with the units ns us ms s m h d w, as in '250ms', '30s' or '1h30m', from 0 to "
+    "36500d"
 )
 _SIZE_ALLOWED = "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
 _COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
@@ -71,6 +72,8 @@ _MAX_ID_PART = 2**64
 _DIGITS = "(0|[1-9][0-9]{0,19})"
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,255}")
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
+_PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([a-z]{1,2})[ ]?")
+_PARTS = re.compile(f"(?:{_PART.pattern}){{2,8}}")
 _ID = re.compile(f"{_DIGITS}-{_DIGITS}")
 _BOOKMARK = re.compile(rf"{_NAME.pattern}~[A-Za-z0-9_.-]{{1,255}}\.[A-Za-z0-9]{{1,64}}~{_DIGITS}-{_DIGITS}")
 _REF = re.compile(rf"([a-t]){_DIGITS}([a-t]){_DIGITS}/({_NAME.pattern})")
@@ -80,9 +83,19 @@ _LETTER = " abcdefghijklmnopqrst"
 
 
 def shown(value: object) -> str:
-    """Write a value for an error text, cut when it is long."""
-    text = repr(value)
+    """Write a value for an error text as people write it in a file, cut when it is long."""
+    text = _plain(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, Interval):
+        return interval_text(value)
+    if isinstance(value, timedelta) and value >= timedelta(0):
+        return interval_text(value // timedelta(milliseconds=1))
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def is_name(text: str) -> bool:
@@ -152,7 +165,8 @@ class Interval(int):
 
         Args:
             value: seconds (``30``, ``0.5``), a `timedelta`, or a text: a number and one of the units ns,
-                us, ms, s, m (minutes), h, d, w. A text without a unit is seconds.
+                us, ms, s, m (minutes), h, d, w, or several of them, as in ``1h30m``. A text without a unit is
+                seconds.
 
         Returns:
             The interval, rounded up to whole milliseconds, so that no positive interval becomes zero.
@@ -182,6 +196,8 @@ def _milliseconds(value: object) -> Decimal | None:
     if isinstance(value, timedelta):
         return Decimal(value // timedelta(microseconds=1)) / 1000
     if isinstance(value, str):
+        if _PARTS.fullmatch(value.strip()):
+            return _sum(value)
         amount = _AMOUNT.fullmatch(value.strip())
         factor = _MILLISECONDS.get(amount[2] or "s") if amount else None
         return Decimal(amount[1]) * factor if amount and factor else None
@@ -191,6 +207,15 @@ def _milliseconds(value: object) -> Decimal | None:
         return None
     # To the nanosecond, so that the binary dust of 0.1 + 0.2 does not round up to another millisecond.
     return round(Decimal(value), 9) * 1000
+
+
+def _sum(text: str) -> Decimal | None:
+    """Of a text as ``1h30m``: its units go from large to small, each once."""
+    parts = [(Decimal(number), _MILLISECONDS.get(unit)) for number, unit in _PART.findall(text)]
+    factors = [factor for _, factor in parts if factor is not None]
+    if len(factors) < len(parts) or factors != sorted(set(factors), reverse=True):
+        return None
+    return sum((number * factor for number, factor in parts if factor is not None), Decimal(0))
 
 
 def parse_size(value: object) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.output import json_line, json_text, labelled, note, table
 
 if TYPE_CHECKING:
     from ampsq.action import Action
     from ampsq.actions import ActionState, FailedEvent
+    from ampsq.client import Client
 
 __all__ = ["actions"]
 
@@ -24,8 +26,9 @@ The figures:
 \b
 Examples:
   ampsq actions
+  ampsq actions dead-letter-work              # one, with its definition and all figures
   ampsq actions failed dead-letter-work       # what failed, where, and why
-  ampsq actions retry dead-letter-work        # all of it, at once
+  ampsq actions retry dead-letter-work --all  # all of it, at once
   ampsq actions retry dead-letter-work --event 3
   ampsq actions drop dead-letter-work --event 3
 """
@@ -33,13 +36,30 @@ _COLUMNS: Final = ("name", "on", "do", "waiting", "done", "failed", "error")
 _FAILED: Final = ("event", "source", "step", "tries", "next", "error", "data")
 #: Characters of a body or an error that a table shows.
 _SHOWN: Final = 60
+#: Numbers of events that a text lists.
+_NAMED: Final = 10
 
 
-@click.group(epilog=_EPILOG, invoke_without_command=True)
+class _Named(click.Group):
+    """Takes a word that is no subcommand for the name of an action to show."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            if args[1:] and not args[1].startswith("-"):
+                close = difflib.get_close_matches(args[0], self.commands, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(self.commands)}"
+                ctx.fail(f"no such command {args[0]!r}; {hint}")
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Named, epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
 @connected
 @click.pass_context
 def actions(ctx: click.Context, settings: Settings) -> None:
-    """List the actions with what they have done; retry or drop what failed.
+    """List the actions with what they have done, or show one; retry or drop what failed.
 
     An action is followed by a coordinator. An event that fails is set aside and tried again; what it would have
     published is then published, once.
@@ -60,6 +80,35 @@ def actions(ctx: click.Context, settings: Settings) -> None:
         table(_COLUMNS, rows)
     else:
         note("no actions yet; ampsq apply FILE defines them (docs/actions.md shows some)")
+
+
+@actions.command(epilog="\b\nExamples:\n  ampsq actions show dead-letter-work\n  ampsq actions dead-letter-work")
+@click.argument("name")
+@connected
+def show(settings: Settings, name: str) -> None:
+    """Show one action: its definition, how far it has come, and why something failed last.
+
+    `show` may be left out, unless the action has the name of a subcommand.
+    """
+    from ampsq.definition import nearest
+
+    with settings.client() as client:
+        found = client.actions()
+    if name not in found:
+        known = nearest(name, list(found), "action") if found else "no action is defined yet"
+        raise click.ClickException(f"action {name!r}: {known}")
+    state = found[name]
+    if settings.json:
+        json_line(state.as_dict())
+        return
+    facts: list[tuple[str, object]] = [("name", name)]
+    for element, value in state.definition.elements().items():
+        if element != "name":
+            parts = value if isinstance(value, list) else [value]
+            facts += [(element if i == 0 else "", json_text(part)) for i, part in enumerate(parts)]
+    facts += [("waiting", state.waiting), ("done", state.done), ("failed", state.failed)]
+    facts += [(f"waiting of {source}", number) for source, number in state.sources.items()]
+    labelled([*facts, ("last error", state.error or "none")])
 
 
 @actions.command(
@@ -90,18 +139,22 @@ def failed(settings: Settings, name: str) -> None:
 @actions.command(
     epilog="""\b
 Examples:
-  ampsq actions retry dead-letter-work
+  ampsq actions retry dead-letter-work --all
   ampsq actions retry dead-letter-work --event 3 --event 4
 """
 )
 @click.argument("name")
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="All that failed: the default.")
 @connected
-def retry(settings: Settings, name: str, events: tuple[int, ...]) -> None:
+def retry(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
     """Let failed events be tried at once, from the step at which they failed."""
+    if events and everything:
+        raise click.UsageError("--event and --all exclude each other")
     with settings.client() as client:
+        there = _failed_numbers(client, name, events)
         number = client.retry_action(name, events or None)
-    _tell(settings, name, "retried", number, events)
+    _tell(settings, name, "retried", number, there, events)
 
 
 @actions.command(
@@ -120,8 +173,9 @@ def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: 
     if bool(events) == everything:
         raise click.UsageError("say which: --event N, once or several times, or --all")
     with settings.client() as client:
+        there = _failed_numbers(client, name, events)
         number = client.drop_failed(name, events or None)
-    _tell(settings, name, "dropped", number, events)
+    _tell(settings, name, "dropped", number, there, events)
 
 
 def _words(action: Action) -> tuple[str, str]:
@@ -145,11 +199,28 @@ def _cut(text: str) -> str:
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
-def _tell(settings: Settings, name: str, what: str, number: int, events: tuple[int, ...]) -> None:
+def _failed_numbers(client: Client, name: str, events: tuple[int, ...]) -> list[int]:
+    """The events that failed, where some of them were asked for by number."""
+    return [event.number for event in client.failed_events(name)] if events else []
+
+
+def _tell(  # noqa: PLR0917
+    settings: Settings, name: str, what: str, number: int, there: list[int], events: tuple[int, ...]
+) -> None:
+    """Say how many it were; those that were asked for and are not there make the command fail."""
     if settings.json:
         json_line({"action": name, what: number})
     else:
         print(f"{number} {what}")
-    missing = len(set(events)) - number
-    if missing > 0:
-        note(f"{missing} of them had not failed, or are done")
+    missing = sorted(set(events) - set(there))
+    for event in missing:
+        click.echo(f"Error: event {event} of {name} did not fail, or is done; {_listed(there)}", err=True)
+    if missing:
+        click.get_current_context().exit(1)
+
+
+def _listed(numbers: list[int]) -> str:
+    if not numbers:
+        return "nothing of it has failed"
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"failed are {', '.join(map(str, numbers[:_NAMED]))}{more}"

@@ -11,16 +11,17 @@ import click
 
 from ampsq.cli.options import Settings, connected, log_to_stderr
 from ampsq.cli.output import json_line, note
+from ampsq.cli.wording import INTERVALS, element_text
+from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
     from ampsq.applying import Planned
+    from ampsq.definition import Loaded
 
 __all__ = ["apply"]
 
 #: Between the words of a definition's kind.
 _WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
-#: Elements whose values are intervals.
-_INTERVALS: Final = ("lease_period", "expiration", "redelivery_delay", "max_redelivery_delay", "expiry_delay")
 
 _EPILOG = """\b
 A file:
@@ -65,31 +66,36 @@ def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
         note(f"{file} defines nothing")
         return
     with settings.client(advise=True) as client:
-        planned = client.plan(*definitions)
-        outcomes = [plan.outcome for plan in planned] if dry_run else [done for _, done in client.apply(*definitions)]
-    for plan, outcome in zip(planned, outcomes, strict=True):
-        _tell(settings, plan, outcome)
+        try:
+            planned = client.plan(*definitions)
+            done = [plan.outcome for plan in planned] if dry_run else [each for _, each in client.apply(*definitions)]
+        except AmpsqError as error:
+            raise click.ClickException(definitions.placed(error)) from error
+    for plan, outcome in zip(planned, done, strict=True):
+        _tell(settings, plan, outcome, definitions)
     if dry_run:
         note("a dry run: nothing was done")
 
 
-def _tell(settings: Settings, plan: Planned, outcome: str) -> None:
-    kind = _WORD.sub(" ", type(plan.definition).__name__).lower()
-    name = plan.definition.name
+def _tell(settings: Settings, plan: Planned, outcome: str, loaded: Loaded) -> None:
+    definition = plan.definition
+    kind, name = type(definition).__name__, definition.name
     if settings.json:
         changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
-        json_line({"kind": kind, "name": name, "result": outcome, **({"changes": changes} if changes else {})})
+        words = {"kind": _WORD.sub(" ", kind).lower(), "name": name, "result": outcome}
+        json_line({**words, **({"changes": changes} if changes else {})})
         return
-    changed = ", ".join(
+    told = [
         f"{element} {_plain(element, old)} -> {_plain(element, new)}" for element, (old, new) in plan.changes.items()
-    )
-    print(f"{kind} {name}: {outcome}" + (f": {changed}" if changed else ""), flush=True)
+    ]
+    if outcome == "new":
+        # What was read as seconds may have been meant as something else.
+        values = definition.elements()
+        told = [f"{element} {_plain(element, values.get(element))}" for element in loaded.seconds.get((kind, name), ())]
+    print(f"{_WORD.sub(' ', kind).lower()} {name}: {outcome}" + (f": {', '.join(told)}" if told else ""), flush=True)
 
 
 def _plain(element: str, value: Any) -> str:
-    """A value as people write it: an interval as it is, other texts in quotes."""
-    if value is None or value == []:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if element in _INTERVALS else repr(value)
+    """A value as people write it: texts in quotes."""
+    text = element_text(element, value)
+    return repr(text) if isinstance(value, str) and element not in INTERVALS else text

@@ -8,6 +8,7 @@ import click
 
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
+from ampsq.written import count_text, span_text
 
 if TYPE_CHECKING:
     from ampsq.check import Checked
@@ -48,7 +49,7 @@ def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild:
         for queue in queues if rebuild else ():
             built = client.rebuild(queue)
             if not settings.json:
-                print(f"{queue}: rebuilt from {built.messages:,} messages, {built.settled:,} settled")
+                print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
         for found in client.check(*queues, repair=repair):
             wrong = wrong or not (found.clean or found.repaired)
             if settings.json:
@@ -60,8 +61,9 @@ def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild:
 
 
 def _show(found: Checked) -> None:
+    took = span_text(int(found.seconds * 1000))
     state = "clean" if found.clean else "mended" if found.repaired else "differs"
-    print(f"{found.queue}: {state}; {found.messages:,} messages, {found.settled:,} settled, {found.seconds:.1f} s")
+    print(f"{found.queue}: {state}; {count_text(found.messages, 'message')}, {found.settled:,} settled, {took}")
     for one in found.differences:
         print(f"  {one.name}: {one.sentence}")
         for bookmark in one.bookmarks[:_SHOWN]:

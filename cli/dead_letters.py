@@ -11,11 +11,13 @@ import click
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.redriving import redrive_watched, tell_result
+from ampsq.written import moment, span_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from ampsq.client import Client
     from ampsq.letters import DeadLetter
 
 __all__ = ["dead_letters"]
@@ -33,7 +35,6 @@ Examples:
 """
 _FILTERS = "--filter, --source or --reason"
 _SHOWN: Final = 100
-_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def _choosing(function: Callable[..., None]) -> Callable[..., None]:
@@ -77,6 +78,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
     and data; data that is not JSON is {"base64": ...}.
     """
     with settings.client() as client:
+        _check_source(client, queue, source)
         letters = client.dead_letters(queue, text, source=source, reason=reason, top_n=top)
     if settings.json:
         for letter in letters:
@@ -123,7 +125,7 @@ def show(settings: Settings, queue: str, bookmark: str) -> None:
         print(f"{name:<12} {value}")
     print()
     if letter.history:
-        rows = [[item.came_back.isoformat(" ", "milliseconds"), *item[1:]] for item in letter.history]
+        rows = [[moment(int(item.came_back.timestamp() * 1000)), *item[1:]] for item in letter.history]
         table(("came back", "cause", "subscription", "client"), rows)
     else:
         print("No history of its deliveries is known.")
@@ -176,6 +178,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
         "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
     }  # fmt: skip
     with settings.client() as client:
+        _check_source(client, queue, source)
         if dry_run or not (yes or bookmarks):
             planned = client.redrive(queue, dry_run=True, **wishes)
             if dry_run:
@@ -253,12 +256,22 @@ def drop(  # noqa: PLR0917  (click passes them by name)
     if chosen is None:
         by_bookmark(settings, queue, bookmarks, ("ack", "dropped"))
         return
+    with settings.client() as client:
+        _check_source(client, queue, source)
     if not (dry_run or yes):
         with settings.client() as client:
             number = client.ack(queue, filter=chosen, dry_run=True)
         click.echo(f"{number} would be dropped", err=True)
         _confirm(number)
     by_filter(settings, queue, chosen, ("ack", "dropped"), dry_run=dry_run)
+
+
+def _check_source(client: Client, queue: str, source: str | None) -> None:
+    """Refuse a source that neither a queue nor a letter has the name of: it is a mistake."""
+    if source is None or source in client.queues() or client.dead_letters(queue, source=source, top_n=1):
+        return
+    # Raises, and says which name was meant.
+    client.queue_stats(source)
 
 
 def _confirm(number: int) -> None:
@@ -309,11 +322,7 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _age(age: timedelta) -> str:
-    seconds = age.total_seconds()
-    for unit, length in _UNITS:
-        if seconds >= length:
-            return f"{int(seconds // length)}{unit}"
-    return "0s"
+    return span_text(int(age.total_seconds() * 1000))
 
 
 def _body(letter: DeadLetter) -> str:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, table
+from ampsq.cli.output import json_line, labelled, table
+from ampsq.cli.wording import fact_text
 
 if TYPE_CHECKING:
     from ampsq.explain import Explanation
 
 __all__ = ["explain"]
 
-#: Facts that are times.
-_TIMES: Final = ("now", "until", "due", "at", "searched_back_to")
 _EPILOG = """\b
 States: waiting (unread), ready, held (behind a barrier), delayed, leased, settled;
 absent (not of this queue), empty (no message waits).
@@ -51,8 +50,6 @@ def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
 
 
 def _show(explanation: Explanation) -> None:
-    from ampsq.explain import moment
-
     sentence = explanation.sentence
     if sys.stdout.isatty():
         # Names and bookmarks are one word each: they stay whole, to be copied.
@@ -69,9 +66,7 @@ def _show(explanation: Explanation) -> None:
             facts += value.items()
         elif not isinstance(value, list):
             facts.append((name, value))
-    width = max(len(name) for name, _ in facts)
-    for name, value in facts:
-        print(f"{name:{width}}  {moment(value) if name in _TIMES and value else _plain(value)}")
+    labelled([(name, _plain(fact_text(name, value) if value else value)) for name, value in facts])
     subscriptions = explanation.facts.get("subscriptions")
     if subscriptions:
         print()

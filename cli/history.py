@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, table
+from ampsq.cli.wording import fact_text
+from ampsq.definition import nearest
+from ampsq.written import moment
 
 if TYPE_CHECKING:
     from ampsq.history import History
+    from ampsq.values import Bookmark
 
 __all__ = ["history"]
 
-#: Details that are times.
-_TIMES: Final = ("until", "due")
 _EPILOG = """\b
 Examples:
   ampsq history orders~ampsq.t6w1xka~1763640000000-0
@@ -34,15 +36,25 @@ def history(settings: Settings, bookmark: str) -> None:
     """
     with settings.client() as client:
         found = client.history(bookmark)
+        topics = {} if found.recorded or found.events else client.topics()
     if settings.json:
         json_line(found.as_dict())
     else:
         _show(found)
+    if not found.recorded and not found.events:
+        # A message that was removed may be told of all the same.
+        raise click.ClickException(f"nothing is known of a message {found.bookmark}{_meant(found.bookmark, topics)}")
+
+
+def _meant(bookmark: Bookmark, topics: dict[str, dict[str, Any]]) -> str:
+    """What there is instead."""
+    if bookmark.topic not in topics:
+        return f"; topic {bookmark.topic!r}: {nearest(bookmark.topic, topics, 'topic')}" if topics else ""
+    first, last = topics[bookmark.topic]["first"], topics[bookmark.topic]["last"]
+    return f"; the log of {bookmark.topic!r} " + (f"has {first} to {last}" if last else "is empty")
 
 
 def _show(found: History) -> None:
-    from ampsq.explain import moment
-
     print(found.bookmark)
     if not found.recorded:
         print("The log does not have this message: it never was published, or it was removed.")
@@ -62,8 +74,5 @@ def _show(found: History) -> None:
 
 
 def _shown(name: str, value: Any) -> str:
-    from ampsq.explain import moment
-
-    if name in _TIMES and isinstance(value, int):
-        return moment(value)
-    return value if isinstance(value, str) else json_text(value)
+    text = fact_text(name, value)
+    return text if isinstance(text, str) else json_text(text)

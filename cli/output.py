@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["body_text", "json_line", "json_text", "message_json", "note", "table"]
+__all__ = ["body_text", "json_line", "json_text", "labelled", "message_json", "note", "table"]
 
 _GAP: Final = 2
+#: Least characters of a column that is folded.
+_FOLDED: Final = 8
 _NEEDS_RICH: Final = "for tables with colours: pip install 'ampsq[cli]'"
 
 
@@ -62,27 +64,46 @@ def body_text(raw: bytes, data: Any) -> str:
         return ascii(body)[1:-1]
 
 
+def labelled(facts: Sequence[tuple[str, object]]) -> None:
+    """Print facts, each on a line behind its label, in one column."""
+    width = max((len(label) for label, _ in facts), default=0)
+    for label, value in facts:
+        print(f"{label:{width}}  {value}")
+
+
 def note(text: str) -> None:
     """Tell a person something that is no result."""
     print(f"Note: {text}", file=sys.stderr, flush=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], short: Mapping[str, str] | None = None) -> None:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    short: Mapping[str, str] | None = None,
+    spare: Sequence[str] = (),
+) -> None:
     """Print rows in aligned columns: with rich at a terminal, else as plain text that is never cut.
 
     Args:
         columns: the heads.
         rows: of as many cells; numbers go to the right, None is a dash.
         short: shorter heads for a terminal that is too narrow for the usual ones.
+        spare: columns that such a terminal does not get, the first ones first, where they have nothing but zeros.
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
     heads = list(columns)
-    at_terminal = sys.stdout.isatty()
-    if at_terminal and short and sum(_widths(heads, cells)) + _GAP * len(heads) > shutil.get_terminal_size().columns:
-        heads = [short.get(head, head) for head in heads]
-    if at_terminal and _rich_table(heads, cells, right):
-        return
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns
+        if _width(heads, cells) > room:
+            names = short or {}
+            heads = [names.get(head, head) for head in heads]
+            _leave_out([names.get(column, column) for column in spare], room, heads, right, cells)
+        # Names may be folded, numbers not: a table that does not fit all the same is left to the terminal.
+        least = [min(width, _FOLDED) for width in _widths(heads, cells)]
+        fits = sum(map(max, zip(least, _numbers(heads, cells, right), strict=True))) + _GAP * (len(heads) - 1) <= room
+        if fits and _rich_table(heads, cells, right):
+            return
     widths = _widths(heads, cells)
     for row in (heads, *cells):
         padded = [
@@ -90,6 +111,25 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], short: Mappi
             for cell, width, number in zip(row, widths, right, strict=True)
         ]
         print((" " * _GAP).join(padded).rstrip())
+
+
+def _leave_out(spare: Sequence[str], room: int, heads: list[str], right: list[bool], cells: list[list[str]]) -> None:
+    """Take columns of zeros away until the others have room."""
+    lines: list[list[Any]] = [heads, right, *cells]
+    for head in spare:
+        at = heads.index(head)
+        if _width(heads, cells) > room and all(row[at] == "0" for row in cells):
+            for line in lines:
+                del line[at]
+
+
+def _width(heads: list[str], cells: list[list[str]]) -> int:
+    return sum(_widths(heads, cells)) + _GAP * (len(heads) - 1)
+
+
+def _numbers(heads: list[str], cells: list[list[str]], right: list[bool]) -> list[int]:
+    """The widths of the columns with numbers, 0 of the others."""
+    return [width if number else 0 for width, number in zip(_widths(heads, cells), right, strict=True)]
 
 
 def _widths(heads: list[str], cells: list[list[str]]) -> list[int]:

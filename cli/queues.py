@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.output import json_line, labelled, note, table
+from ampsq.cli.wording import element_text
 
 if TYPE_CHECKING:
     from ampsq.models import Queue
@@ -22,8 +23,8 @@ depth = waiting + ready + held + leased + delayed + scheduled, that is, what is 
   held       a barrier that waits, and what was read behind it
   leased     delivered, and not acknowledged
   delayed    comes back later
-  scheduled  was published for later; told of one queue, and by --json
-The other figures count since the queue was defined.
+  scheduled  was published for later
+The other figures count since the queue was defined. The list has scheduled and evicted where a queue has some.
 
 \b
 Examples:
@@ -37,7 +38,12 @@ _COLUMNS: Final = (
     "name", "depth", "waiting", "ready", "held", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
     "expired",
 )  # fmt: skip
-_SHORT: Final = {"subscriptions": "subs", "acknowledged": "acked"}
+#: Columns of what few queues have, where one has some.
+_RARE: Final = ("scheduled", "evicted")
+_SPARE: Final = ("held", "delayed", "ready", "leased")
+_SHORT: Final = {
+    "subscriptions": "subs", "acknowledged": "acked", "scheduled": "sched", "evicted": "evict", "delayed": "delay",
+}  # fmt: skip
 
 
 @click.command(epilog=_EPILOG)
@@ -62,7 +68,8 @@ def queues(settings: Settings, name: str | None) -> None:
         for figures in stats:
             json_line(_ordered(figures))
     elif stats:
-        table(_COLUMNS, [[getattr(figures, column) for column in _COLUMNS] for figures in stats], _SHORT)
+        columns = [*_COLUMNS, *(rare for rare in _RARE if any(getattr(figures, rare) for figures in stats))]
+        table(columns, [[getattr(figures, column) for column in columns] for figures in stats], _SHORT, _SPARE)
     else:
         note("no queues yet; ampsq apply FILE defines them (ampsq apply --help shows a file)")
 
@@ -81,16 +88,12 @@ def _show(settings: Settings, queue: Queue, changes: dict[str, tuple[Any, Any]],
         json_line({"name": stats.name, "definition": whole, "from_address_settings": given, **figures})
         return
     # Where it gets its messages is told always; of the other elements, those that differ from their defaults.
-    definition = list({"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}.items())
-    definition += [(element, f"{value} (address settings)") for element, value in given.items()]
-    counts = [
-        (figure, figures[figure])
-        for figure in (*_COLUMNS[1:], "scheduled", "evicted", "returned", "filtered", "missing")
-    ]
+    told = {"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}
+    definition = [(element, element_text(element, value)) for element, value in told.items()]
+    definition += [(element, f"{element_text(element, value)} (address settings)") for element, value in given.items()]
+    counts = [(figure, figures[figure]) for figure in (*_COLUMNS[1:], *_RARE, "returned", "filtered", "missing")]
     counts += [(f"unread of {topic}", unread) for topic, unread in figures["topics"].items()]
     width = max(len(label) for label, _ in (*definition, *counts))
-    for label, value in definition:
-        print(f"{label:{width}}  {value}")
+    labelled([(f"{label:{width}}", value) for label, value in definition])
     print()
-    for label, value in counts:
-        print(f"{label:{width}}  {value}")
+    labelled([(f"{label:{width}}", value) for label, value in counts])

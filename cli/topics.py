@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.output import json_line, labelled, note, table
+from ampsq.cli.wording import element_text
+from ampsq.definition import nearest
+from ampsq.written import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ampsq.models import Queue
 
 __all__ = ["topics"]
 
 _EPILOG = """\b
-bytes      memory of the topic's log, about
+memory     of the topic's log, about
 retention  what is beyond it is removed as soon as nobody needs it; - keeps all
 pinned by  who needs the first message that is kept beyond the retention
 --json has more: the first message, the pinned one, what it is there, how many are kept.
@@ -20,36 +28,64 @@ pinned by  who needs the first message that is kept beyond the retention
 \b
 Examples:
   ampsq topics
+  ampsq topics orders
   ampsq topics --json | jq -r .topic
   ampsq topics --json | jq -c 'select(.pinned) | {topic, pinned_by, pinned, state, kept}'
 """
 
 
 @click.command(epilog=_EPILOG)
+@click.argument("name", required=False)
 @connected
-def topics(settings: Settings) -> None:
-    """List the topics.
+def topics(settings: Settings, name: str | None) -> None:
+    """List the topics, or show one with all that is known of it.
 
     For each topic: how many messages its log has, their memory, the queues that it feeds, what of it is kept and what
     is in the way of that, and the bookmark of the last message.
     """
     with settings.client() as client:
         found = client.topics()
+        if name is not None and name not in found:
+            raise click.ClickException(_unknown(name, found, client.queues()))
+    chosen = found if name is None else {name: found[name]}
     if settings.json:
-        for name, facts in found.items():
-            json_line({"topic": name, **facts})
+        for topic, facts in chosen.items():
+            json_line({"topic": topic, **facts})
+    elif name is not None:
+        _show(name, found[name])
     elif found:
         rows = [
             [
-                *(name, facts["messages"], facts["bytes"], ", ".join(facts["queues"]) or None),
+                *(topic, facts["messages"], size_text(facts["bytes"]), ", ".join(facts["queues"]) or None),
                 *(_retention(facts["retention"]), facts["pinned_by"], facts["last"]),
             ]
-            for name, facts in found.items()
+            for topic, facts in found.items()
         ]
-        table(["topic", "messages", "bytes", "queues", "retention", "pinned by", "last"], rows)
+        table(["topic", "messages", "memory", "queues", "retention", "pinned by", "last"], rows)
     else:
         note("no topics yet; ampsq publish TOPIC JSON makes one, ampsq apply FILE defines them")
 
 
+def _unknown(name: str, found: Iterable[str], queues: Mapping[str, Queue]) -> str:
+    if name in queues:
+        return f"{name!r} is a queue over {queues[name].underlying_topic!r}; ampsq queues {name} shows it"
+    if not found:
+        return f"{name!r} is no topic; there is no topic yet"
+    return f"topic {name!r}: {nearest(name, found, 'topic')}"
+
+
+def _show(name: str, facts: Mapping[str, Any]) -> None:
+    told: list[tuple[str, object]] = [
+        ("topic", name), ("messages", facts["messages"]), ("memory", size_text(facts["bytes"])),
+        ("first", facts["first"] or "-"), ("last", facts["last"] or "-"), ("queues", ", ".join(facts["queues"]) or "-"),
+    ]  # fmt: skip
+    told += [(element, element_text(element, value)) for element, value in facts["retention"].items()]
+    if facts["pinned"]:
+        told += [("kept beyond that", facts["kept"]), ("pinned", facts["pinned"])]
+        told.append(("pinned by", f"{facts['pinned_by']}, where it is {facts['state']}".removesuffix(", where it is ")))
+    labelled(told)
+
+
 def _retention(elements: dict[str, Any]) -> str | None:
-    return ", ".join(f"{name.removeprefix('retention_')} {value}" for name, value in elements.items()) or None
+    texts = [f"{name.removeprefix('retention_')} {element_text(name, value)}" for name, value in elements.items()]
+    return ", ".join(texts) or None

@@ -8,6 +8,7 @@ import click
 
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import json_line
+from ampsq.written import count_text, size_text
 
 if TYPE_CHECKING:
     from ampsq.values import Interval
@@ -40,7 +41,11 @@ def trim(settings: Settings, topic: str, age: Interval | None, dry_run: bool) ->
         json_line(done.as_dict())
         return
     would = "would be removed" if dry_run else "removed"
-    print(f"{done.removed} messages {would}, about {done.bytes} bytes")
+    print(f"{count_text(done.removed, 'message')} {would}, about {size_text(done.bytes)}")
     if done.pinned is not None:
         where = f", where it is {done.state}" if done.state else ""
-        print(f"{done.kept} or more kept beyond that: the first, {done.pinned}, by {done.pinned_by}{where}")
+        # Of unread ones only the first was looked at.
+        kept = (
+            f"{count_text(done.kept, 'message')} or more beyond that {'is' if done.kept == 1 else 'are'} still needed"
+        )
+        print(f"{kept}: the first, {done.pinned}, by {done.pinned_by}{where}")

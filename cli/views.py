@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.output import json_line, labelled, note, table
 
 if TYPE_CHECKING:
     from ampsq.models import View
@@ -60,6 +60,4 @@ def _show(view: View) -> None:
     for element, value in view.model_dump(mode="json").items():
         values = value if isinstance(value, list) else [value]
         facts += [(element if i == 0 else "", item) for i, item in enumerate(values) if item is not None]
-    width = max(len(label) for label, _ in facts)
-    for label, value in facts:
-        print(f"{label:{width}}  {value}")
+    labelled(facts)

@@ -81,10 +81,11 @@ def test_what_failed_is_retried_or_dropped(failing):
     assert failing("actions", "drop", "copy", "--event", "2").out == "1 dropped\n"
     with failing.client() as client:
         client._store.redis.delete(key(client.instance, "log", "target"))
-        done = failing("actions", "retry", "copy", "--event", "1", "--event", "2")
-        assert (done.out, done.err) == ("1 retried\n", "Note: 1 of them had not failed, or are done\n")
+        done = failing("actions", "retry", "copy", "--event", "1", "--event", "2", code=1)
+        assert done.out == "1 retried\n"
+        assert done.err.startswith("Error: event 2 of copy did not fail, or is done; failed are 1, ")
         eventually(lambda: client.topics()["target"]["messages"] == 1)
-        assert failing("actions", "retry", "copy", "--json").json == [{"action": "copy", "retried": 1}]
+        assert failing("actions", "retry", "copy", "--all", "--json").json == [{"action": "copy", "retried": 1}]
         eventually(lambda: client.topics()["target"]["messages"] == 2)
         eventually(lambda: not client.failed_events("copy"))
     done = failing("actions", "failed", "copy")
@@ -92,7 +93,19 @@ def test_what_failed_is_retried_or_dropped(failing):
     assert failing("actions", "drop", "copy", "--all").out == "0 dropped\n"
 
 
+def test_one_action_is_shown_with_its_definition_and_figures(failing):
+    shown = dict(line.split(maxsplit=1) for line in failing("actions", "copy").out.splitlines())
+    assert (shown["name"], shown["on"]) == ("copy", '{"publish": {"topic": "orders"}}')
+    assert int(shown["failed"]) > 0
+    assert shown["last"].startswith("error")
+    assert failing("actions", "show", "copy", "--json").json == failing("actions", "--json").json
+    assert failing("actions", "copy", "--json").json[0]["definition"]["name"] == "copy"
+
+
 def test_wrong_names_and_calls_are_explained(failing):
+    assert "did you mean 'copy'?" in failing("actions", "cpy", code=1).err
+    assert "no such command 'retyr'; did you mean 'retry'?" in failing("actions", "retyr", "copy", code=2).err
+    assert "exclude each other" in failing("actions", "retry", "copy", "--all", "--event", "1", code=2).err
     assert "did you mean 'copy'?" in failing("actions", "failed", "cpy", code=1).err
     assert "--event N" in failing("actions", "drop", "copy", code=2).err
     assert "--event N" in failing("actions", "drop", "copy", "--all", "--event", "1", code=2).err

@@ -81,20 +81,54 @@ def test_list_chooses_and_prints_json(dead):
         {"trace": "t"},
         "orders~x.1~5-0",
     )
-    assert "no letters that match" in dead("dead-letters", "list", "dead", "--source", "other").err
+    assert "no letters that match" in dead("dead-letters", "list", "dead", "--filter", "/message/n > 9").err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["redrive", "--dry-run"], ["redrive", "--yes"], ["drop", "--yes"], ["drop", "--dry-run"]],
+)
+def test_a_source_that_is_no_queue_is_refused(dead, arguments):
+    command, *options = arguments
+    done = dead("dead-letters", command, "dead", "--source", "adit", *options, code=1)
+    assert "'adit' is no queue; did you mean 'audit'?" in done.err
+    assert done.out == ""
+
+
+def test_letters_of_a_queue_that_is_nowhere_defined_are_found_all_the_same(dead):
+    dead.publish(letter(**{**LETTERS[0], "queue": "gone"}), topic="letters")
+    assert len(dead("dead-letters", "list", "dead", "--source", "gone", "--json").json) == 1
 
 
 def test_show_has_the_history_as_a_table(dead):
     lines = dead("dead-letters", "show", "dead", dead.bookmarks[0]).out.splitlines()
     assert "given up by  work" in lines
     assert "header trace t" in lines
-    table = lines.index("came back                      cause   subscription  client")
-    assert lines[table + 1] == "2025-11-20 12:00:00.000+00:00  lapsed  s1            till-4"
+    table = lines.index("came back                 cause   subscription  client")
+    assert lines[table + 1] == "2025-11-20T12:00:00.000Z  lapsed  s1            till-4"
     assert lines[-1] == '{"n":1}'
     assert "No history" in dead("dead-letters", "show", "dead", dead.bookmarks[1]).out
     assert dead("dead-letters", "show", "dead", dead.bookmarks[1], "--json").json[0]["deliveries"] == 5
     gone = dead.bookmarks[0].replace("-0", "-99")
-    assert "settled, held by a subscription, or no message" in dead("dead-letters", "show", "dead", gone, code=1).err
+    assert f"no letter {gone} is available in 'dead'. There is no such message: the log of topic 'letters'" in (
+        dead("dead-letters", "show", "dead", gone, code=1).err
+    )
+
+
+def test_a_letter_that_is_settled_or_held_is_told_so_with_when_and_how(dead):
+    dead("dead-letters", "redrive", "dead", dead.bookmarks[0])
+    dead("dead-letters", "drop", "dead", dead.bookmarks[1])
+    for command in (["show"], ["edit", "--data", "1"]):
+        redriven = dead("dead-letters", command[0], "dead", dead.bookmarks[0], *command[1:], code=1).err
+        assert (
+            f"no letter {dead.bookmarks[0]} is available in 'dead'. The message, a dead letter, was redriven at 2"
+            in (redriven)
+        )
+    assert ". The message was acknowledged at 2" in dead("dead-letters", "show", "dead", dead.bookmarks[1], code=1).err
+    with dead.client() as client, client.subscribe("dead") as letters:
+        letters.get("5s")
+        held = dead("dead-letters", "show", "dead", dead.bookmarks[2], code=1).err
+    assert ". The message is leased to subscription " in held
 
 
 def test_redrive_puts_one_back_by_bookmark(dead):

@@ -6,8 +6,11 @@ import os
 import pty
 import select
 
+from observing import eventually
+
 import ampsq
 from ampsq.cli.output import table
+from ampsq.written import size_text
 
 
 def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):
@@ -66,6 +69,60 @@ def test_apply_explains_what_cannot_change(defined):
     assert "Refused" in done.err
 
 
+def test_what_the_server_says_no_to_has_its_place_in_the_file_too(defined):
+    (defined.folder / "q.yaml").write_text(
+        "queues:\n  - name: new\n  - name: work\n    lease_period: 5m\n    underlying_topic: elsewhere\n"
+    )
+    for options in ([], ["--dry-run"]):
+        done = defined("apply", "q.yaml", *options, code=1)
+        assert done.err.startswith(
+            "Error: q.yaml:5: Queue 'work': underlying_topic: 'orders' cannot become 'elsewhere'"
+        )
+    (defined.folder / "a.yaml").write_text(
+        "queues:\n  - name: new\nactions:\n  - dead_letter: {queue: wrok, topic: d}\n"
+    )
+    done = defined("apply", "a.yaml", code=1)
+    assert done.err.startswith("Error: a.yaml:4: Action 'dead-letter-wrok': 'wrok' is no queue; did you mean 'work'?")
+    (defined.folder / "o.yaml").write_text("queues:\n  - name: once\n    semantics: at-most-once\n")
+    assert defined("apply", "o.yaml", code=1).err.startswith("Error: o.yaml:3: Queue 'once': semantics: 'at-most-once'")
+
+
+def test_plain_numbers_are_told_as_the_times_that_they_were_read_as(run):
+    text = "queues:\n  - {name: work, lease_period: 90, expiration: 1h, redelivery_delay: 5400}\n"
+    assert run("apply", "-", stdin=text).out == "queue work: new: lease_period 1m30s, redelivery_delay 1h30m\n"
+    assert run("apply", "-", stdin=text).out == "queue work: unchanged\n"
+    changed = run("apply", "-", stdin=text.replace("90", "120"))
+    assert changed.out == "queue work: changed: lease_period 1m30s -> 2m\n"
+    assert "lease_period      1m30s" not in run("queues", "work").out
+    assert "redelivery_delay  1h30m" in run("queues", "work").out
+
+
+def test_a_longest_delay_without_a_delay_is_refused_unless_an_address_setting_has_one(run):
+    text = "queues:\n  - {name: work, max_redelivery_delay: 1m}\n"
+    done = run("apply", "-", stdin=text, code=1)
+    assert (
+        ":2: Queue 'work': max_redelivery_delay: 1m is of no effect without redelivery_delay, which is 0s" in done.err
+    )
+    setting = "address_settings:\n  - {match: '#', redelivery_delay: 5s}\n"
+    assert run("apply", "-", stdin=setting + text).out.splitlines()[1] == "queue work: new"
+
+
+def test_no_error_of_a_file_or_an_option_speaks_python(run):
+    words = ("timedelta", "datetime", "None", "Input should", "<class", "pydantic")
+    wrong = "queues:\n  - {name: w, lease_period: %s, recovery_point: %s, max_cancels: %s, filter: %s, leasing: %s}\n"
+    for value in ("''", "x", "[]", "{}", "[{}]", "-1", "5x"):
+        told = run("apply", "-", stdin=wrong % ((value,) * 5), code=1).err
+        assert told.count("<text>:2: Queue 'w': ") == 5
+        assert not [word for word in words if word in told], told
+    for options in (
+        ["publish", "o", "1", "--delay", "x"],
+        ["publish", "o", "1", "--at", "x"],
+        ["trim", "o", "--age", "x"],
+    ):
+        told = run(*options, code=2).err
+        assert not [word for word in words if word in told], told
+
+
 def test_apply_of_no_file_and_of_no_yaml(run):
     assert "none.yaml: no such file" in run("apply", "none.yaml", code=1).err
     assert "not YAML" in run("apply", "-", stdin="queues: [", code=1).err
@@ -75,12 +132,31 @@ def test_apply_of_no_file_and_of_no_yaml(run):
 def test_topics(defined):
     bookmark = defined.publish({"id": 1}, {"id": 2})[1]
     lines = defined("topics").out.splitlines()
-    assert lines[0].split() == ["topic", "messages", "bytes", "queues", "retention", "pinned", "by", "last"]
+    assert lines[0].split() == ["topic", "messages", "memory", "queues", "retention", "pinned", "by", "last"]
     orders = next(line.split() for line in lines if line.startswith("orders"))
     assert (*orders[:2], *orders[3:]) == ("orders", "2", "work", "-", "-", bookmark)
     facts = next(each for each in defined("topics", "--json").json if each["topic"] == "orders")
     assert (facts["messages"], facts["last"], facts["queues"], facts["retention"]) == (2, bookmark, ["work"], {})
-    assert int(orders[2]) == facts["bytes"] > 100
+    assert orders[2] == size_text(facts["bytes"])
+    assert facts["bytes"] > 100
+
+
+def test_one_topic(run):
+    text = "topics:\n  - {name: orders, retention_age: 7d, retention_size: 10MB}\nqueues:\n  - name: orders\n"
+    assert run("apply", "-", stdin=text + "  - {name: work, underlying_topic: orders}\n").out
+    first, last = run.publish(1, 2)
+    shown = dict(line.split(maxsplit=1) for line in run("topics", "orders").out.splitlines())
+    assert shown | {"memory": "?"} == {
+        "topic": "orders", "messages": "2", "memory": "?", "first": first, "last": last, "queues": "orders, work",
+        "retention_age": "7d", "retention_size": "10MB",
+    }  # fmt: skip
+    assert run("topics", "orders", "--json").json[0]["retention"] == {
+        "retention_age": "1w",
+        "retention_size": 10_485_760,
+    }
+    assert "age 7d, size 10MB" in run("topics").out
+    assert "did you mean 'orders'?" in run("topics", "ordres", code=1).err
+    assert "'work' is a queue over 'orders'; ampsq queues work shows it" in run("topics", "work", code=1).err
 
 
 def test_trim(run):
@@ -91,11 +167,12 @@ def test_trim(run):
     assert "orders" in run("apply", "-", "--dry-run", stdin="topics:\n  - {name: orders, retention_age: 7d}\n").out
     dry = run("trim", "orders", "--age", "0s", "--dry-run").out
     assert dry.splitlines() == [
-        "0 messages would be removed, about 0 bytes",
-        f"1 or more kept beyond that: the first, {first}, by queue work, where it is waiting",
+        "0 messages would be removed, about 0B",
+        f"1 message or more beyond that is still needed: the first, {first}, by queue work, where it is waiting",
     ]
     run("ack", "work", first)
     run("subscribe", "work", "--timeout", "0.1")
+    assert run("trim", "orders").out == "0 messages removed, about 0B\n"
     done = run("trim", "orders", "--age", "0s", "--json").json[0]
     assert (done["topic"], done["removed"], done["kept"], done["pinned_by"]) == ("orders", 1, 0, None)
     assert "'order': no such topic" in run("trim", "order", code=1).err
@@ -115,6 +192,25 @@ def test_queues(defined):
     assert list(figures)[:2] == ["name", "depth"]
     assert figures["name"] == "work"
     assert figures["depth"] == figures["waiting"] == 3
+
+
+def test_the_list_has_what_few_queues_have_where_one_has_some(run):
+    run("apply", "-", stdin="queues:\n  - {name: ring, ring_size: 1}\n  - name: a-queue-of-a-long-name\n")
+    assert "scheduled" not in run("queues").out
+    run.publish(1, 2, 3, topic="ring")
+    with run.client() as client:
+        client.publish("a-queue-of-a-long-name", 1, delay="1h")
+        eventually(lambda: client.queue_stats("a-queue-of-a-long-name").scheduled == 1)
+    head, long, ring = (line.split() for line in run("queues").out.splitlines())
+    assert head[-2:] == ["scheduled", "evicted"]
+    assert (long[-2:], ring[-2:]) == (["1", "0"], ["0", "2"])
+    narrow = at_terminal(run, 80, "queues").replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert narrow[0].split() == [
+        "name", "depth", "waiting", "ready", "subs", "delivered", "acked", "expired", "sched", "evict",
+    ]  # fmt: skip
+    # Numbers are never cut: where a terminal has no room for them, it has to break the lines
+    assert at_terminal(run, 40, "queues").split()[: len(narrow[0].split())] == narrow[0].split()
 
 
 def test_one_queue(defined):

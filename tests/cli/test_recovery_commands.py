@@ -57,7 +57,7 @@ def test_a_message_s_life_as_a_table_and_as_json(defined):
     head, published, acknowledged = (line.split() for line in out.splitlines()[2:5])
     assert head == ["when", "queue", "what", "by", "details"]
     assert "published" in published
-    assert acknowledged[3:5] == ["work", "acknowledged"]
+    assert acknowledged[1:3] == ["work", "acknowledged"]
     assert "work: settled. The message was acknowledged at" in out
     (told,) = defined("history", second, "--json").json
     assert list(told) == ["bookmark", "recorded", "events", "queues"]
@@ -69,7 +69,19 @@ def test_a_message_that_no_queue_reads_and_one_that_never_was(defined):
     (bookmark,) = defined.publish(1, topic="nowhere")
     assert "No queue reads its topic." in defined("history", bookmark).out
     missing = bookmark.rpartition("~")[0] + "~1-1"
-    assert "The log does not have this message" in defined("history", missing).out
+    done = defined("history", missing, code=1)
+    assert "The log does not have this message" in done.out
+    assert f"nothing is known of a message {missing}; the log of 'nowhere' has {bookmark} to {bookmark}" in done.err
+    strange = bookmark.replace("nowhere", "nowhare")
+    assert "topic 'nowhare': no such topic; did you mean 'nowhere'?" in defined("history", strange, code=1).err
+
+
+def test_figures_of_a_history_have_their_units(defined):
+    with defined.client() as client:
+        bookmark = client.publish("orders", {"n": 1}, expiration="1h30m")
+    out = defined("history", bookmark).out
+    assert "bytes 7B, expiration 1h30m" in out
+    assert defined("history", bookmark, "--json").json[0]["events"][0]["details"]["expiration"] == 5_400_000
 
 
 def test_the_benchmark_of_rebuilding_prints_every_figure(served):

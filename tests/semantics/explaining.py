@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from ampsq import Queue, calls
 from ampsq.schema import key
 from ampsq.values import Bookmark
+from ampsq.written import span_text
 
 NOBODY_AT_WORK = ", but no coordinator seems to be at work (ampsq coordinator starts one; idle subscriptions help out)"
 
@@ -44,7 +45,11 @@ class Stage:
 
 
 def moment(milliseconds):
-    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC"
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def seconds(milliseconds):
+    return span_text(milliseconds)
 
 
 def scene(reason, state):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from explaining import barriers, moment, scene
+from explaining import barriers, moment, scene, seconds
 from scene import pick_up
 
 import ampsq.explain
@@ -225,7 +225,7 @@ def a_search_that_takes_too_long(stage, monkeypatch):
     found = stage.explain(bookmarks[0])
     reached = stage.redis.xrevrange(stage.key("journal", "work"))[1][0]
     return found, (
-        "The message is settled, but how and when was not found in 0.0 s: the search came back to "
+        "The message is settled, but how and when was not found in 0s: the search came back to "
         f"{moment(int(reached.split(b'-')[0]))}, and the journal begins earlier."
     )
 
@@ -242,7 +242,11 @@ def nothing_waits(stage):
     pick_up(subscription, 1)
     found = stage.explain()
     assert found.bookmark is None
-    return found, "Nothing waits in the queue: 1 message is leased, 1 message is delayed, and all else is settled."
+    due = found.facts["next_due"]
+    return found, (
+        f"Nothing waits in the queue: 1 message is leased, 1 message is delayed (due in "
+        f"{seconds(due - found.facts['now'])}, at {moment(due)}), and all else is settled."
+    )
 
 
 @scene("passed_over", "waiting")

@@ -6,7 +6,7 @@ import threading
 import time
 from datetime import UTC, datetime
 
-from explaining import NOBODY_AT_WORK, moment, scene
+from explaining import NOBODY_AT_WORK, moment, scene, seconds
 from observing import eventually
 from scene import pick_up
 
@@ -14,10 +14,6 @@ from scene import pick_up
 def wait_past(milliseconds):
     """Until a moment is over by the clock, which the server shares."""
     eventually(lambda: time.time() * 1000 > milliseconds)
-
-
-def seconds(milliseconds):
-    return f"{milliseconds / 1000:.1f} s"
 
 
 # -- leased

@@ -12,9 +12,10 @@ import pytest
 import scenes_gone
 import scenes_held
 import scenes_waiting
-from explaining import Stage
+from explaining import Stage, moment, seconds
 from scene import pick_up
 
+import ampsq.explain
 from ampsq import AsyncClient, Queue
 from ampsq.errors import DefinitionError, Rejected, UnknownQueue
 from ampsq.explain import REASONS
@@ -47,6 +48,39 @@ def test_every_reason_has_a_scene():
 
 
 # -- the head
+
+
+def test_of_messages_that_are_all_scheduled_the_first_due_is_told(stage):
+    stage.queue()
+    stage.queue(name="other", underlying_topic="others")
+    stage.client.publish("others", 0, delay="10s")
+    stage.client.publish("orders", 1, delay="1h30m")
+    stage.client.publish("orders", 2, delay="2h")
+
+    found = stage.explain()
+
+    due, now = found.facts["next_due"], found.facts["now"]
+    assert 5_390_000 < due - now <= 5_400_000
+    assert (found.reason, found.facts["scheduled"], found.facts["next_due_is_exact"]) == ("empty", 2, True)
+    assert found.sentence == (
+        "Nothing waits in the queue: no message is leased, no message is delayed, 2 messages are scheduled (the first "
+        f"due in {seconds(due - now)}, at {moment(due)}), and all else is settled."
+    )
+
+
+def test_behind_too_many_others_in_the_timetable_a_scheduled_message_is_not_due_before_them(stage, monkeypatch):
+    monkeypatch.setattr(ampsq.explain, "_TIMETABLE", 2)
+    stage.queue()
+    stage.queue(name="other", underlying_topic="others")
+    for number in range(3):
+        stage.client.publish("others", number, delay="1m")
+    stage.client.publish("orders", 1, delay="2h")
+
+    found = stage.explain()
+
+    assert found.facts["next_due_is_exact"] is False
+    assert found.facts["next_due"] <= found.facts["now"] + 60_000
+    assert f"1 message is scheduled (not due before {moment(found.facts['next_due'])})" in found.sentence
 
 
 def test_the_head_is_what_is_delivered_next(stage):

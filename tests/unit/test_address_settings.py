@@ -327,6 +327,19 @@ def test_queues_that_would_share_messages_are_told_of(warnings):
     ]
 
 
+def test_warnings_come_in_the_order_of_the_file(warnings):
+    text = """<core>
+      <address-settings>
+        <address-setting match="bad match"/>
+        <address-setting match="a"><page-size>3</page-size></address-setting>
+      </address-settings>
+      <journal-type/>
+      <addresses><address name="a"><anycast><queue name="a"/><queue name="b"/></anycast></address></addresses>
+    </core>"""
+    load(text)
+    assert [told.split(":")[1] for told in warnings()] == ["3", "4", "6", "7"]
+
+
 def test_a_match_that_no_name_has_is_named(warnings):
     text = '<address-settings><address-setting match="activemq.management#"/></address-settings>'
     assert load(text + "\n") == []

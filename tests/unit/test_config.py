@@ -290,3 +290,42 @@ def test_tags_make_no_objects():
 def test_without_pyyaml_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert refusals(FILE) == ["reading YAML needs PyYAML: pip install 'ampsq[cli]'"]
+
+
+# -- what files say by mistake
+
+
+def test_a_match_that_is_a_comment_for_yaml_gets_a_hint_to_quote_it():
+    (told,) = refusals("address_settings:\n  - match: #\n    default_ring_size: 3\n")
+    assert told.startswith("<text>:2: AddressSetting without a name: match: missing; allowed: words")
+    assert told.endswith("; for YAML a comment begins at the #: put the value in quotes, as in match: '#'")
+    (told,) = refusals("address_settings:\n  - {match: #.news, default_ring_size: 3}\n")
+    assert told.endswith("; for YAML a comment begins at the #: put the value in quotes, as in match: '#.news'")
+    assert "comment" not in refusals("address_settings:\n  - match:\n    default_ring_size: 3\n")[0]
+
+
+def test_an_address_setting_without_an_element_is_refused_unless_it_names_what_it_takes_back():
+    (told,) = refusals("address_settings:\n  - match: ring.x\n")
+    assert told.startswith(
+        "<text>:2: AddressSetting 'ring.x': match: says nothing; allowed: with default_ring_size, auto_create_queues, "
+    )
+    (setting,) = load("address_settings:\n  - match: ring.x\n    default_ring_size:\n")
+    assert setting.elements() == {"name": "ring.x"}
+
+
+def test_what_was_read_as_plain_seconds_is_known():
+    loaded = load("queues:\n  - {name: work, lease_period: 90, expiration: 1h, max_backlog: 5}\n")
+    assert loaded.seconds == {("Queue", "work"): ["lease_period"]}
+
+
+def test_an_error_about_a_definition_gets_its_place_in_the_file():
+    loaded = load("queues:\n  - name: work\n    lease_period: 30s\n")
+    error = DefinitionError("Queue 'work': lease_period: no\nQueue 'work': filter: no")
+    assert loaded.placed(error) == str(error)
+    error.definition = loaded[0]
+    assert loaded.placed(error) == "<text>:3: Queue 'work': lease_period: no\n<text>:2: Queue 'work': filter: no"
+    error = DefinitionError("'wrok' is no queue")
+    error.definition = loaded[0]
+    assert loaded.placed(error) == "<text>:2: Queue 'work': 'wrok' is no queue"
+    error.definition = Queue(name="other")
+    assert loaded.placed(error) == "'wrok' is no queue"

@@ -116,6 +116,8 @@ def test_no_ref_is_made_of_what_is_no_stream_id(stream_id):
         ("2w", 1_209_600_000),
         ("2000us", 2),
         ("1ns", 1),
+        ("1h30m", 5_400_000),
+        ("1d 2h 3m 4.005s", 93_784_005),
         ("30", 30_000),
         (" 30 s ", 30_000),
         (0, 0),
@@ -137,7 +139,10 @@ def test_an_interval_is_whole_milliseconds_rounded_up(value, milliseconds):
         "-1s",
         "1 hour",
         "30S",
-        "1h30m",
+        "30m1h",
+        "1m1m",
+        "1h30",
+        "1h30x",
         "1e3",
         "\u0663s",
         -1,
@@ -154,7 +159,7 @@ def test_an_interval_is_whole_milliseconds_rounded_up(value, milliseconds):
 )
 def test_what_is_no_interval_is_refused(value):
     text = refusal(Interval.parse, value)
-    assert "is not an interval; allowed: a number of seconds, a timedelta, or a number with one of the units" in text
+    assert "is not an interval; allowed: a number of seconds, or numbers with the units ns us ms s m h d w" in text
 
 
 @pytest.mark.parametrize(

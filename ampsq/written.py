@@ -1,0 +1,52 @@
+"""How lengths of time, sizes and moments are written for people: one way each, which can be read back as it stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = ["count_text", "interval_text", "moment", "size_text", "span_text"]
+
+_SECOND: Final = 1_000
+_LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
+#: Length, ms -> what a shorter part of it is not worth telling, ms.
+_WORTH: Final = ((86_400_000, 3_600_000), (3_600_000, 60_000), (60_000, 1_000), (1_000, 100))
+_SIZES: Final = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+
+
+def interval_text(milliseconds: int) -> str:
+    """Write a length of time in full, as in ``1h30m``, ``7d``, ``1m2.5s``, ``250ms`` and ``0s``."""
+    if 0 < milliseconds < _SECOND:
+        return f"{milliseconds}ms"
+    parts, rest = [], milliseconds
+    for unit, length in _LARGE:
+        count, rest = divmod(rest, length)
+        parts += [f"{count}{unit}"] if count else []
+    if rest or not parts:
+        parts.append(f"{rest / _SECOND:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)
+
+
+def span_text(milliseconds: int) -> str:
+    """Write how long something took or is away, to what is worth telling: ``3d4h``, ``5m12s``, ``59.2s``, ``20ms``."""
+    worth = next((part for length, part in _WORTH if milliseconds >= length), 1)
+    return interval_text((milliseconds + worth // 2) // worth * worth)
+
+
+def size_text(number: int) -> str:
+    """Write a number of bytes in the largest unit that fits, to a tenth, as in ``312B``, ``12.3KB`` and ``1GB``."""
+    for unit, size in _SIZES:
+        if number >= size:
+            return f"{number / size:.1f}".removesuffix(".0") + unit
+    return f"{number}B"
+
+
+def moment(milliseconds: int) -> str:
+    """Write a time, ms since 1970, in ISO 8601 by UTC, as in ``2026-11-20T18:30:00.000Z``."""
+    at = datetime.fromtimestamp(milliseconds // _SECOND, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{milliseconds % _SECOND:03d}Z"
+
+
+def count_text(number: int, what: str) -> str:
+    """Write how many there are, as in ``1 message`` and ``2,000 messages``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,47 @@
+"""How commands write values for people: what an element or a fact of some name means; ``--json`` has numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ampsq.values import Interval
+from ampsq.written import interval_text, moment, size_text
+
+__all__ = ["INTERVALS", "element_text", "fact_text"]
+
+#: Elements of definitions that are intervals.
+INTERVALS: Final = (
+    "lease_period", "expiration", "redelivery_delay", "max_redelivery_delay", "expiry_delay", "retention_age",
+)  # fmt: skip
+#: Elements of definitions that are sizes.
+_SIZES: Final = ("retention_size",)
+#: Facts that are times, ms since 1970; lengths of time, ms; and numbers of bytes.
+_MOMENTS: Final = ("now", "until", "due", "next_due", "ends", "at", "searched_back_to")
+_SPANS: Final = ("expiration",)
+_BYTES: Final = ("bytes",)
+
+
+def element_text(element: str, value: Any) -> str:
+    """Write the value of a definition's element, given as in its JSON: ``7d``, ``64KB``, ``true``, ``none``."""
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if element in INTERVALS and isinstance(value, str):
+        return interval_text(Interval.parse(value))
+    if element in _SIZES and isinstance(value, int):
+        text = size_text(value)
+        # A size to a tenth is not what was defined.
+        return text if value % 1024 == 0 and "." not in text else f"{value}B"
+    return str(value)
+
+
+def fact_text(name: str, value: Any) -> Any:
+    """Write a fact that has a unit; any other one is given back as it is."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if name in _MOMENTS:
+        return moment(value)
+    if name in _SPANS:
+        return interval_text(value)
+    return size_text(value) if name in _BYTES else value
