@@ -168,6 +168,7 @@ class AsyncClient:
         """Record many messages; see `Client.publish_many`."""
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
+            await self._store.run(self._session.learn_type(topic))
             calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))

@@ -77,6 +77,14 @@ class MessageType:
         name: Any = found[1]
         return cls(name, chr(int(found[2]))) if found[2] else cls(name)
 
+    @classmethod
+    def of_definition(cls, text: str | bytes | None) -> MessageType:
+        """The type that the definition of a topic or a queue has, as the catalog keeps it; JSON where it is none."""
+        elements = json.loads((text or b"").lstrip() or b"{}")
+        word = elements.get("message_type", "")
+        separator = elements.get("field_separator")
+        return cls.parse(word) if separator is None else cls(word, separator)
+
     @property
     def has_fields(self) -> bool:
         """Whether a body is fields with a separator."""
