@@ -59,12 +59,12 @@ class Topic(Definition):
     """A named message stream, recorded in the transaction log.
 
     Attributes:
+        name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``. Nothing else, since a bookmark's text and the keys are
+            made of names and of ``~ @ : , | [ ] ( )`` and spaces between them.
         message_type: what the bodies are: ``json`` (default), ``msgpack``, ``nvfix``, ``fix`` or ``binary``; see
             docs/message-types.md. It cannot be changed any more once the topic has had a message. (Topics are known by
             their names alone: there are no two of one name and different types.)
         field_separator: of nvfix and fix: the one character between fields, or its code. Default: SOH, 1.
-        name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``. Nothing else, since a bookmark's text and the keys are
-            made of names and of ``~ @ : , | [ ] ( )`` and spaces between them.
         retention_age: how old a message becomes in the log; an older one is removed as soon as nobody needs it. ``0s``
             removes each message as soon as nobody needs it. Default: no age is too old.
         retention_size: memory that the log may use, bytes, about; 64KB or more. What is beyond, the oldest first, is

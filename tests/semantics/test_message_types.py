@@ -32,7 +32,7 @@ def define(client, message_type, *queues, **elements):
 
 
 @pytest.mark.parametrize(("message_type", "data", "read", "symbol", "price"), TYPES)
-def test_what_is_published_is_encoded_chosen_and_decoded_by_its_type(client, message_type, data, read, symbol, price):
+def test_what_is_published_is_encoded_chosen_and_decoded_by_its_type(client, message_type, data, read, symbol, price):  # noqa: PLR0917
     define(
         client, message_type,
         {"name": "plain"}, {"name": "dear", "filter": f"{price} > 100"}, {"name": "urgent", "priority": price},
@@ -65,7 +65,7 @@ def test_what_is_published_is_encoded_chosen_and_decoded_by_its_type(client, mes
 
 
 @pytest.mark.parametrize(("message_type", "data", "read", "symbol", "price"), TYPES)
-def test_views_and_aggregates_read_every_type(client, message_type, data, read, symbol, price):
+def test_views_and_aggregates_read_every_type(client, message_type, data, read, symbol, price):  # noqa: PLR0917
     define(client, message_type, {"name": "work"})
     client.publish_many("orders", [data, data])
 
@@ -90,7 +90,9 @@ def test_another_separator_is_of_topic_and_queue(client):
     client.publish("orders", b"35=D|55=IBM|448=A|448=B")
     with client.subscribe("work") as messages:
         assert messages.get(timeout=5).data == {"35": "D", "55": "IBM", "448": ["A", "B"]}
-    with pytest.raises(DefinitionError, match="'orders' is fix separated by '|', and the queue 'other' over it is fix"):
+    with pytest.raises(
+        DefinitionError, match=r"'orders' is fix separated by '\|', and the queue 'other' over it is fix"
+    ):
         client.apply(Queue(name="other", message_type="fix", **ROOM))
 
 
@@ -184,7 +186,8 @@ def test_the_type_is_fixed_by_the_first_message(client):
     client.apply(Topic(name="orders", message_type="fix", retention_count=5))
 
 
-def test_a_dead_letter_has_a_message_of_another_type_to_the_byte(client, coordinator):
+@pytest.mark.usefixtures("coordinator")
+def test_a_dead_letter_has_a_message_of_another_type_to_the_byte(client):
     define(client, "msgpack", {"name": "work"})
     client.apply(Queue(name="dead"), Action.dead_letter("work", "dead"))
     client.publish("orders", ORDER)
@@ -212,7 +215,8 @@ def test_the_asynchronous_client_does_the_same(client):
     assert asyncio.run(main()) == {"55": "MS"}
 
 
-def test_an_action_reads_a_message_by_its_type(client, coordinator):
+@pytest.mark.usefixtures("coordinator")
+def test_an_action_reads_a_message_by_its_type(client):
     define(client, "msgpack", {"name": "work"})
     client.apply(
         Queue(name="copies"),
