@@ -154,6 +154,10 @@ class AsyncClient:
         async with self._publishing:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
 
+    async def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue; see `Client.message_type`."""
+        return (await self._store.run(self._session.learn_type(topic))).name
+
     async def publish_many(
         self,
         topic: str,

@@ -189,6 +189,10 @@ class Client:
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
 
+    def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there. Asked for once."""
+        return self._store.run(self._session.learn_type(topic)).name
+
     def publish_many(
         self,
         topic: str,

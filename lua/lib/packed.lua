@@ -86,7 +86,7 @@ local function read_packed(body, exact)
   local r = {text = body, at = 1, left = 20000, exact = exact}
   local fine, root = pcall(read_value, r, 0)
   if not fine and root ~= r then error(root, 0) end
-  local work = (20000 - math.max(r.left, 0)) * 6 + math.floor(#body / 16)
+  local work = (20000 - math.max(r.left, 0)) * 8 + math.floor(#body / 16)
   if not fine or r.at <= #body then return false, work end
   return type(root) == 'table' and root or {}, work
 end
