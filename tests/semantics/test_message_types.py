@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 import ampsq
 from ampsq import Action, Queue, Topic
+from ampsq.config import load
 from ampsq.errors import BinaryMessages, DefinitionError, MessageTypeFixed
 from ampsq.models import View
 
@@ -230,3 +233,14 @@ def test_an_action_reads_a_message_by_its_type(client):
     client.publish_many("orders", [{**ORDER, "qty": 5}, {**ORDER, "symbol": "MS"}, ORDER])
     with client.subscribe("copies") as messages:
         assert messages.get(timeout=10).data == "IBM"
+
+
+def test_the_page_on_message_types_is_right(client, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "message-types.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    client.apply(*load(text))
+
+    exec(program, {"client": client})  # noqa: S102 - our own page
+
+    assert capsys.readouterr().out == "['A', 'B']\n"
