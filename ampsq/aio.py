@@ -15,6 +15,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import Closed
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -156,7 +157,7 @@ class AsyncClient:
 
     async def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue; see `Client.message_type`."""
-        return (await self._store.run(self._session.learn_type(topic))).name
+        return (await self._store.run(self._session.message_type(topic)) or JSON).name
 
     async def publish_many(
         self,

@@ -15,6 +15,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import Closed
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
@@ -190,8 +191,8 @@ class Client:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
 
     def message_type(self, topic: str) -> str:
-        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there. Asked for once."""
-        return self._store.run(self._session.learn_type(topic)).name
+        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
+        return (self._store.run(self._session.message_type(topic)) or JSON).name
 
     def publish_many(
         self,

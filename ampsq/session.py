@@ -210,17 +210,24 @@ class Session:
     # -- publishing
 
     def learn_type(self, topic: str) -> Flow[MessageType]:
-        """The message type of a topic or a queue, asked for once: it stays as it is from the first message on."""
-        if not isinstance(topic, str) or not is_name(topic):
+        """The message type of what is about to be published to, asked for once: a first message fixes it."""
+        if not isinstance(topic, str):
             return JSON
         if topic not in self._types:
-            definition = yield self._definition("topics", topic)
-            if definition is None:
-                definition = yield self._definition("queues", topic)
-            if definition is None:
+            found = yield from self.message_type(topic)
+            if found is None:
                 return JSON
-            self._types[topic] = MessageType.of_definition(definition)
+            self._types[topic] = found
         return self._types[topic]
+
+    def message_type(self, name: str) -> Flow[MessageType | None]:
+        """The message type of a topic or a queue; None where there is none of this name."""
+        if not isinstance(name, str) or not is_name(name):
+            return None
+        definition = yield self._definition("topics", name)
+        if definition is None:
+            definition = yield self._definition("queues", name)
+        return None if definition is None else MessageType.of_definition(definition)
 
     def _definition(self, kind: str, name: str) -> Call[bytes | None]:
         return command(["HGET", key(self.instance, kind), name], lambda reply: reply)

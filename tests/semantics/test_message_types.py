@@ -182,7 +182,9 @@ def test_a_topic_of_first_use_is_json_and_not_taken_by_a_queue_of_another_type(c
 
 def test_the_type_is_fixed_by_the_first_message(client):
     client.apply(Topic(name="orders"))
+    assert client.message_type("orders") == client.message_type("nothing") == "json"
     client.apply(Topic(name="orders", message_type="fix"))
+    assert client.message_type("orders") == "fix"
     client.publish("orders", {"55": "IBM"})
     with pytest.raises(MessageTypeFixed, match="keep the type"):
         client.apply(Topic(name="orders", message_type="msgpack"))
