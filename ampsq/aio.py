@@ -15,6 +15,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import Closed
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -154,6 +155,10 @@ class AsyncClient:
         async with self._publishing:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
 
+    async def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue; see `Client.message_type`."""
+        return (await self._store.run(self._session.message_type(topic)) or JSON).name
+
     async def publish_many(
         self,
         topic: str,
@@ -168,6 +173,7 @@ class AsyncClient:
         """Record many messages; see `Client.publish_many`."""
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
+            await self._store.run(self._session.learn_type(topic))
             calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))

@@ -15,6 +15,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import Closed
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
@@ -168,7 +169,8 @@ class Client:
 
         Args:
             topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
-            data: bytes go as they are, everything else is JSON.
+            data: bytes go as they are; everything else is encoded by the topic's `message_type`: JSON, unless it says
+                otherwise (docs/message-types.md).
             headers: names and values, texts.
             expiration: how long it may be in a queue, 1ms or longer; a queue's `expiration_model` says how this and the
                 queue's own go together. Default: the queue's.
@@ -180,12 +182,17 @@ class Client:
                 is too far back to be found).
 
         Raises:
+            DefinitionError: the topic's `message_type` cannot say such data.
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
             ServerFull: the server's memory is full; nothing was recorded.
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
+
+    def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
+        return (self._store.run(self._session.message_type(topic)) or JSON).name
 
     def publish_many(
         self,
@@ -207,6 +214,7 @@ class Client:
         """
         bookmarks = Bookmarks(self.origin)
         with self._publishing:
+            self._store.run(self._session.learn_type(topic))
             calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
             for call in calls:
                 self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))

@@ -14,6 +14,8 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
+    │   ├─ BinaryMessages       a filter on a queue whose messages are binary
+    │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
     │   └─ FormatMismatch       the keys were written by an incompatible version
@@ -31,12 +33,14 @@ from typing import Any, ClassVar, Final, Self
 __all__ = [
     "AlreadyAcked",
     "AmpsqError",
+    "BinaryMessages",
     "CatalogChanged",
     "Closed",
     "DefinitionError",
     "EmbeddedServerError",
     "ExpressionError",
     "FormatMismatch",
+    "MessageTypeFixed",
     "NotLeaseHolder",
     "Rebuilding",
     "Rejected",
@@ -212,6 +216,18 @@ class TooManyFilters(Rejected):
     """The queue's subscriptions have as many distinct filters as are allowed; each costs an index. Share filters."""
 
     code = "AMPSQ_TOO_MANY_FILTERS"
+
+
+class BinaryMessages(Rejected):
+    """The queue's messages are binary, which no filter reads. Leave the filter out, or give the topic another type."""
+
+    code = "AMPSQ_BINARY_MESSAGES"
+
+
+class MessageTypeFixed(Rejected):
+    """The topic has had messages, which keep the type they were published with. Define a topic of another name."""
+
+    code = "AMPSQ_MESSAGE_TYPE_FIXED"
 
 
 class CatalogChanged(Rejected):

@@ -530,7 +530,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 # fmt: on
 
 #: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score. Behind
-#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`.
+#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`; then, behind a colon,
+#: the message type where it is not JSON, as `MessageType.word` has it.
 COMPILED: Final = (
     "lease",
     "backlog",

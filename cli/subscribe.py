@@ -118,7 +118,7 @@ def _line(message: Message) -> str:
     """For people: the bookmark, the body as it is, and what is unusual about it."""
     parts = [
         message.bookmark,
-        body_text(message.raw, message.data),
+        body_text(message.raw, message.data, message.message_type),
         *(f"{name}={value}" for name, value in message.headers.items()),
     ]
     if message.is_barrier:
