@@ -7,6 +7,7 @@
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
+    ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
     ├─ Closed                   the client or subscription was closed before the call
     ├─ Rejected                 a script said no; the state is unchanged
     │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
@@ -31,6 +32,7 @@ from typing import Any, ClassVar, Final, Self
 __all__ = [
     "AlreadyAcked",
     "AmpsqError",
+    "BookmarkNotFound",
     "CatalogChanged",
     "Closed",
     "DefinitionError",
@@ -116,6 +118,10 @@ class ServerUnsuitable(AmpsqError):
 
 class ServerFull(AmpsqError):
     """The server is out of memory and refused a publish; acknowledging still works and makes room."""
+
+
+class BookmarkNotFound(AmpsqError):
+    """The log does not have everything any more from where a subscription was to begin, and that is not allowed."""
 
 
 class Closed(AmpsqError):
