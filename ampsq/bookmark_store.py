@@ -261,9 +261,14 @@ class Received:
 
     __slots__ = ("id", "is_handled", "places", "topic")
 
-    def __init__(self, topic: str, stream_id: str, places: Mapping[str, Id] | None = None) -> None:
+    def __init__(self, topic: str, stream_id: bytes, places: Mapping[str, Id] | None = None) -> None:
         self.topic, self.id, self.places = topic, stream_id, places
         self.is_handled = places is not None
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Topic and ID."""
+        return self.topic, self.id.decode()
 
 
 class Handling:
@@ -276,7 +281,8 @@ class Handling:
     def __init__(self, kept: Kept) -> None:
         self._lock = threading.Lock()
         self._open: deque[Received] = deque()
-        self._places: dict[str, Id] = dict(kept.topics)
+        # IDs as they came, so that only what is written down is looked at closely.
+        self._places: dict[str, Id | bytes] = dict(kept.topics)
         self._floor = kept.floor
         # What is handled behind the place: what a store knows of, and what is new.
         self._noted: set[tuple[str, str]] = set(kept.beyond)
@@ -291,16 +297,18 @@ class Handling:
 
     def place(self, topic: str) -> Id:
         """Up to where a topic's messages are handled."""
-        return self._places.get(topic, self._floor)
+        place = self._places.get(topic, self._floor)
+        return parse_id(place) if isinstance(place, bytes) else place
 
     def receive(self, messages: Iterable[tuple[str, bytes]], places: Mapping[str, Id]) -> list[Received]:
         """Note a page: its messages, and up to where it goes. What was handled before is marked so."""
-        page = [Received(topic, stream_id.decode()) for topic, stream_id in messages]
+        page = [Received(topic, stream_id) for topic, stream_id in messages]
         with self._lock:
-            for one in page:
-                one.is_handled = (one.topic, one.id) in self._noted
+            if self._noted:
+                for one in page:
+                    one.is_handled = one.name in self._noted
             self._open.extend(page)
-            self._open.append(Received("", "", {**places}))
+            self._open.append(Received("", b"", {**places}))
             self._advance()
         return page
 
@@ -313,35 +321,35 @@ class Handling:
             if self._open and one is self._open[0]:
                 self._advance()
             else:
-                self._new.add((one.topic, one.id))
+                self._new.add(one.name)
 
     def _advance(self) -> None:
-        while self._open and self._open[0].is_handled:
-            one = self._open.popleft()
-            if one.places is None:
-                self._reach(one)
-            else:
+        waiting = self._open
+        while waiting and waiting[0].is_handled:
+            one = waiting.popleft()
+            if one.places is not None:
                 moved = {topic: last for topic, last in one.places.items() if self.place(topic) < last}
                 self._places.update(moved)
                 self._moved.update(moved)
-
-    def _reach(self, one: Received) -> None:
-        place = parse_id(one.id)
-        if self.place(one.topic) < place:
-            self._places[one.topic] = place
+                continue
+            # Of one topic they come in order.
+            self._places[one.topic] = one.id
             self._moved.add(one.topic)
-        two = (one.topic, one.id)
-        self._new.discard(two)
-        if two in self._noted:
-            self._noted.discard(two)
-            self._reached.add(two)
+            if self._new or self._noted:
+                self._reach(one.name)
+
+    def _reach(self, name: tuple[str, str]) -> None:
+        self._new.discard(name)
+        if name in self._noted:
+            self._noted.discard(name)
+            self._reached.add(name)
 
     def take_change(self) -> Change | None:
         """What is new since the last time; None: nothing."""
         with self._lock:
             if not (self._moved or self._new or self._reached):
                 return None
-            topics = {topic: self._places[topic] for topic in self._moved}
+            topics = {topic: self.place(topic) for topic in self._moved}
             change = Change(topics, tuple(self._new), tuple(self._reached))
             self._noted |= self._new
             self._moved, self._new, self._reached = set(), set(), set()

@@ -58,7 +58,7 @@ EPOCH, NOW, MOST_RECENT = "epoch", "now", "most_recent"
 
 def parse_id(text: str | bytes) -> Id:
     """Read a stream ID that a server gave."""
-    milliseconds, _, sequence = (text if isinstance(text, str) else text.decode()).partition("-")
+    milliseconds, _, sequence = text.partition("-") if isinstance(text, str) else text.partition(b"-")
     return int(milliseconds), int(sequence)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq import calls
@@ -58,7 +59,7 @@ class _Log:
         spans: what is still to be read; empty: nothing.
         cursor: the last ID that was read, or from where on to read.
         known: up to where all that there is was read; None: up to the moment of the last page.
-        waiting: read, and not handed on while an earlier message of another topic may come.
+        waits: whether some of what was read waits while an earlier message of another topic may come.
         passed: the last ID that was handed on, or was none of the subscription's business.
     """
 
@@ -68,7 +69,7 @@ class _Log:
     cursor: Id
     passed: Id
     known: Id | None = FIRST
-    waiting: deque[tuple[Id, Entry]] = field(default_factory=deque)
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ class Reader:
         self._clock, self._past = FIRST, FIRST
         self._final: Id | None = None
         self._count = _FIRST_PAGE
+        # Read, and not handed on yet, in order: both numbers of the ID, and the entry.
+        self._waiting: list[tuple[int, int, str, bytes, list[bytes]]] = []
         self._posted: deque[_Request] = deque()
         self.completed = False
         self.missed: set[str] = set()
@@ -305,12 +308,13 @@ class Reader:
         return (
             self._final is not None
             and self._past >= self._final
-            and not any(log.spans or log.waiting for log in self._logs.values())
+            and not self._waiting
+            and not any(log.spans for log in self._logs.values())
         )
 
     def _open_logs(self) -> list[_Log]:
         """The logs to be read next: what has something waiting is known as far as that."""
-        return [log for log in self._logs.values() if log.spans and not log.waiting]
+        return [log for log in self._logs.values() if log.spans and not log.waits]
 
     def _next_page(self, channel: Any, wait: float) -> Flow[list[Entry]]:
         request, reply = None, None
@@ -324,11 +328,8 @@ class Reader:
                 request = None
         if request is None or reply is None:
             request = _Request(self._open_logs(), self._count, self._past)
-            reply = yield from self._ask(channel, request, wait if not self._has_waiting() else 0.0)
+            reply = yield from self._ask(channel, request, 0.0 if self._waiting else wait)
         return self._take(request, reply)
-
-    def _has_waiting(self) -> bool:
-        return any(log.waiting for log in self._logs.values())
 
     def _ask(self, channel: Any, request: _Request, wait: float) -> Flow[Any]:
         if self._durability is not None:
@@ -370,7 +371,7 @@ class Reader:
                 page = [(log.topic, entry_id, flat) for entry_id, flat in entries]
                 log.passed = log.cursor
             else:
-                log.waiting.extend((parse_id(entry_id), (log.topic, entry_id, flat)) for entry_id, flat in entries)
+                self._waiting += [(*parse_id(entry_id), log.topic, entry_id, flat) for entry_id, flat in entries]
         return page if single else self._merge()
 
     def _advance(self, log: _Log, entries: list[Any], request: _Request) -> list[Any]:
@@ -397,17 +398,15 @@ class Reader:
     def _merge(self) -> list[Entry]:
         """What no message can come before any more, in order."""
         bound = min((log.known for log in self._logs.values() if log.known is not None), default=None)
-        merged: list[tuple[Id, str, Entry]] = []
+        # What waited already is in order, and so is what came of each topic: sorting finds that.
+        self._waiting.sort()
+        end = len(self._waiting) if bound is None else bisect_right(self._waiting, bound, key=lambda one: one[:2])
+        merged, self._waiting = self._waiting[:end], self._waiting[end:]
+        waiting = {one[2] for one in self._waiting}
         for log in self._logs.values():
-            waiting = log.waiting
-            while waiting and (bound is None or waiting[0][0] <= bound):
-                stream_id, entry = waiting.popleft()
-                merged.append((stream_id, log.topic, entry))
-                log.passed = stream_id
-            if not waiting:
-                log.passed = log.cursor
-        merged.sort(key=lambda found: found[:2])
-        return [entry for _, _, entry in merged]
+            log.waits = log.topic in waiting
+            log.passed = max(log.passed, bound) if log.waits and bound is not None else log.cursor
+        return [(topic, entry_id, flat) for _, _, topic, entry_id, flat in merged]
 
     def _resize(self, got: dict[bytes, list[Any]]) -> None:
         """Ask for about as much as a call may read, over all topics that have something."""

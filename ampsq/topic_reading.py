@@ -160,6 +160,7 @@ class TopicReading:
     Attributes:
         id: its name.
         closed: whether it was closed.
+        auto_ack: whether asking for the next message says that the one before it was handled.
         is_paused: whether it hands out nothing for a while.
     """
 
@@ -174,8 +175,9 @@ class TopicReading:
         self._saved_at = time.monotonic()
         # Who was handed a message and has not asked for the next one: threads or tasks.
         self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
-        #: Whether messages are simply handed out, so that who iterates need not ask.
-        self.is_plain = wish.pace is None and wish.sub_id is None
+        self.auto_ack = wish.auto_ack
+        #: Whether messages go as they are taken, so that whoever iterates need not ask.
+        self.is_unpaced = wish.pace is None
 
     def __repr__(self) -> str:
         return f"{self.id} to {self._wish.name!r}"
@@ -244,11 +246,16 @@ class TopicReading:
             if time.monotonic() >= until:
                 return
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was handed out and not handled that nothing more goes."""
+        return self._handling is not None and self._handling.open_messages > _MOST_OPEN + len(self.buffer)
+
     def _held_back(self) -> float:
         """Seconds until something may be handed out that is there; 0: now."""
         if self.is_paused:
             return _STEP
-        if self._handling is not None and self._handling.open_messages > _MOST_OPEN + len(self.buffer):
+        if self.is_full:
             return _STEP
         if not self.buffer or self._wish.pace is None:
             return 0.0
@@ -256,20 +263,23 @@ class TopicReading:
         return left if left > _SHORTEST else 0.0
 
     def _receive(self, entries: list[Entry]) -> None:
-        wanted = [entry for entry in entries if is_message(entry[2])]
+        # Mostly an entry is a body, and nothing else.
+        wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
         if self._wish.filter is not None:
             matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
             wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance))]
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
-            return
-        if not entries:
-            return
-        received = self._handling.receive([(entry[0], entry[1]) for entry in wanted], self._reader.places())
-        self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
+        elif entries:
+            received = self._handling.receive([entry[:2] for entry in wanted], self._reader.places())
+            self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
 
     def take(self, owner: Any) -> Handed | None:
-        """The next message that may be handed out now, to a thread or a task."""
+        """The next message that may be handed out now.
+
+        Args:
+            owner: the thread or task that says by asking for another one that it was handled; None: it is said.
+        """
         if self._held_back() > 0:
             return None
         try:
@@ -280,7 +290,7 @@ class TopicReading:
         entry, received = taken
         if self._wish.pace is not None:
             self._wish.pace.spend(time.monotonic(), _recorded(entry), len(entry[2][1]))
-        if received is not None and self._wish.auto_ack:
+        if received is not None and self.auto_ack and owner is not None:
             self._handed[owner] = received
         return taken
 
@@ -295,10 +305,6 @@ class TopicReading:
         """Note that a message was handled."""
         if self._handling is not None and received is not None:
             self._handling.handle(received)
-
-    def forget(self, owner: Any) -> None:
-        """What somebody was handed last was not handled."""
-        self._handed.pop(owner, None)
 
     @property
     def is_save_due(self) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
+    from ampsq.bookmark_store import Received
     from ampsq.store import AsyncStore, Store
     from ampsq.topic_reading import Handed, TopicReading
 
@@ -105,8 +106,13 @@ class TopicSubscription(_Front):
             Closed: the subscription is closed.
             Unavailable: the server was away longer than the client's `patience`; call again to go on.
         """
-        reading, until, owner = self._reading, self._until(timeout), threading.current_thread()
-        reading.asks(owner)
+        owner = threading.current_thread()
+        self._reading.asks(owner)
+        handed = self._next(owner, self._until(timeout))
+        return None if handed is None else TopicMessage(handed[0], handed[1], self)
+
+    def _next(self, owner: threading.Thread | None, until: float) -> Handed | None:
+        reading = self._reading
         while True:
             if self._lock.acquire(timeout=self._wait(until)):
                 try:
@@ -116,11 +122,11 @@ class TopicSubscription(_Front):
                 finally:
                     self._lock.release()
                 if taken is not None:
-                    return TopicMessage(taken[0], taken[1], self)
+                    return taken
             if reading.completed or time.monotonic() >= until:
                 return None
 
-    def _fetch(self, owner: threading.Thread, until: float) -> Handed | None:
+    def _fetch(self, owner: threading.Thread | None, until: float) -> Handed | None:
         if self._reading.closed:
             raise Closed("this subscription was closed")
         self.flush()
@@ -128,24 +134,37 @@ class TopicSubscription(_Front):
         return self._reading.take(owner)
 
     def __iter__(self) -> Iterator[TopicMessage]:
+        for handed in self._handed():
+            yield TopicMessage(handed[0], handed[1], self)
+            if handed[1] is not None:
+                self._returned(handed[1])
+
+    def _handed(self) -> Iterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
         while not (reading.closed or reading.completed):
-            if reading.is_plain and not reading.is_paused:
+            if reading.is_unpaced and not reading.is_paused and not reading.is_full:
                 try:
                     # Taking from a deque is atomic: threads never get the same message.
-                    entry, received = buffer.popleft()
+                    handed: Handed | None = buffer.popleft()
                 except IndexError:
-                    pass
-                else:
-                    yield TopicMessage(entry, received, self)
-                    continue
-            try:
-                message = self.get(_STEP)
-            except Closed:
-                return
-            if message is not None:
-                yield message
-                reading.asks(threading.current_thread())
+                    handed = self._step()
+            else:
+                handed = self._step()
+            if handed is not None:
+                yield handed
+
+    def _step(self) -> Handed | None:
+        try:
+            return self._next(None, time.monotonic() + _STEP)
+        except Closed:
+            return None
+
+    def _returned(self, received: Received) -> None:
+        """Whoever iterates asks for the next message."""
+        if self._reading.auto_ack:
+            self._reading.handle(received)
+        if self._reading.is_save_due:
+            self.flush()
 
     def run(self, on_message: Callable[[TopicMessage], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed or completed."""
@@ -154,15 +173,20 @@ class TopicSubscription(_Front):
     def _run(self, on_message: Callable[[TopicMessage], object]) -> None:
         while not (self._reading.closed or self.completed):
             try:
-                for message in self:
-                    try:
-                        on_message(message)
-                    except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
-                        _log.exception("handler of %r failed; it does not count as handled", message)
-                        self._reading.forget(threading.current_thread())
+                for handed in self._handed():
+                    self._handle(on_message, TopicMessage(handed[0], handed[1], self))
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
                 time.sleep(_STEP)
+
+    def _handle(self, on_message: Callable[[TopicMessage], object], message: TopicMessage) -> None:
+        try:
+            on_message(message)
+        except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
+            _log.exception("handler of %r failed; it does not count as handled", message)
+            return
+        if message.received is not None:
+            self._returned(message.received)
 
     def acknowledge(self, message: TopicMessage, *, wait: bool) -> None:
         """See `TopicMessage.ack`."""
@@ -210,15 +234,20 @@ class AsyncTopicSubscription(_Front):
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncTopicMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `TopicSubscription.get`. Cancelling it loses no message."""
-        reading, until, owner = self._reading, self._until(timeout), asyncio.current_task()
-        reading.asks(owner)
+        owner = asyncio.current_task()
+        self._reading.asks(owner)
+        handed = await self._next(owner, self._until(timeout))
+        return None if handed is None else AsyncTopicMessage(handed[0], handed[1], self)
+
+    async def _next(self, owner: Any, until: float) -> Handed | None:
+        reading = self._reading
         while True:
             async with self._lock:
                 if reading.is_save_due:
                     await self.flush()
                 taken = reading.take(owner) or await self._fetch(owner, until)
             if taken is not None:
-                return AsyncTopicMessage(taken[0], taken[1], self)
+                return taken
             if reading.completed or time.monotonic() >= until:
                 return None
 
@@ -230,19 +259,30 @@ class AsyncTopicSubscription(_Front):
         return self._reading.take(owner)
 
     async def __aiter__(self) -> AsyncIterator[AsyncTopicMessage]:
+        async for handed in self._handed():
+            yield AsyncTopicMessage(handed[0], handed[1], self)
+            if handed[1] is not None:
+                await self._returned(handed[1])
+
+    async def _handed(self) -> AsyncIterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
         while not (reading.closed or reading.completed):
-            if reading.is_plain and buffer and not reading.is_paused:
-                entry, received = buffer.popleft()
-                yield AsyncTopicMessage(entry, received, self)
+            if buffer and reading.is_unpaced and not reading.is_paused and not reading.is_full:
+                yield buffer.popleft()
                 continue
             try:
-                message = await self.get(_STEP)
+                handed = await self._next(None, time.monotonic() + _STEP)
             except Closed:
                 return
-            if message is not None:
-                yield message
-                reading.asks(asyncio.current_task())
+            if handed is not None:
+                yield handed
+
+    async def _returned(self, received: Received) -> None:
+        """Whoever iterates asks for the next message."""
+        if self._reading.auto_ack:
+            self._reading.handle(received)
+        if self._reading.is_save_due:
+            await self.flush()
 
     def run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
         """Await a function with each message, in a task, until the subscription is closed or completed."""
@@ -251,15 +291,22 @@ class AsyncTopicSubscription(_Front):
     async def _run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
         while not (self._reading.closed or self.completed):
             try:
-                async for message in self:
-                    try:
-                        await on_message(message)
-                    except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
-                        _log.exception("handler of %r failed; it does not count as handled", message)
-                        self._reading.forget(asyncio.current_task())
+                async for handed in self._handed():
+                    await self._handle(on_message, AsyncTopicMessage(handed[0], handed[1], self))
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
                 await asyncio.sleep(_STEP)
+
+    async def _handle(
+        self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]], message: AsyncTopicMessage
+    ) -> None:
+        try:
+            await on_message(message)
+        except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
+            _log.exception("handler of %r failed; it does not count as handled", message)
+            return
+        if message.received is not None:
+            await self._returned(message.received)
 
     async def acknowledge(self, message: AsyncTopicMessage, *, wait: bool) -> None:
         """See `TopicMessage.ack`."""
