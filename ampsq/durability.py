@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable, Unavailable
 from ampsq.flow import Collect, Post, command
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Durability"]
 
+Asked = TypeVar("Asked")
 _REPLICAS = re.compile(r"replicas=([1-9][0-9]?)")
 _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1', with how many replicas must have it"
 #: Milliseconds of one wait for disk or replicas: shorter than what a reply may take.
@@ -22,7 +24,7 @@ _WAIT: Final = 1000
 _YES: Final = "fsync"
 
 
-class Durability:
+class Durability(Generic[Asked]):
     """What must be true of a message before it is handed on.
 
     Args:
@@ -42,6 +44,8 @@ class Durability:
         self._replicas = int(found[1]) if found else 0
         # What the server answers is on its disk by then.
         self._is_given = False
+        # What was read and is not durable yet, as far as is known.
+        self._pending: tuple[Asked, Any] | None = None
 
     def examine(self) -> Flow[None]:
         """See that the server can say what is durable.
@@ -68,31 +72,47 @@ class Durability:
                 "have it), or appendfsync always"
             )
 
-    def read(self, channel: Any, call: Call[Any]) -> Flow[Any]:
-        """Read something, and give it when it is durable; when that cannot be known, it is read again."""
+    def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> Flow[tuple[Asked, Any] | None]:
+        """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
+
+        What is given was asked for by that request, or by the one before that was not answered yet. When the
+        connection breaks the server may have come back without what was read: then it is read again.
+        """
         if self._is_given:
-            return (yield call)
-        while True:
-            try:
+            return request, (yield call)
+        until = time.monotonic() + wait
+        try:
+            if self._pending is None:
                 yield Post(channel, call)
                 reply = yield Collect(channel)
-                if reply:
-                    yield from self._await(channel)
-            except Unavailable:
-                # The server may have come back without what was read.
-                yield command(["PING"], bool)
-            else:
-                return reply
+                if not reply:
+                    return request, reply
+                # A server waits for the last write of a connection: this one, behind all that was read before on it.
+                yield Post(channel, command(["SET", self._marker, "1"], bool))
+                yield Collect(channel)
+                self._pending = request, reply
+            if not (yield from self._is_durable(channel, until)):
+                return None
+            found, self._pending = self._pending, None
+        except Unavailable:
+            self._pending = None
+            # This waits until there is a server again.
+            yield command(["PING"], bool)
+            return None
+        except BaseException:
+            self._pending = None
+            raise
+        return found
 
-    def _await(self, channel: Any) -> Flow[None]:
-        # A server waits for the last write of a connection: this one, behind all that was read before on it.
-        yield Post(channel, command(["SET", self._marker, "1"], bool))
-        yield Collect(channel)
-        wait: list[str | int] = ["WAIT", self._replicas, _WAIT] if self._replicas else ["WAITAOF", 1, 0, _WAIT]
+    def _is_durable(self, channel: Any, until: float) -> Flow[bool]:
         while True:
+            left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
+            wait: list[str | int] = ["WAIT", self._replicas, left] if self._replicas else ["WAITAOF", 1, 0, left]
             yield Post(channel, command(wait, _number))
             if (yield Collect(channel)) >= max(self._replicas, 1):
-                return
+                return True
+            if time.monotonic() >= until:
+                return False
 
 
 def _number(reply: Any) -> int:

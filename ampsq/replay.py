@@ -109,7 +109,7 @@ class Reader:
         holder: str,
         kept: Kept | None = None,
         not_found: NotFound = "now",
-        durability: Durability | None = None,
+        durability: Durability[_Request] | None = None,
     ) -> None:
         self._instance, self._origin = instance, origin
         self.name, self._asked, self._kept = parse_topic_or_pattern(name), asked, kept
@@ -193,7 +193,7 @@ class Reader:
         catalog = yield calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._logs]
         came = [self._log_of(topic) for topic in topics]
-        lasts = yield from _each(channel, [_last_of(log) for log in came])
+        lasts = yield from _each(self._shared(channel), [_last_of(log) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
@@ -249,6 +249,10 @@ class Reader:
             spans = [Span(max(span.after, self._clock), span.last) for span in log.spans]
             self._begin(log, [span for span in spans if span.last is None or span.after < span.last])
 
+    def _shared(self, channel: Any) -> Any:
+        """The channel, if other calls may be made on it: that it broke must not escape who waits there for the disk."""
+        return channel if self._durability is None else None
+
     # -- holding
 
     def _hold(self, channel: Any, logs: Sequence[_Log]) -> Flow[None]:
@@ -258,7 +262,7 @@ class Reader:
         ids = [self.needed_from(log.topic) for log in logs]
         texts = [text_of((ms, sequence + 1)) for ms, sequence in ids]
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
-        yield from _each(channel, wanted)
+        yield from _each(self._shared(channel), wanted)
 
     def _attend(self, channel: Any) -> Flow[None]:
         """Do what is to be done from time to time."""
@@ -328,13 +332,13 @@ class Reader:
                 request = None
         if request is None or reply is None:
             request = _Request(self._open_logs(), self._count, self._past)
-            reply = yield from self._ask(channel, request, 0.0 if self._waiting else wait)
+            wait = 0.0 if self._waiting else wait
+            if self._durability is not None:
+                page = self._page(request, wait)
+                found = yield from self._durability.read(channel, request, page, wait)
+                return self._take(*found) if found is not None else []
+            reply = yield self._page(request, wait)
         return self._take(request, reply)
-
-    def _ask(self, channel: Any, request: _Request, wait: float) -> Flow[Any]:
-        if self._durability is not None:
-            return (yield from self._durability.read(channel, self._page(request, wait)))
-        return (yield self._page(request, wait))
 
     def _page(self, request: _Request, wait: float) -> Call[Any]:
         block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
@@ -436,7 +440,7 @@ def _each(channel: Any, wanted: Sequence[Call[Any]]) -> Flow[list[Any]]:
     replies: list[Any] = []
     while len(replies) < len(wanted):
         some = wanted[len(replies) : len(replies) + _AHEAD]
-        if len(some) == 1 or channel.open_calls:
+        if len(some) == 1 or channel is None or channel.open_calls:
             replies.append((yield some[0]))
             continue
         try:
