@@ -82,7 +82,9 @@ class _Request:
 
 
 class Reader:
-    """Reads the entries of topics, in order.
+    """Reads the entries of topics, in order: all of them, also those that are no message of the topic.
+
+    `open` it, then `read` again and again; after each, `read_ahead` once what was read is safe; at the end `close`.
 
     Args:
         instance: the instance's name.
@@ -155,6 +157,7 @@ class Reader:
         self._asked = self._with_known(self._asked)
         yield from self._look_at_clock()
         yield from self._refresh(channel)
+        self._held = time.monotonic()
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
@@ -264,17 +267,27 @@ class Reader:
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
         yield from _each(self._shared(channel), wanted)
 
+    @property
+    def is_hold_due(self) -> bool:
+        """Whether it is time to hold the logs again."""
+        return time.monotonic() >= self._held + _HOLD_AGAIN
+
+    def hold(self, channel: Any) -> Flow[None]:
+        """Hold the logs again; where that comes so late that they may have been trimmed, see whether they were."""
+        now = time.monotonic()
+        open_logs = [log for log in self._logs.values() if log.spans]
+        yield from self._hold(channel, open_logs)
+        if now >= self._held + _HOLD / 1000:
+            yield from self._find(open_logs, begins=False)
+        self._held = now
+
     def _attend(self, channel: Any) -> Flow[None]:
         """Do what is to be done from time to time."""
         now = time.monotonic()
         if now >= self._checked + _CHECK:
             yield from self._refresh(channel)
-        if now >= self._held + _HOLD_AGAIN:
-            open_logs = [log for log in self._logs.values() if log.spans]
-            yield from self._hold(channel, open_logs)
-            if now >= self._held + _HOLD / 1000:
-                yield from self._find(open_logs, begins=False)
-            self._held = now
+        if self.is_hold_due:
+            yield from self.hold(channel)
 
     def close(self, channel: Any) -> Flow[None]:
         """Let the logs go; the channel is empty."""

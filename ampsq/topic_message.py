@@ -98,8 +98,8 @@ class TopicMessage(TopicMessageView):
         """Note that it was handled, so that a durable subscription does not get it again; elsewhere nothing.
 
         Args:
-            wait: False (default) writes it down with the next ones, within the client's `ack_timeout`, or when the
-                subscription waits or is closed. True writes it down now.
+            wait: False (default) writes it down with others, while messages are asked for within the client's
+                `ack_timeout`, and when the subscription waits or is closed. True writes it down now.
         """
         self._subscription.acknowledge(self, wait=wait)
 

@@ -50,7 +50,8 @@ class ReplayOptions(TypedDict, total=False):
     Attributes:
         sub_id: makes the subscription durable under this name: it is written down what was handled, so that another
             one of the name, with `bookmark` ``most_recent`` (then the default), goes on there: nothing is missed, and
-            only what was not yet written down comes again. One process at a time may use a name.
+            only what was not yet written down comes again. Another `bookmark` forgets what was kept, and begins there.
+            One process at a time may use a name.
         bookmark_store: where; default `RedisBookmarkStore`, beside the logs. `SqliteBookmarkStore` for a file,
             `MemoryBookmarkStore` for as long as the process lives.
         auto_ack: of a durable subscription: a message counts as handled when the same thread or task asks for the
@@ -172,7 +173,7 @@ class TopicReading:
         self.buffer: deque[Handed] = deque()
         self._reader: Reader | None = None
         self._handling: Handling | None = None
-        self._saved_at = time.monotonic()
+        self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
         self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
         self.auto_ack = wish.auto_ack
@@ -199,7 +200,9 @@ class TopicReading:
             UnknownTopic, BookmarkNotFound: see `Reader.open`. ServerUnsuitable: it cannot say what is durable.
         """
         wish, kept = self._wish, None
-        durability = Durability(self.instance, wish.fully_durable) if wish.fully_durable is not False else None
+        durability: Durability[Any] | None = (
+            Durability(self.instance, wish.fully_durable) if wish.fully_durable is not False else None
+        )
         if durability is not None:
             yield from durability.examine()
         if wish.store is not None and wish.asked.needs_store:
@@ -307,15 +310,20 @@ class TopicReading:
             self._handling.handle(received)
 
     @property
-    def is_save_due(self) -> bool:
-        """Whether it is time to write down what was handled."""
-        return self._handling is not None and time.monotonic() >= self._saved_at + self._save_after
+    def is_due(self) -> bool:
+        """Whether it is time for what is to be done from time to time, also while nothing is read."""
+        return time.monotonic() >= self._due_at
+
+    def attend(self, channel: Any) -> Flow[None]:
+        """Keep from being trimmed what is not handed on yet."""
+        self._due_at = time.monotonic() + self._save_after
+        if self._reader is not None and self._reader.is_hold_due:
+            yield from self._reader.hold(channel)
 
     def save(self) -> Flow[None]:
         """Write down what was handled."""
         if self._handling is None or self._wish.store is None:
             return
-        self._saved_at = time.monotonic()
         change = self._handling.take_change()
         if change is None:
             return

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.errors import AmpsqError, Closed
+from ampsq.errors import AmpsqError, BookmarkNotFound, Closed
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
@@ -62,7 +62,7 @@ class _Front:
         return self._reading.is_paused
 
     def pause(self) -> None:
-        """Hand out nothing until `resume`. It goes on at the same place; a minute later its log may be trimmed."""
+        """Hand out nothing until `resume`. It goes on at the same place, and keeps it while messages are asked for."""
         self._reading.is_paused = True
 
     def resume(self) -> None:
@@ -91,7 +91,11 @@ class TopicSubscription(_Front):
         self._lock = threading.Lock()
         # What was handled is written down in the order in which it was.
         self._saving = threading.Lock()
-        store.run(reading.open(self._channel))
+        try:
+            store.run(reading.open(self._channel))
+        except BaseException:
+            self._channel.close()
+            raise
 
     def get(self, timeout: timedelta | float | str | None = None) -> TopicMessage | None:
         """Wait for the next message.
@@ -116,8 +120,8 @@ class TopicSubscription(_Front):
         while True:
             if self._lock.acquire(timeout=self._wait(until)):
                 try:
-                    if reading.is_save_due:
-                        self.flush()
+                    if reading.is_due:
+                        self._attend()
                     taken = reading.take(owner) or self._fetch(owner, until)
                 finally:
                     self._lock.release()
@@ -139,9 +143,20 @@ class TopicSubscription(_Front):
             if handed[1] is not None:
                 self._returned(handed[1])
 
+    def _attend(self) -> None:
+        """Do what is to be done from time to time; whoever holds the lock."""
+        self.flush()
+        self._store.run(self._reading.attend(self._channel))
+
     def _handed(self) -> Iterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
         while not (reading.closed or reading.completed):
+            # Somebody else who has the lock does it.
+            if reading.is_due and self._lock.acquire(blocking=False):
+                try:
+                    self._attend()
+                finally:
+                    self._lock.release()
             if reading.is_unpaced and not reading.is_paused and not reading.is_full:
                 try:
                     # Taking from a deque is atomic: threads never get the same message.
@@ -163,8 +178,6 @@ class TopicSubscription(_Front):
         """Whoever iterates asks for the next message."""
         if self._reading.auto_ack:
             self._reading.handle(received)
-        if self._reading.is_save_due:
-            self.flush()
 
     def run(self, on_message: Callable[[TopicMessage], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed or completed."""
@@ -175,6 +188,9 @@ class TopicSubscription(_Front):
             try:
                 for handed in self._handed():
                     self._handle(on_message, TopicMessage(handed[0], handed[1], self))
+            except BookmarkNotFound:
+                _log.exception("%r ends", self)
+                return
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
                 time.sleep(_STEP)
@@ -191,7 +207,7 @@ class TopicSubscription(_Front):
     def acknowledge(self, message: TopicMessage, *, wait: bool) -> None:
         """See `TopicMessage.ack`."""
         self._reading.handle(message.received)
-        if wait or self._reading.is_save_due:
+        if wait:
             self.flush()
 
     def flush(self) -> None:
@@ -229,7 +245,11 @@ class AsyncTopicSubscription(_Front):
 
     async def open(self) -> Self:
         """Begin; `AsyncClient.subscribe` does it."""
-        await self._store.run(self._reading.open(self._channel))
+        try:
+            await self._store.run(self._reading.open(self._channel))
+        except BaseException:
+            await self._channel.close()
+            raise
         return self
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncTopicMessage | None:  # noqa: ASYNC109
@@ -243,8 +263,8 @@ class AsyncTopicSubscription(_Front):
         reading = self._reading
         while True:
             async with self._lock:
-                if reading.is_save_due:
-                    await self.flush()
+                if reading.is_due:
+                    await self._attend()
                 taken = reading.take(owner) or await self._fetch(owner, until)
             if taken is not None:
                 return taken
@@ -262,11 +282,18 @@ class AsyncTopicSubscription(_Front):
         async for handed in self._handed():
             yield AsyncTopicMessage(handed[0], handed[1], self)
             if handed[1] is not None:
-                await self._returned(handed[1])
+                self._returned(handed[1])
+
+    async def _attend(self) -> None:
+        await self.flush()
+        await self._store.run(self._reading.attend(self._channel))
 
     async def _handed(self) -> AsyncIterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
         while not (reading.closed or reading.completed):
+            if reading.is_due and not self._lock.locked():
+                async with self._lock:
+                    await self._attend()
             if buffer and reading.is_unpaced and not reading.is_paused and not reading.is_full:
                 yield buffer.popleft()
                 continue
@@ -277,12 +304,10 @@ class AsyncTopicSubscription(_Front):
             if handed is not None:
                 yield handed
 
-    async def _returned(self, received: Received) -> None:
+    def _returned(self, received: Received) -> None:
         """Whoever iterates asks for the next message."""
         if self._reading.auto_ack:
             self._reading.handle(received)
-        if self._reading.is_save_due:
-            await self.flush()
 
     def run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
         """Await a function with each message, in a task, until the subscription is closed or completed."""
@@ -293,6 +318,9 @@ class AsyncTopicSubscription(_Front):
             try:
                 async for handed in self._handed():
                     await self._handle(on_message, AsyncTopicMessage(handed[0], handed[1], self))
+            except BookmarkNotFound:
+                _log.exception("%r ends", self)
+                return
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
                 await asyncio.sleep(_STEP)
@@ -306,12 +334,12 @@ class AsyncTopicSubscription(_Front):
             _log.exception("handler of %r failed; it does not count as handled", message)
             return
         if message.received is not None:
-            await self._returned(message.received)
+            self._returned(message.received)
 
     async def acknowledge(self, message: AsyncTopicMessage, *, wait: bool) -> None:
         """See `TopicMessage.ack`."""
         self._reading.handle(message.received)
-        if wait or self._reading.is_save_due:
+        if wait:
             await self.flush()
 
     async def flush(self) -> None:
