@@ -39,8 +39,8 @@ _log = logging.getLogger("ampsq")
 Entry: TypeAlias = "tuple[str, bytes, list[bytes]]"
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
 
-#: Entries of the first page; then about `BYTES` bytes, and `BATCH` entries at most.
-_FIRST_PAGE: Final = 50
+#: Entries of the first page, over all topics; then about `BYTES` bytes, and `BATCH` entries at most.
+_FIRST_PAGE: Final = 20
 #: Seconds after which new topics, and what else may have changed, are looked for.
 _CHECK: Final = 1.0
 #: Milliseconds for which a log is held for a reader that is not heard of, and seconds after which it holds again.
@@ -60,6 +60,7 @@ class _Log:
         cursor: the last ID that was read, or from where on to read.
         known: up to where all that there is was read; None: up to the moment of the last page.
         waits: whether some of what was read waits while an earlier message of another topic may come.
+        removed: the greatest ID that was removed, as far as that was noticed.
         passed: the last ID that was handed on, or was none of the subscription's business.
     """
 
@@ -70,6 +71,7 @@ class _Log:
     passed: Id
     known: Id | None = FIRST
     waits: bool = False
+    removed: Id = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class Reader:
         yield from self._look_at_clock()
         yield from self._refresh(channel)
         self._held = time.monotonic()
+        self._count = max(_FIRST_PAGE // max(len(self._logs), 1), 1)
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
@@ -228,14 +231,18 @@ class Reader:
 
     def _find(self, logs: Sequence[_Log], *, begins: bool) -> Flow[None]:
         """See that logs have everything from where they are to be read (on); they are held by now."""
-        some = [log for log in logs if log.spans and log.spans[0].after > FIRST]
+        some = [log for log in logs if log.spans]
         if not some:
             return
         names = [f"removed {log.topic}" for log in some]
         gone = yield command(["HMGET", key(self._instance, "retention"), *names], list[bytes | None])
         for log, last in zip(some, gone, strict=True):
-            if last is not None and parse_id(last) > log.cursor:
-                self._miss(log, parse_id(last), begins=begins)
+            removed = parse_id(last) if last is not None else FIRST
+            # The epoch is whatever there is when it begins.
+            is_epoch = begins and log.spans[0].after == FIRST
+            if removed > max(log.cursor, log.removed) and not is_epoch:
+                self._miss(log, removed, begins=begins)
+            log.removed = removed
 
     def _miss(self, log: _Log, removed: Id, *, begins: bool) -> None:
         """Something behind a log's cursor was removed: do what was asked for then."""

@@ -142,6 +142,70 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_lost(con
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
 
+def left_alone(subscription, client, redis, topic="orders"):
+    """As if a subscription had not been heard of for longer than its logs were held for it."""
+    subscription._reading._reader._held = float("-inf")
+    redis.delete(key(client.instance, "holds", topic))
+
+
+def test_a_subscription_that_was_not_heard_of_for_long_goes_on_and_says_what_it_missed(client, valkey):
+    # Given a subscription whose log was trimmed under it after its hold had ended
+    client.apply(Topic(name="orders"))
+    with client.subscribe("orders", bookmark="now") as messages, valkey.client() as redis:
+        assert messages.get(0) is None
+        client.publish_many("orders", range(5))
+        left_alone(messages, client, redis)
+        assert client.trim("orders", age="0s").removed == 5
+        client.publish("orders", "news")
+        # When it reads on, then it says what it missed, and goes on with what is there
+        assert messages.get("5s").data == "news"
+        assert messages.missed == ("orders",)
+
+
+def test_a_subscription_that_is_to_miss_nothing_fails_instead(client, valkey):
+    client.apply(Topic(name="orders"))
+    with (
+        client.subscribe("orders", bookmark="now", bookmark_not_found="fail") as messages,
+        valkey.client() as redis,
+    ):
+        client.publish_many("orders", range(5))
+        left_alone(messages, client, redis)
+        client.trim("orders", age="0s")
+        with pytest.raises(BookmarkNotFound):
+            messages.get("5s")
+
+
+def test_a_subscription_that_is_late_but_missed_nothing_goes_on_as_before(client, valkey):
+    client.apply(Topic(name="orders"))
+    with (
+        client.subscribe("orders", bookmark="epoch", bookmark_not_found="fail") as messages,
+        valkey.client() as redis,
+    ):
+        client.publish_many("orders", range(3))
+        assert data_of(pick_up(messages, 3)) == [0, 1, 2]
+        left_alone(messages, client, redis)
+        # Only what it had handed out is gone
+        client.trim("orders", age="0s")
+        client.publish("orders", 3)
+        assert data_of(pick_up(messages, 1)) == [3]
+        assert messages.missed == ()
+
+
+def test_a_subscription_holds_its_log_while_messages_are_asked_for_also_when_it_reads_nothing(client, valkey):
+    # Given a subscription that is paused
+    client.apply(Topic(name="orders"))
+    client.publish_many("orders", range(3))
+    with client.subscribe("orders", bookmark="epoch") as messages, valkey.client() as redis:
+        messages.pause()
+        left_alone(messages, client, redis)
+        # When somebody asks for messages, in vain
+        assert messages.get("400ms") is None
+        # Then the log is held
+        assert client.trim("orders", age="0s").removed == 0
+        messages.resume()
+        assert data_of(rest_of(messages)) == [0, 1, 2]
+
+
 # -- full durability
 
 

@@ -11,6 +11,9 @@ from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
 from ampsq.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
+from ampsq.places import parse_asked
+from ampsq.replay import Reader
+from ampsq.schema import key
 
 
 def recorded(client, *topics, number=12):
@@ -278,3 +281,43 @@ def test_a_bookmark_of_another_origin_is_not_found(client):
         assert len(rest_of(messages)) == 12
     with pytest.raises(BookmarkNotFound):
         client.subscribe("orders", bookmark=other, bookmark_not_found="fail")
+
+
+def test_a_reader_gives_entries_that_are_no_messages_too(client, valkey):
+    # Given a log with a message, an entry for one queue and one for nobody's delivery
+    client.apply(Topic(name="orders"))
+    client.publish("orders", "first")
+    with valkey.client() as redis:
+        log = key(client.instance, "log", "orders")
+        redis.xadd(log, {"b": '"again"', "q": "work"})
+        redis.xadd(log, {"b": "", "q": "~", "what": "deleted"})
+    # When somebody reads entries
+    store = client._store
+    with store.channel() as channel:
+        reader = Reader(client.instance, client.origin, "orders", parse_asked("[epoch:now]"), holder="test")
+        store.run(reader.open(channel))
+        entries = []
+        while not reader.completed:
+            entries += store.run(reader.read(channel))
+            store.run(reader.read_ahead(channel))
+        store.run(reader.close(channel))
+    # Then all of them come, in order, and nothing is held any more
+    assert [fields[1] for _, _, fields in entries] == [b'"first"', b'"again"', b""]
+    with valkey.client() as redis:
+        assert not redis.exists(key(client.instance, "holds", "orders"))
+
+
+def test_many_topics_are_read_in_one_order(client):
+    # Given 300 topics, of which one has much more than the others
+    names = [f"t-{number}" for number in range(300)]
+    client.apply(*(Topic(name=name) for name in names))
+    expected = []
+    for number in range(30):
+        many = range(len(expected), len(expected) + 100)
+        client.publish_many("t-7", many)
+        expected += many
+        client.publish(names[number * 9], len(expected))
+        expected.append(len(expected))
+    # When they are read, then everything comes in order
+    with client.subscribe("^t-", bookmark="[epoch:now]") as messages:
+        assert [message.data for message in messages] == expected
