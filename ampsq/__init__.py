@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.aio import AsyncClient
     from ampsq.async_subscription import AsyncSubscription
+    from ampsq.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.client import Client
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
     from ampsq.sync_subscription import Subscription
+    from ampsq.topic_message import AsyncTopicMessage, TopicMessage
+    from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
 
@@ -27,17 +30,24 @@ __all__ = [
     "AsyncClient",
     "AsyncMessage",
     "AsyncSubscription",
+    "AsyncTopicMessage",
+    "AsyncTopicSubscription",
     "Bookmark",
     "Client",
     "Do",
     "If",
     "Interval",
+    "MemoryBookmarkStore",
     "Message",
     "On",
     "Queue",
+    "RedisBookmarkStore",
     "Reject",
+    "SqliteBookmarkStore",
     "Subscription",
     "Topic",
+    "TopicMessage",
+    "TopicSubscription",
     "View",
     "Worker",
 ]
@@ -51,17 +61,24 @@ _HOMES = {
     "AsyncClient": "aio",
     "AsyncMessage": "delivery",
     "AsyncSubscription": "async_subscription",
+    "AsyncTopicMessage": "topic_message",
+    "AsyncTopicSubscription": "topic_subscription",
     "Bookmark": "values",
     "Client": "client",
     "Do": "models",
     "If": "models",
     "Interval": "values",
+    "MemoryBookmarkStore": "bookmark_store",
     "Message": "delivery",
     "On": "models",
     "Queue": "models",
+    "RedisBookmarkStore": "bookmark_store",
     "Reject": "worker",
+    "SqliteBookmarkStore": "bookmark_store",
     "Subscription": "sync_subscription",
     "Topic": "models",
+    "TopicMessage": "topic_message",
+    "TopicSubscription": "topic_subscription",
     "View": "models",
     "Worker": "worker",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
@@ -12,7 +12,7 @@ from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed
+from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
@@ -21,6 +21,8 @@ from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
+from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_subscription import AsyncTopicSubscription
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -42,12 +44,15 @@ if TYPE_CHECKING:
     from ampsq.history import History
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
+    from ampsq.places import Place
     from ampsq.query import SowMessage
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
+    from ampsq.topic_message import AsyncTopicMessage
+    from ampsq.topic_reading import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient"]
@@ -77,6 +82,7 @@ class AsyncClient:
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
+        self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._publishing = asyncio.Lock()
 
     async def connect(self) -> Self:
@@ -182,22 +188,70 @@ class AsyncClient:
                 self._session.note(bookmarks, published)
         return bookmarks
 
+    @overload
     def subscribe(
         self,
         name: str,
         *,
         max_backlog: int = 1,
-        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
+        filter: str | None = None,
         renew: bool = False,
         on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
-    ) -> Subscribing[AsyncSubscription]:
-        """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`.
+    ) -> Subscribing[AsyncSubscription]: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[AsyncTopicSubscription]: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], Awaitable[object]] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[Any]:
+        """Subscribe to queues or topics; see `Client.subscribe`.
 
         ``await`` it, or use it with ``async with``, which closes the subscription at the end.
         """
+
+        def wish() -> TopicWish:
+            return TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+
+        if bookmark is not None or options:
+            return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
         request = self._session.request()
         core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
-        return Subscribing(self._subscribe(core, on_message), repr(name))
+
+        async def begin() -> AsyncSubscription | AsyncTopicSubscription:
+            try:
+                return await self._subscribe(core, on_message)
+            except UnknownQueue:
+                if not await self._store.run(is_topic(self.instance, name)):
+                    raise
+            return await self._subscribe_to_topics(wish(), on_message)
+
+        return Subscribing(begin(), repr(name))
+
+    async def _subscribe_to_topics(
+        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
+    ) -> AsyncTopicSubscription:
+        reading = TopicReading(self._session, wish, self._ack_timeout)
+        subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        await subscription.open()
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
 
     async def _subscribe(
         self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], Awaitable[object]] | None
@@ -367,6 +421,8 @@ class AsyncClient:
         store, presence = self._opened
         store.patience = min(store.patience, _CLOSE_PATIENCE)
         try:
+            for topic_subscription in list(self._topic_subscriptions):
+                await topic_subscription.close()
             for subscription in list(self._subscriptions):
                 await subscription.close()
             if presence.is_started:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.check import check, rebuild_queue
 from ampsq.delivery import Bookmarks, Message
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed
+from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
@@ -22,6 +22,8 @@ from ampsq.session import Session
 from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
+from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_subscription import TopicSubscription
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
     from ampsq.history import History
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
+    from ampsq.places import Place
     from ampsq.query import SowMessage
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
+    from ampsq.topic_message import TopicMessage
+    from ampsq.topic_reading import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["Client"]
@@ -89,10 +94,10 @@ class Client:
         self._address = Address(url, data_dir, appendfsync)
         found = self._address.url
         self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
-        self._presence = Presence(
-            found, self._session.instance, self._session.client, Interval.parse(ack_timeout) / 1000
-        )
+        self._ack_timeout = Interval.parse(ack_timeout) / 1000
+        self._presence = Presence(found, self._session.instance, self._session.client, self._ack_timeout)
         self._subscriptions: list[Subscription] = []
+        self._topic_subscriptions: list[TopicSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
         self._closed = False
@@ -223,36 +228,92 @@ class Client:
                 self._session.note(bookmarks, published)
         return bookmarks
 
+    @overload
     def subscribe(
         self,
         name: str,
         *,
         max_backlog: int = 1,
-        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
+        filter: str | None = None,
         renew: bool = False,
         on_message: Callable[[Message], object] | None = None,
-    ) -> Subscription:
-        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included.
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[TopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> TopicSubscription: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], object] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscription | TopicSubscription:
+        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included; or to topics.
+
+        Without `bookmark` a name that is a topic's and no queue's is subscribed to live, from now on. With it, the name
+        is a topic's; a queue's, whose underlying topics are read without taking anything from the queue; or a regular
+        expression of topics, later ones included. Messages come in the order of their recording, from there on and
+        then live, without gap or duplicate (docs/replay.md).
 
         Args:
-            name: the queue or the regular expression.
-            max_backlog: unacknowledged messages at most, over all its queues together; the effective one is also
-                limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
-            filter: only messages that this expression matches (docs/expressions.md); default all. Other messages,
-                however many, cost nothing on the way to the next one. A body that is not JSON matches no filter.
-            renew: extend the leases of this subscription as long as this process lives; default False: a lease
-                lapses unless the message is settled or extended.
-            on_message: called with each message in a thread of the subscription's own; it settles the message. One
-                that raises is logged, and its message cancelled. Without it, iterate or call `get`.
+            name: the queue, topic, or regular expression.
+            max_backlog: of queues: unacknowledged messages at most, over all of them together; the effective one is
+                also limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Of queues, other
+                messages, however many, cost nothing on the way to the next one; of topics, they are read and skipped
+                here. A body that is not JSON matches no filter.
+            renew: of queues: extend the leases of this subscription as long as this process lives; default False: a
+                lease lapses unless the message is settled or extended.
+            on_message: called with each message in a thread of the subscription's own. Of queues, it settles the
+                message, and one that raises is logged and its message cancelled; of topics, it is handled when that
+                returns. Without it, iterate or call `get`.
+            bookmark: where to begin in topics: ``epoch`` (or ``0``), ``now`` (or ``0|1|``), ``most_recent`` (with
+                `sub_id`), a bookmark (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``); several, of
+                which the earliest counts; or ranges of two such places, as in ``[epoch:now)``.
+            options: of topics; see `ReplayOptions`.
 
         Raises:
-            UnknownQueue: no queue has this name. ExpressionError: the filter is wrong.
-            TooManyFilters: the queue's subscriptions have 32 distinct filters already.
+            UnknownQueue, UnknownTopic: nothing has this name. ExpressionError: the filter is wrong.
+            DefinitionError: an option is wrong. TooManyFilters: the queue's subscriptions have 32 distinct filters.
+            BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
         """
         if self._closed:
             raise Closed("this client was closed")
+        if bookmark is None and not options:
+            try:
+                return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
+            except UnknownQueue:
+                if not self._store.run(is_topic(self.instance, name)):
+                    raise
+        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+        reading = TopicReading(self._session, wish, self._ack_timeout)
+        subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def _subscribe_to_queues(
+        self,
+        name: str,
+        max_backlog: int,
+        text: str | None,
+        renew: bool,  # noqa: FBT001  (as it was given)
+        on_message: Callable[[Message], object] | None,
+    ) -> Subscription:
         request = self._session.request()
-        core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
+        core = SubscriptionCore(self.instance, name, max_backlog, request, text=text, renewed=renew)
         self._presence.start()
         self._store.run(core.register())
         self._presence.add(core)
@@ -563,6 +624,8 @@ class Client:
         self._closed = True
         self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
         try:
+            for topic_subscription in list(self._topic_subscriptions):
+                topic_subscription.close()
             for subscription in list(self._subscriptions):
                 subscription.close()
             if self._presence.is_started:

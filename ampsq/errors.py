@@ -7,6 +7,7 @@
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
+    ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
     ├─ Closed                   the client or subscription was closed before the call
     ├─ Rejected                 a script said no; the state is unchanged
     │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
@@ -34,6 +35,7 @@ __all__ = [
     "AlreadyAcked",
     "AmpsqError",
     "BinaryMessages",
+    "BookmarkNotFound",
     "CatalogChanged",
     "Closed",
     "DefinitionError",
@@ -120,6 +122,10 @@ class ServerUnsuitable(AmpsqError):
 
 class ServerFull(AmpsqError):
     """The server is out of memory and refused a publish; acknowledging still works and makes room."""
+
+
+class BookmarkNotFound(AmpsqError):
+    """The log does not have everything any more from where a subscription was to begin, and that is not allowed."""
 
 
 class Closed(AmpsqError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ampsq.expressions import Expression
     from ampsq.message_types import MessageType
 
-__all__ = ["Query", "Selection", "SowMessage", "check_text", "parse_query_filter", "select"]
+__all__ = ["Query", "Selection", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -81,7 +81,7 @@ class SowMessage:
         body = found.fields.get(_BODY)
         headers = found.fields.get(_HEADERS, b"") if body is not None else b""
         return cls(
-            _as_json(found.fields) if body is None else body,
+            as_json(found.fields) if body is None else body,
             topic,
             Bookmark.of(topic, origin, stream_id),
             json.loads(headers) if headers else {},
@@ -90,7 +90,8 @@ class SowMessage:
         )
 
 
-def _as_json(fields: Mapping[bytes, bytes]) -> bytes:
+def as_json(fields: Mapping[bytes, bytes]) -> bytes:
+    """The body that an entry has for readers which somebody wrote without ampsq: its fields, as JSON."""
     # Bytes that are no text are written \udc80 to \udcff: JSON that can be turned back into them.
     plain = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in fields.items()}
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")

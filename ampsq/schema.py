@@ -292,13 +292,23 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":retention", "hash",
             "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
             "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
-            "first, and by whom",
+            "first, and by whom; `removed <topic>` -> the greatest ID that was removed",
             "trim, trim_journal", "define_topic", "not needed: a walk begins anew",
         ),
         "holds": Key(
             ":holds:<topic>", "hash",
             "`<kind> <name>` of a replay, destination or action -> the least ID that it needs, until when, ms, or 0",
             "hold", "hold, trim", "its holder, which holds again",
+        ),
+        "bookmarks": Key(
+            ":bookmarks:<subscription>", "hash",
+            "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
+            "handled behind that: `beyond <topic> <ID>`",
+            "the subscription, with a `RedisBookmarkStore`", "the subscription", "nothing: it is the record",
+        ),
+        "marker": Key(
+            ":marker", "string", "nothing: whoever waits for disk or replicas writes it, behind what it waits for",
+            "fully durable subscriptions", "never", "not needed",
         ),
         "pins": Key(
             ":pins:<topic>", "zset",
