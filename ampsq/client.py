@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
+from ampsq.addresses import redacted
 from ampsq.check import check, rebuild_queue
 from ampsq.delivery import Bookmarks, Message
 from ampsq.envelope import Envelope
@@ -18,7 +19,7 @@ from ampsq.history import history
 from ampsq.presence import Presence
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
-from ampsq.store import Store, redacted
+from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
 from ampsq.values import Interval

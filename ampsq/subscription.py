@@ -23,8 +23,8 @@ from ampsq.unknown import taught
 
 if TYPE_CHECKING:
     from ampsq.calls import Groups, Replaced, Taken, Wish
+    from ampsq.channels import AsyncChannel, Channel
     from ampsq.flow import Call, Flow
-    from ampsq.store import AsyncChannel, Channel
 
 __all__ = ["HEARTBEAT", "SubscriptionCore"]
 

@@ -82,8 +82,8 @@ def coordinator(
 
 def care_for(url: str, instances: Sequence[str], *, json: bool, powers: Powers | None = None) -> None:
     """Run a coordinator until it is stopped."""
+    from ampsq.addresses import redacted
     from ampsq.coordinator import Coordinator
-    from ampsq.store import redacted
     from ampsq.values import parse_name
 
     log_to_stderr(logging.INFO, times=True)

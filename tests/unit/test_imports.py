@@ -89,11 +89,21 @@ GROUND = {
     },
     "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
     "ampsq.flow": {"ampsq.scripts"},
-    "ampsq.store": {"ampsq.schema", "ampsq.errors", "ampsq.scripts", "ampsq.flow"},
+    "ampsq.addresses": {"ampsq.errors"},
+    "ampsq.causes": {"ampsq.errors", "ampsq.addresses"},
+    "ampsq.channels": {"ampsq.errors", "ampsq.causes"},
+    "ampsq.store": {"ampsq.errors", "ampsq.flow", "ampsq.addresses", "ampsq.causes", "ampsq.channels"},
     "ampsq.calls": {"ampsq.schema", "ampsq.flow"},
 }
-#: Who may know redis-py: the store, who shows presence by an open connection, and the demo that cleans up.
-REDIS = {"ampsq.store", "ampsq.presence", "ampsq.cli.demo_world"}
+#: Who may know redis-py: the store and its parts, who shows presence by an open connection, the demo that cleans up.
+REDIS = {
+    "ampsq.addresses",
+    "ampsq.causes",
+    "ampsq.channels",
+    "ampsq.store",
+    "ampsq.presence",
+    "ampsq.cli.demo_world",
+}
 #: Nothing below these may know them.
 ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator")
 
