@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,13 +12,13 @@ from ampsq.causes import translated
 from ampsq.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
+    from ampsq.errors import AmpsqError
     from ampsq.flow import Call
+    from ampsq.lines import AsyncLine, Line
+    from ampsq.route import Place
     from ampsq.store import AsyncStore, Store
 
-__all__ = ["SOCKET_TIMEOUT", "AsyncChannel", "Channel", "packed"]
-
-#: Seconds. A script is bounded to about 10 ms; a reply that takes this long is lost, not late.
-SOCKET_TIMEOUT = 5.0
+__all__ = ["AsyncChannel", "Channel", "packed"]
 
 
 def packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
@@ -36,7 +35,7 @@ class Channel:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._connection: Any = None
+        self._line: Line | None = None
         self._sent: deque[Call[Any]] = deque()
 
     @property
@@ -46,24 +45,26 @@ class Channel:
 
     def post(self, call: Call[Any]) -> None:
         """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
-        try:
-            if self._connection is None:
-                self._connection = self._store.redis.connection_pool.get_connection()
-            self._connection.send_packed_command([packed(call, self._store.key, whole=False)])
-        except BaseException as error:
+        if self._line is not None and not self._sent and self._line.place is not self._store.route.current:
             self.close()
-            if isinstance(error, (redis.RedisError, OSError)):
-                raise translated(error, call, self._store.url) from error
+        if self._line is None:
+            self._line = self._store.line()
+        try:
+            self._line.send(packed(call, self._store.key, whole=False))
+        except (redis.RedisError, OSError) as error:
+            raise self._failed(error, call) from error
+        except BaseException:
+            self._abandon()
             raise
         self._sent.append(call)
 
     def collect(self) -> Any:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
-        if self._connection is None:
+        if self._line is None:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = self._connection.read_response()
+            reply = self._line.read()
         except redis.exceptions.NoScriptError:
             # It did not run, and neither did any call behind it: they run in order after this one.
             self._sent.popleft()
@@ -73,27 +74,44 @@ class Channel:
                 self.close()
                 raise
         except redis.ResponseError as error:
-            ours = translated(error, call, self._store.url)
+            ours = translated(error, call, self._line.place.url)
             self._sent.popleft()
             if not isinstance(ours, Rejected):
                 # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
                 self.close()
             raise ours from error
-        except BaseException as error:
-            self.close()
-            if isinstance(error, (redis.RedisError, OSError)):
-                raise translated(error, call, self._store.url) from error
+        except (redis.RedisError, OSError) as error:
+            raise self._failed(error, call) from error
+        except BaseException:
+            self._abandon()
             raise
         self._sent.popleft()
         return call.read(reply)
 
+    def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
+        """Drop the connection, and say what the failure means."""
+        place = self._abandon()
+        ours = translated(error, call, place.url if place else "")
+        if place is not None and isinstance(ours, Unavailable):
+            self._store.route.failed(place, ours)
+        return ours
+
+    def _abandon(self) -> Place | None:
+        line, self._line = self._line, None
+        self._sent.clear()
+        if line is None:
+            return None
+        line.drop()
+        line.release()
+        return line.place
+
     def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        line, self._line = self._line, None
+        if line is not None:
             if self._sent:
-                connection.disconnect()
-            self._store.redis.connection_pool.release(connection)
+                line.drop()
+            line.release()
         self._sent.clear()
 
     def __enter__(self) -> Self:
@@ -108,7 +126,7 @@ class AsyncChannel:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._connection: Any = None
+        self._line: AsyncLine | None = None
         self._sent: deque[Call[Any]] = deque()
 
     @property
@@ -118,25 +136,26 @@ class AsyncChannel:
 
     async def post(self, call: Call[Any]) -> None:
         """Send a call; see `Channel.post`."""
-        try:
-            if self._connection is None:
-                self._connection = await self._store.redis.connection_pool.get_connection()
-            await self._connection.send_packed_command([packed(call, self._store.key, whole=False)])
-        except BaseException as error:
+        if self._line is not None and not self._sent and self._line.place is not self._store.route.current:
             await self.close()
-            if isinstance(error, (redis.RedisError, OSError)):
-                raise translated(error, call, self._store.url) from error
+        if self._line is None:
+            self._line = await self._store.line()
+        try:
+            await self._line.send(packed(call, self._store.key, whole=False))
+        except (redis.RedisError, OSError) as error:
+            raise await self._failed(error, call) from error
+        except BaseException:
+            await self._abandon()
             raise
         self._sent.append(call)
 
     async def collect(self) -> Any:
         """Read the reply of the earliest call; see `Channel.collect`."""
-        if self._connection is None:
+        if self._line is None:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            async with asyncio.timeout(SOCKET_TIMEOUT):
-                reply = await self._connection.read_response()
+            reply = await self._line.read()
         except redis.exceptions.NoScriptError:
             self._sent.popleft()
             try:
@@ -145,27 +164,44 @@ class AsyncChannel:
                 await self.close()
                 raise
         except redis.ResponseError as error:
-            ours = translated(error, call, self._store.url)
+            ours = translated(error, call, self._line.place.url)
             self._sent.popleft()
             if not isinstance(ours, Rejected):
                 # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
                 await self.close()
             raise ours from error
-        except BaseException as error:
-            await self.close()
-            if isinstance(error, (redis.RedisError, OSError)):
-                raise translated(error, call, self._store.url) from error
+        except (redis.RedisError, OSError) as error:
+            raise await self._failed(error, call) from error
+        except BaseException:
+            await self._abandon()
             raise
         self._sent.popleft()
         return call.read(reply)
 
+    async def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
+        """Drop the connection, and say what the failure means."""
+        place = await self._abandon()
+        ours = translated(error, call, place.url if place else "")
+        if place is not None and isinstance(ours, Unavailable):
+            self._store.route.failed(place, ours)
+        return ours
+
+    async def _abandon(self) -> Place | None:
+        line, self._line = self._line, None
+        self._sent.clear()
+        if line is None:
+            return None
+        await line.drop()
+        await line.release()
+        return line.place
+
     async def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        line, self._line = self._line, None
+        if line is not None:
             if self._sent:
-                await connection.disconnect(nowait=True)
-            await self._store.redis.connection_pool.release(connection)
+                await line.drop()
+            await line.release()
         self._sent.clear()
 
     async def __aenter__(self) -> Self:

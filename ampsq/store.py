@@ -1,123 +1,156 @@
-"""The two ways to run calls and wait for them, synchronous and asyncio; the only module that opens connections.
+"""The two ways to run calls and wait for them, synchronous and asyncio.
 
 `Store` and `AsyncStore` differ in how they wait and in nothing else: what is sent, what is repeated after a failure
-and what an error means is decided once, here. redis-py repeats commands by itself, which runs a script twice: that is
-switched off, and a call is repeated only where it says that this is harmless.
+and what an error means is decided once, here. A call is repeated only where it was not done, or says that this is
+harmless; where to, the route knows (`ampsq.route`), and connections come from `ampsq.lines`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-import redis.asyncio
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from ampsq.addresses import check_address
-from ampsq.causes import never_sent, translated
-from ampsq.channels import SOCKET_TIMEOUT, AsyncChannel, Channel, packed
+from ampsq.causes import harmless, translated
+from ampsq.channels import AsyncChannel, Channel, packed
 from ampsq.errors import AmpsqError, Closed, Unavailable
+from ampsq.finding import slot_of
 from ampsq.flow import Call, Pause, Post
+from ampsq.lines import AsyncLines, Lines
+from ampsq.route import Route
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from ampsq.flow import Flow, Step
+    from ampsq.lines import AsyncLine, Line
+    from ampsq.route import Place
 
 __all__ = ["AsyncStore", "Store"]
 
 T = TypeVar("T")
-_RECONNECT_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-#: Seconds for which a call may ask the server to hold its answer back.
-_LONGEST_BLOCK = 10.0
 #: Calls of a stream that are sent before the first one's reply is read.
 _AHEAD = 2
 
 
-def _options(url: str) -> dict[str, Any]:
-    check_address(url)
-    return {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT, "protocol": 2}
-
-
 class _Attempts:
-    """When to send a call again: the decision is here, the waiting is the store's."""
+    """When to send a call again, and where: the decision is here, the waiting is the store's."""
 
-    def __init__(self, call: Call[Any], url: str, patience: float) -> None:
-        self._call, self._url, self._number = call, url, 0
+    def __init__(self, call: Call[Any], route: Route, patience: float) -> None:
+        self._call, self._route, self._patience, self._number = call, route, patience, 0
         self._until = time.monotonic() + patience
         self.whole = False
 
-    def after(self, error: Exception) -> float:
-        """Seconds to wait before the next attempt; raises when there is none."""
+    def after(self, error: Exception, place: Place | None) -> float:
+        """Seconds to wait before the next attempt; raises when there is none.
+
+        Args:
+            error: what came instead of an answer.
+            place: the server that the call was sent to; None: to none.
+        """
         if isinstance(error, redis.exceptions.NoScriptError):
             self.whole = True
             return 0.0
-        ours = translated(error, self._call, self._url)
-        harmless = self._call.repeatable or never_sent(error)
-        if not isinstance(ours, Unavailable) or not harmless or time.monotonic() >= self._until:
+        if place is not None and isinstance(error, redis.exceptions.MovedError):
+            self._route.redirect(place, error)
+        ours = translated(error, self._call, place.url if place else "")
+        if place is not None and isinstance(ours, Unavailable) and _is_lost(error, ours):
+            self._route.failed(place, ours)
+        if not isinstance(ours, Unavailable) or not harmless(ours, self._call):
             raise ours from error
-        self._call.repeated = self._call.repeated or not never_sent(error)
-        pause = _RECONNECT_PAUSES[min(self._number, len(_RECONNECT_PAUSES) - 1)]
+        if self._route.is_hopeless or time.monotonic() >= self._until:
+            ours.may_have_run = ours.may_have_run or self._call.repeated
+            raise self._route.summed_up(ours, self._patience) from error
+        self._call.repeated = self._call.repeated or ours.may_have_run
         self._number += 1
-        return pause
+        return self._route.pause(self._number)
+
+
+def _is_lost(error: Exception, ours: Unavailable) -> bool:
+    """Whether the connection is of no use any more; a server that only refuses for now keeps it."""
+    if isinstance(error, redis.exceptions.AskError):
+        return False
+    return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)
+
+
+def _route_to(where: str | Sequence[str] | Route, instance: str) -> Route:
+    return where if isinstance(where, Route) else Route(where, instance)
 
 
 class Store:
     """Runs calls and waits for them in this thread; safe to share between threads.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``.
+        where: an address or several, as `ampsq.addresses` reads them; or a route that others use too.
         instance: the instance whose keys the scripts work on.
         patience: seconds for which a harmless call is repeated while the server cannot be reached.
         revive: called before a call is repeated: what can bring the server back.
     """
 
     def __init__(
-        self, url: str, instance: str, *, patience: float = 15.0, revive: Callable[[], None] | None = None
+        self,
+        where: str | Sequence[str] | Route,
+        instance: str,
+        *,
+        patience: float = 15.0,
+        revive: Callable[[], None] | None = None,
     ) -> None:
-        options = _options(url)
-        self.url, self.instance, self.patience, self._revive = url, instance, patience, revive
+        self.route = _route_to(where, instance)
+        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        # redis-py repeats commands by default, which runs a script twice: the only retry is ours.
-        self.redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
-        self._blocking = redis.Redis.from_url(
-            url, retry=Retry(NoBackoff(), 0), **{**options, "socket_timeout": _LONGEST_BLOCK + SOCKET_TIMEOUT}
-        )
+        self._lines = Lines(self.route)
+
+    @property
+    def redis(self) -> redis.Redis:
+        """A client of redis-py's on the connections of the server that is used now; for tools and tests."""
+        return redis.Redis(connection_pool=self._lines.pool(self.route.current or self.route.find()))
+
+    def line(self) -> Line:
+        """A connection of one's own, to be given back; raises `Unavailable`."""
+        return self._lines.take()
 
     def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
         if self._closed:
             raise Closed("this client was closed")
-        attempts = _Attempts(call, self.url, self.patience)
+        attempts = _Attempts(call, self.route, self.patience)
         while True:
+            line = None
             try:
-                return call.read(self._send(call, whole=attempts.whole))
-            except (redis.RedisError, OSError) as error:
-                pause = attempts.after(error)
+                line = self._lines.take()
+                return call.read(self._send(line, call, whole=attempts.whole))
+            except redis.exceptions.MovedError as error:
+                if line is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(self._aside(self.route.aside(line.place, error), call))
+                pause = attempts.after(error, line.place if line else None)
+            except (redis.RedisError, OSError, Unavailable) as error:
+                pause = attempts.after(error, line.place if line else None)
             if pause:
                 time.sleep(pause)
                 if self._revive is not None:
                     self._revive()
 
-    def _send(self, call: Call[Any], *, whole: bool) -> Any:
-        pool = (self._blocking if call.blocks else self.redis).connection_pool
-        connection = pool.get_connection()
+    def _send(self, line: Line, call: Call[Any], *, whole: bool) -> Any:
         try:
-            connection.send_packed_command([packed(call, self.key, whole=whole)])
-            return connection.read_response()
+            line.send(packed(call, self.key, whole=whole))
+            return line.read(call.blocks + self.route.heartbeat if call.blocks else None)
         except redis.ResponseError:
             raise
         except BaseException:
             # A reply that nobody read would be taken for the answer to the next request.
-            connection.disconnect()
+            line.drop()
             raise
         finally:
-            pool.release(connection)
+            line.release()
+
+    def _aside(self, url: str, call: Call[Any]) -> Any:
+        """Run a call about a key that another node of the cluster has."""
+        with contextlib.closing(Store(url, "", patience=self.patience)) as other:
+            return other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
 
     def channel(self) -> Channel:
         """Open a connection on which calls may be sent before earlier ones are answered."""
@@ -169,56 +202,71 @@ class Store:
     def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        self.redis.close()
-        self._blocking.close()
+        self._lines.close()
 
 
 class AsyncStore:
     """The same as `Store` for asyncio; one event loop a store."""
 
     def __init__(
-        self, url: str, instance: str, *, patience: float = 15.0, revive: Callable[[], None] | None = None
+        self,
+        where: str | Sequence[str] | Route,
+        instance: str,
+        *,
+        patience: float = 15.0,
+        revive: Callable[[], None] | None = None,
     ) -> None:
-        options = _options(url)
-        self.url, self.instance, self.patience, self._revive = url, instance, patience, revive
+        self.route = _route_to(where, instance)
+        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self.redis = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options)
-        self._blocking = redis.asyncio.Redis.from_url(
-            url, retry=AsyncRetry(NoBackoff(), 0), **{**options, "socket_timeout": None}
-        )
+        self._lines = AsyncLines(self.route)
+
+    async def line(self) -> AsyncLine:
+        """A connection of one's own, to be given back; raises `Unavailable`."""
+        return await self._lines.take()
 
     async def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
         if self._closed:
             raise Closed("this client was closed")
-        attempts = _Attempts(call, self.url, self.patience)
+        attempts = _Attempts(call, self.route, self.patience)
         while True:
+            line = None
             try:
-                return call.read(await self._send(call, whole=attempts.whole))
-            except (redis.RedisError, OSError, TimeoutError) as error:
-                pause = attempts.after(error)
+                line = await self._lines.take()
+                return call.read(await self._send(line, call, whole=attempts.whole))
+            except redis.exceptions.MovedError as error:
+                if line is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(await self._aside(self.route.aside(line.place, error), call))
+                pause = attempts.after(error, line.place if line else None)
+            except (redis.RedisError, OSError, Unavailable) as error:
+                pause = attempts.after(error, line.place if line else None)
             if pause:
                 await asyncio.sleep(pause)
                 if self._revive is not None:
                     await asyncio.to_thread(self._revive)
 
-    async def _send(self, call: Call[Any], *, whole: bool) -> Any:
-        request = packed(call, self.key, whole=whole)
-        client = self._blocking if call.blocks else self.redis
-        connection = await client.connection_pool.get_connection()
+    async def _send(self, line: AsyncLine, call: Call[Any], *, whole: bool) -> Any:
         try:
-            await connection.send_packed_command([request])
-            async with asyncio.timeout(call.blocks + SOCKET_TIMEOUT):
-                return await connection.read_response()
+            await line.send(packed(call, self.key, whole=whole))
+            return await line.read(call.blocks + self.route.heartbeat if call.blocks else None)
         except redis.ResponseError:
             raise
         except BaseException:
             # Also when the task was cancelled: the reply would be taken for the answer to the next request.
-            await connection.disconnect(nowait=True)
+            await line.drop()
             raise
         finally:
-            await client.connection_pool.release(connection)
+            await line.release()
+
+    async def _aside(self, url: str, call: Call[Any]) -> Any:
+        """Run a call about a key that another node of the cluster has."""
+        other = AsyncStore(url, "", patience=self.patience)
+        try:
+            return await other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
+        finally:
+            await other.close()
 
     def channel(self) -> AsyncChannel:
         """Open a connection on which calls may be sent before earlier ones are answered."""
@@ -266,5 +314,4 @@ class AsyncStore:
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        await self.redis.aclose()
-        await self._blocking.aclose()
+        await self._lines.close()
