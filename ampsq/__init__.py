@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ampsq.aio import AsyncClient
     from ampsq.async_subscription import AsyncSubscription
     from ampsq.client import Client
+    from ampsq.connection_state import ConnectionEvent, ConnectionState
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
@@ -29,6 +30,8 @@ __all__ = [
     "AsyncSubscription",
     "Bookmark",
     "Client",
+    "ConnectionEvent",
+    "ConnectionState",
     "Do",
     "If",
     "Interval",
@@ -53,6 +56,8 @@ _HOMES = {
     "AsyncSubscription": "async_subscription",
     "Bookmark": "values",
     "Client": "client",
+    "ConnectionEvent": "connection_state",
+    "ConnectionState": "connection_state",
     "Do": "models",
     "If": "models",
     "Interval": "values",

@@ -98,6 +98,11 @@ class Route:
         self._origin = ""
         self._confirmed, self._known = confirmed, (0, 0)
 
+    @property
+    def number(self) -> int:
+        """How many addresses there are."""
+        return len(self._endpoints)
+
     # -- where to go
 
     def find(self) -> Place:

@@ -61,7 +61,9 @@ class _Attempts:
             self._route.failed(place, ours)
         if not isinstance(ours, Unavailable) or not harmless(ours, self._call):
             raise ours from error
-        if self._route.is_hopeless or time.monotonic() >= self._until:
+        # Every address is tried once, however little patience there is.
+        is_over = time.monotonic() >= self._until and self._number + 1 >= self._route.number
+        if self._route.is_hopeless or is_over:
             ours.may_have_run = ours.may_have_run or self._call.repeated
             raise self._route.summed_up(ours, self._patience) from error
         self._call.repeated = self._call.repeated or ours.may_have_run

@@ -28,7 +28,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--url", metavar="URL", help="redis://, rediss:// or unix://; default AMPSQ_URL.")
+@click.option(
+    "--url", metavar="URL", help="An address, or several with commas (docs/connections.md); default AMPSQ_URL."
+)
 @click.option(
     "--instance",
     "instances",
