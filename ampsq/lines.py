@@ -146,10 +146,10 @@ class Lines:
     def _greet(self, place: Place, connection: Any) -> None:
         try:
             connection.on_connect()
-            questions = self._route.questions()
+            confirmed, questions = self._route.confirmed(), self._route.questions()
             for question in questions:
                 connection.send_command(*question, check_health=False)
-            self._route.judge(place, [self._answer(connection) for _ in questions])
+            self._route.judge(place, confirmed, [self._answer(connection) for _ in questions])
         except BaseException:
             connection.disconnect()
             raise
@@ -251,10 +251,10 @@ class AsyncLines:
         try:
             async with asyncio.timeout(self._route.heartbeat):
                 await connection.on_connect()
-                questions = self._route.questions()
+                confirmed, questions = self._route.confirmed(), self._route.questions()
                 for question in questions:
                     await connection.send_command(*question, check_health=False)
-                self._route.judge(place, [await self._answer(connection) for _ in questions])
+                self._route.judge(place, confirmed, [await self._answer(connection) for _ in questions])
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

@@ -216,8 +216,19 @@ class Route:
             ("GET", key(self.instance, "clock")),
         ]
 
-    def judge(self, place: Place, replies: list[Any]) -> None:
-        """Read the answers of a server, each a reply or what was raised in its stead.
+    def confirmed(self) -> tuple[int, int]:
+        """The last ID that is known to be recorded."""
+        with self._lock:
+            self._known = max(self._known, _number(self._confirmed().encode()))
+            return self._known
+
+    def judge(self, place: Place, confirmed: tuple[int, int], replies: list[Any]) -> None:
+        """Read the answers of a server.
+
+        Args:
+            place: the server.
+            confirmed: what was known to be recorded before it was asked.
+            replies: each a reply, or what was raised in its stead.
 
         Raises:
             NotAPrimary, OtherIncarnation: it cannot be used. RedisError: it answered that it does not serve us now.
@@ -233,9 +244,9 @@ class Route:
             raise NotAPrimary(
                 f"{place}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
             )
-        self._reached(place, (origin or b"").decode(), _number(clock))
+        self._reached(place, (origin or b"").decode(), _number(clock), confirmed)
 
-    def _reached(self, place: Place, origin: str, clock: tuple[int, int]) -> None:
+    def _reached(self, place: Place, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
         with self._lock:
             if self._origin and origin != self._origin:
                 found = f"holds {origin!r}" if origin else "has no keys of it: it was emptied, or is another server"
@@ -243,22 +254,20 @@ class Route:
                     f"{place}: this client works on {self._origin!r}, and the server {found}; what was leased and "
                     "published there is unknown here. Make a new client, or restore the server"
                 )
-            if self.current is not place or self._up:
-                self._known = max(self._known, clock)
+            if self.current is not place:
                 return
             reason = ""
-            self._known = max(self._known, _number(self._confirmed().encode()))
-            if self._origin and clock < self._known:
-                reason = "the server lost messages: its last is {}-{}, this client knows {}-{}".format(
-                    *clock, *self._known
-                )
+            if self._origin and clock < confirmed:
+                reason = "the server lost messages: its last is {}-{}, and {}-{} was there".format(*clock, *confirmed)
                 _log.error("%s: %s", place, reason)
-            self._known = clock
-            self._up = True
-            self._causes.clear()
-            self.listeners.tell(ConnectionEvent(ConnectionState.CONNECTED, str(place), reason))
-            if self._origin:
-                self._say(ConnectionState.LOGGED_ON)
+                self._known = clock
+                self._down("the server was restarted, or restored")
+            if not self._up:
+                self._up = True
+                self._causes.clear()
+                self.listeners.tell(ConnectionEvent(ConnectionState.CONNECTED, str(place), reason))
+                if self._origin:
+                    self._say(ConnectionState.LOGGED_ON)
 
     def logged_on(self, origin: str) -> None:
         """The instance is open under this origin: from now on no server with another one is used."""

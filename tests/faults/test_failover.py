@@ -149,6 +149,24 @@ def test_a_server_that_lost_its_last_messages_is_told(start_node, connect):
     assert "the server lost messages" in heard.wait_for("connected", number=2).reason
 
 
+def test_a_server_that_restarts_without_its_last_messages_is_told_to_a_publisher_too(start_node, connect):
+    # Given a client without subscriptions, on a server whose data is saved once
+    node = start_node()
+    client = connect(node.url, heartbeat="1s", patience="20s")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    client.publish("orders", 0)
+    node.ask("SAVE")
+    client.publish("orders", 1)
+    # When it comes back from what was saved, before the client has noticed anything
+    node.kill()
+    node.start()
+    client.publish("orders", 2)
+    # Then it is told
+    assert "the server lost messages" in heard.wait_for("connected", number=2).reason
+    assert "disconnected" in heard.states
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_primary_that_is_demoted_is_left(kind, start_node, connect):
     # Given a client without a publisher's name, so that nothing that may have run is repeated
