@@ -17,6 +17,7 @@ from ampsq.errors import (
     NameNotResolved,
     NoAnswer,
     NotAPrimary,
+    NotPermitted,
     ScriptBug,
     ServerFull,
     StillLoading,
@@ -61,7 +62,7 @@ _NOT_DONE = (
 )
 _NOT_DONE_TEXTS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOAUTH", "WRONGPASS")
 _ADVICE: Final = {
-    ConnectionRefused: "nobody listens there: start the server, or correct the address",
+    ConnectionRefused: "refused, nobody listens there: start the server, or correct the address",
     NameNotResolved: "the name of the host is not known: correct it, or look after the name service",
     AuthenticationFailed: "correct the name and the password, as in redis://USER:PASSWORD@HOST",
     TlsFailed: "rediss:// is for servers that speak TLS; name their authority with ?ssl_ca_certs=FILE",
@@ -69,7 +70,8 @@ _ADVICE: Final = {
     StillLoading: "it still loads its data; later it answers",
     NoAnswer: "nothing came in time: it hangs, or the network drops what is sent",
 }
-_CLOSED: Final = "Connection closed by server"
+#: How a server that waits for TLS ends a connection that does not begin with it.
+_ENDED: Final = ("Connection closed by server", "reset by peer", "Connection lost")
 Away = TypeVar("Away", bound=Unavailable)
 
 
@@ -80,6 +82,8 @@ def translated(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError
     text = str(error)
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
+    if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith("NOPERM"):
+        return NotPermitted(f"{redacted(url)}: {text}; allow it to the user of this address, or name another one")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_TEXTS):
         ours = _named(_kind_of(error), error, url)
         ours.may_have_run = not (isinstance(error, _NOT_DONE) or text.startswith(_NOT_DONE_TEXTS))
@@ -95,8 +99,10 @@ def unreached(error: Exception, url: str) -> AmpsqError:
         ours = Unavailable(f"{redacted(url)}: {ours}")
     if isinstance(ours, Unavailable):
         ours.may_have_run = False
-        if _CLOSED in str(ours) and url.startswith("redis://"):
+        if type(ours) is Unavailable and url.startswith("redis://") and any(word in str(ours) for word in _ENDED):
             ours.args = (f"{ours}; a server that speaks TLS alone wants rediss://",)
+        elif type(ours) is NoAnswer and url.startswith("rediss://"):
+            ours.args = (f"{ours}; or it does not speak TLS: then it is redis://",)
     return ours
 
 
@@ -142,7 +148,7 @@ def _kind_of(error: Exception) -> type[Unavailable]:
 
 
 def _named(kind: type[Away], error: Exception, url: str) -> Away:
-    text = str(error) or type(error).__name__
+    text = str(error).rstrip(".") or type(error).__name__
     return kind(f"{redacted(url)}: {text}; {_ADVICE[kind]}" if kind in _ADVICE else f"{redacted(url)}: {text}")
 
 

@@ -14,6 +14,7 @@
     │   ├─ NoAnswer             the connection stands and nothing comes: a hung server, a broken network
     │   ├─ PrimaryUnknown       neither Sentinel nor cluster names a server for this instance
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
+    ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
     ├─ Closed                   the client or subscription was closed before the call
@@ -52,6 +53,7 @@ __all__ = [
     "NoAnswer",
     "NotAPrimary",
     "NotLeaseHolder",
+    "NotPermitted",
     "OtherIncarnation",
     "PrimaryUnknown",
     "Rebuilding",
@@ -178,6 +180,10 @@ class OtherIncarnation(Unavailable):
     """
 
     is_lasting = True
+
+
+class NotPermitted(AmpsqError):
+    """The server does not allow this to the user that the address names: its access rules refuse a command or a key."""
 
 
 class ServerUnsuitable(AmpsqError):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.addresses import Endpoint
+    from ampsq.errors import AmpsqError
 
 __all__ = ["ask_cluster", "ask_sentinels", "options_of", "slot_of"]
 
@@ -51,21 +52,29 @@ def ask_sentinels(endpoint: Endpoint, seconds: float) -> str:
     if issubclass(parsed.get("connection_class", redis.Connection), redis.SSLConnection):
         tls["ssl"] = True
     sentinel = Sentinel(endpoint.hosts, sentinel_kwargs={**options_of(seconds), **dict(endpoint.asking), **tls})
+    failures: list[str] = []
+    kinds: set[type[AmpsqError]] = set()
     try:
-        host, port = sentinel.discover_master(endpoint.service)
-    except (redis.RedisError, OSError) as error:
-        text = f"{endpoint}: {error}"
-        if any(word in text for word in ("Authentication", "NOAUTH", "WRONGPASS", "AuthenticationError")):
-            raise AuthenticationFailed(f"{text}; correct ?sentinel_password=... of the Sentinels") from error
-        raise PrimaryUnknown(
-            f"{text}; the Sentinels name no primary {endpoint.service!r} that is up: wait for the failover, or correct "
-            "the name"
-        ) from error
+        for client, (host, port) in zip(sentinel.sentinels, endpoint.hosts, strict=True):
+            try:
+                state = client.sentinel_masters().get(endpoint.service)
+            except (redis.RedisError, OSError) as error:
+                ours = unreached(error, f"{host}:{port}")
+                kinds.add(type(ours))
+                failures.append(str(ours))
+                continue
+            if state and sentinel.check_master_state(state, endpoint.service):
+                return endpoint.at(str(state["ip"]), int(state["port"]))
+            kinds.add(PrimaryUnknown)
+            failures.append(f"{host}:{port} " + ("says that it is down" if state else "does not know it"))
     finally:
         for client in sentinel.sentinels:
             with contextlib.suppress(redis.RedisError, OSError):
                 client.close()
-    return endpoint.at(str(host), int(port))
+    text = f"{endpoint}: the Sentinels name no primary {endpoint.service!r} that is up: {'; '.join(failures)}"
+    if kinds == {AuthenticationFailed}:
+        raise AuthenticationFailed(f"{text}; their own password is ?sentinel_password=...")
+    raise PrimaryUnknown(f"{text}; wait for the failover, or correct the name of the service")
 
 
 def ask_cluster(

@@ -233,10 +233,6 @@ class Route:
         Raises:
             NotAPrimary, OtherIncarnation: it cannot be used. RedisError: it answered that it does not serve us now.
         """
-        for reply in replies:
-            # A right that a user does not have is no reason: the calls themselves show what it may.
-            if isinstance(reply, Exception) and not isinstance(reply, redis.exceptions.NoPermissionError):
-                raise reply
         role, origin, clock = (None if isinstance(reply, Exception) else reply for reply in (*replies, None, None)[:3])
         if role and role[0] == b"sentinel":
             raise NotAPrimary(f"{place}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
@@ -244,6 +240,10 @@ class Route:
             raise NotAPrimary(
                 f"{place}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
             )
+        for reply in replies:
+            # A right that a user does not have is no reason: the calls themselves show what it may.
+            if isinstance(reply, Exception) and not isinstance(reply, redis.exceptions.NoPermissionError):
+                raise reply
         self._reached(place, (origin or b"").decode(), _number(clock), confirmed)
 
     def _reached(self, place: Place, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
