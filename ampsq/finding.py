@@ -57,7 +57,8 @@ def ask_sentinels(endpoint: Endpoint, seconds: float) -> str:
     try:
         for client, (host, port) in zip(sentinel.sentinels, endpoint.hosts, strict=True):
             try:
-                state = client.sentinel_masters().get(endpoint.service)
+                masters: Any = client.sentinel_masters()
+                state = masters.get(endpoint.service)
             except (redis.RedisError, OSError) as error:
                 ours = unreached(error, f"{host}:{port}")
                 kinds.add(type(ours))
