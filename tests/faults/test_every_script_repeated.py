@@ -45,7 +45,6 @@ MAY_BE_LATER = {
     "watch": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
     "hold_view": r":keepers",
     "track": r":keepers",
-    "overdue": r":keepers",
     "hold": r":holds:.*",
     "pause_queue": r":rebuilding|:q:\w+",
 }
@@ -55,6 +54,7 @@ _MOMENT = re.compile(r"\d{13}")
 DOES_MORE = {
     "take": "the messages of the lost reply are leased; `resume` pushes them again, and what came later is new",
     "sweep": "whatever is due by then",
+    "overdue": "whatever is due by then; an event of each is made once",
     "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
     "happen": "a user's own event is raised again, as it says; comings and goings once",
     "trim": "the walk goes on from where it is remembered",
