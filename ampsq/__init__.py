@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ampsq.async_subscription import AsyncSubscription
     from ampsq.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.client import Client
+    from ampsq.connection_state import ConnectionEvent, ConnectionState
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
@@ -34,6 +35,8 @@ __all__ = [
     "AsyncTopicSubscription",
     "Bookmark",
     "Client",
+    "ConnectionEvent",
+    "ConnectionState",
     "Do",
     "If",
     "Interval",
@@ -65,6 +68,8 @@ _HOMES = {
     "AsyncTopicSubscription": "topic_subscription",
     "Bookmark": "values",
     "Client": "client",
+    "ConnectionEvent": "connection_state",
+    "ConnectionState": "connection_state",
     "Do": "models",
     "If": "models",
     "Interval": "values",

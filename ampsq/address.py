@@ -7,9 +7,12 @@ import os
 import threading
 from typing import TYPE_CHECKING, Literal
 
+from ampsq.addresses import joined
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.embedded import EmbeddedServer
 
 __all__ = ["Address", "AppendFsync"]
@@ -19,13 +22,15 @@ AppendFsync = Literal["everysec", "always"]
 
 
 class Address:
-    """Where the server is: the address given, else ``AMPSQ_URL``, else the embedded one, which is started."""
+    """Where the server is: what is given, else ``AMPSQ_URL``, else the embedded one, which is started."""
 
-    def __init__(self, url: str | None, data_dir: str | os.PathLike[str], appendfsync: AppendFsync) -> None:
+    def __init__(
+        self, url: str | Sequence[str] | None, data_dir: str | os.PathLike[str], appendfsync: AppendFsync
+    ) -> None:
         self._data_dir, self._appendfsync = data_dir, appendfsync
         self._embedded: EmbeddedServer | None = None
         self._changing = threading.Lock()
-        found = url or os.environ.get("AMPSQ_URL")
+        found = joined(url) if url is not None and url != "" else os.environ.get("AMPSQ_URL")
         if found:
             self.url = found
         else:

@@ -10,6 +10,7 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
+from ampsq.connection_state import AsyncListeners
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
@@ -17,6 +18,7 @@ from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
+from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
+    from ampsq.connection_state import ConnectionEvent
     from ampsq.explain import Explanation
     from ampsq.history import History
     from ampsq.letters import DeadLetter
@@ -66,19 +69,21 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
         publisher: str | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
+        heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
-        self._patience = Interval.parse(patience) / 1000
+        self._patience, self._heartbeat = Interval.parse(patience) / 1000, parse_heartbeat(heartbeat)
+        self._listeners = AsyncListeners()
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
@@ -89,14 +94,18 @@ class AsyncClient:
         """Connect; ``async with`` does it. Raises as `Client` does."""
         if self._opened is None:
             self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
-            url = self._address.url
-            store = AsyncStore(url, self._session.instance, patience=self._patience, revive=self._address.revive)
-            self._opened = (
-                store,
-                Presence(url, self._session.instance, self._session.client, self._ack_timeout),
+            route = Route(
+                self._address.url,
+                self.instance,
+                heartbeat=self._heartbeat,
+                listeners=self._listeners,
+                confirmed=lambda: self._session.confirmed_id,
             )
+            store = AsyncStore(route, self.instance, patience=self._patience, revive=self._address.revive)
+            self._opened = (store, Presence(route, self._session.client, self._ack_timeout))
             try:
                 await store.run(self._session.connect())
+                route.logged_on(self._session.origin)
                 if self._session.is_heard:
                     await asyncio.to_thread(self._opened[1].start)
             except BaseException:
@@ -122,6 +131,14 @@ class AsyncClient:
     def origin(self) -> str:
         """Where messages published here come from: the instance's name and its incarnation."""
         return self._session.origin
+
+    def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.add_connection_state_listener`; called in the event loop, a coroutine function is awaited."""
+        self._listeners.add(listener)
+
+    def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.remove_connection_state_listener`."""
+        self._listeners.remove(listener)
 
     @property
     def url(self) -> str:
@@ -230,7 +247,10 @@ class AsyncClient:
         if bookmark is not None or options:
             return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
         request = self._session.request()
-        core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
+        block = self._store.route.heartbeat
+        core = SubscriptionCore(
+            self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=block
+        )
 
         async def begin() -> AsyncSubscription | AsyncTopicSubscription:
             try:
@@ -433,6 +453,7 @@ class AsyncClient:
             await store.close()
             if self._address is not None:
                 await asyncio.to_thread(self._address.release)
+            await self._listeners.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.connect()

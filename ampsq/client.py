@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
+from ampsq.addresses import redacted
 from ampsq.check import check, rebuild_queue
 from ampsq.delivery import Bookmarks, Message
 from ampsq.envelope import Envelope
@@ -17,9 +18,10 @@ from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
+from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
-from ampsq.store import Store, redacted
+from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
 from ampsq.topic_reading import TopicReading, TopicWish, is_topic
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
+    from ampsq.connection_state import ConnectionEvent
     from ampsq.explain import Explanation
     from ampsq.history import History
     from ampsq.letters import DeadLetter
@@ -63,39 +66,51 @@ class Client:
     """A connection to one instance. Threads may share it.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``; default ``AMPSQ_URL``, else the embedded server in
-            `data_dir`, started with a coordinator beside it, which lives as long as somebody uses it.
+        url: an address, or several, tried in order: a list, or one text with commas. ``redis://``, ``rediss://``,
+            ``unix://``, ``sentinel://HOST,HOST/SERVICE``, ``cluster://HOST,HOST`` (docs/connections.md). Default
+            ``AMPSQ_URL``, else the embedded server in `data_dir`, started with a coordinator beside it, which lives as
+            long as somebody uses it.
         instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
         publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
             lost reply is answered by asking again. One process at a time may use a name.
         ack_timeout: how long an acknowledgement may wait for its batch.
-        patience: how long a call that may be repeated is repeated while the server cannot be reached.
+        patience: how long a call that may be repeated is repeated, at one address after the other, while no server
+            can be reached.
+        heartbeat: how often a client with subscriptions shows that it lives and asks whether the server does, and how
+            long an answer or a new connection may take: 200ms to 10s. A dead one is noticed within twice that.
         data_dir: the embedded server's folder.
         appendfsync: of the embedded server: ``always`` never loses what was answered, and at-most-once needs it;
             ``everysec`` (default) is several times faster.
 
     Raises:
-        Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
+        Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, or would lose
+            messages.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         instance: str | None = None,
         publisher: str | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
+        heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._patience = Interval.parse(patience) / 1000
         self._address = Address(url, data_dir, appendfsync)
-        found = self._address.url
-        self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
+        self._route = Route(
+            self._address.url,
+            self.instance,
+            heartbeat=parse_heartbeat(heartbeat),
+            confirmed=lambda: self._session.confirmed_id,
+        )
+        self._store = Store(self._route, self.instance, patience=self._patience, revive=self._address.revive)
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
-        self._presence = Presence(found, self._session.instance, self._session.client, self._ack_timeout)
+        self._presence = Presence(self._route, self._session.client, self._ack_timeout)
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         # A publisher's numbers must reach the server in their order.
@@ -103,6 +118,7 @@ class Client:
         self._closed = False
         try:
             self._store.run(self._session.connect())
+            self._route.logged_on(self._session.origin)
             if self._session.is_heard:
                 self._presence.start()
         except BaseException:
@@ -122,9 +138,22 @@ class Client:
         """Where messages published here come from: the instance's name and its incarnation."""
         return self._session.origin
 
+    def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """Tell a function what becomes of the connection: AMPS's ``add_connection_state_listener``.
+
+        It is called with a `ConnectionEvent` (state, address, reason), first with what the present connection has
+        reached already, then with every change, one after the other, in a thread of its own: it may take its time, and
+        may use the client. What it raises is logged.
+        """
+        self._route.listeners.add(listener)
+
+    def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """Tell a function no more; one that was never told is no error."""
+        self._route.listeners.remove(listener)
+
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The server's address, or the addresses, with commas between."""
         return self._store.url
 
     @property
@@ -313,7 +342,9 @@ class Client:
         on_message: Callable[[Message], object] | None,
     ) -> Subscription:
         request = self._session.request()
-        core = SubscriptionCore(self.instance, name, max_backlog, request, text=text, renewed=renew)
+        core = SubscriptionCore(
+            self.instance, name, max_backlog, request, text=text, renewed=renew, longest_block=self._route.heartbeat
+        )
         self._presence.start()
         self._store.run(core.register())
         self._presence.add(core)
@@ -634,6 +665,7 @@ class Client:
             self._presence.stop()
             self._store.close()
             self._address.release()
+            self._route.listeners.close()
 
     def __enter__(self) -> Self:
         return self

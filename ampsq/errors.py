@@ -5,6 +5,16 @@
     │   └─ ExpressionError      an expression cannot be read or is not allowed there; carries the column
     ├─ EmbeddedServerError      the embedded server cannot be started or reached
     ├─ Unavailable              the server cannot be reached, or did not answer in time
+    │   ├─ ConnectionRefused    nobody listens at the address
+    │   ├─ NameNotResolved      the name of the host is not known
+    │   ├─ AuthenticationFailed the server wants another name or password
+    │   ├─ TlsFailed            no encrypted connection could be agreed on
+    │   ├─ NotAPrimary          the server is a replica, or has become one
+    │   ├─ StillLoading         the server still loads its data
+    │   ├─ NoAnswer             the connection stands and nothing comes: a hung server, a broken network
+    │   ├─ PrimaryUnknown       neither Sentinel nor cluster names a server for this instance
+    │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
+    ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
     ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
@@ -34,22 +44,32 @@ from typing import Any, ClassVar, Final, Self
 __all__ = [
     "AlreadyAcked",
     "AmpsqError",
+    "AuthenticationFailed",
     "BinaryMessages",
     "BookmarkNotFound",
     "CatalogChanged",
     "Closed",
+    "ConnectionRefused",
     "DefinitionError",
     "EmbeddedServerError",
     "ExpressionError",
     "FormatMismatch",
     "MessageTypeFixed",
+    "NameNotResolved",
+    "NoAnswer",
+    "NotAPrimary",
     "NotLeaseHolder",
+    "NotPermitted",
+    "OtherIncarnation",
+    "PrimaryUnknown",
     "Rebuilding",
     "Rejected",
     "ScriptBug",
     "ServerFull",
     "ServerUnsuitable",
     "StaleLease",
+    "StillLoading",
+    "TlsFailed",
     "TooManyFilters",
     "Unavailable",
     "UnknownMessage",
@@ -113,7 +133,63 @@ class Unavailable(AmpsqError, ConnectionError):
 
     A call that was already sent may still take effect. Calls that carry a token or a publisher sequence are
     harmless to repeat; a publish without a publisher name is not.
+
+    Attributes:
+        may_have_run: False: the call certainly had no effect. True: nobody knows.
+        is_lasting: asking again does not help until somebody changes something, so a client does not wait.
     """
+
+    may_have_run = True
+    is_lasting: ClassVar[bool] = False
+
+
+class ConnectionRefused(Unavailable):
+    """Nobody listens at the address."""
+
+
+class NameNotResolved(Unavailable):
+    """The name of the host is not known."""
+
+
+class AuthenticationFailed(Unavailable):
+    """The server wants another user name or password, or does not want the one that it got."""
+
+    is_lasting = True
+
+
+class TlsFailed(Unavailable):
+    """No encrypted connection could be agreed on: the server does not speak TLS, or its certificate is not trusted."""
+
+    is_lasting = True
+
+
+class NotAPrimary(Unavailable):
+    """The server is a replica, or has become one: writing there would be refused, or lost."""
+
+
+class StillLoading(Unavailable):
+    """The server still loads its data into memory."""
+
+
+class NoAnswer(Unavailable):
+    """The connection stands, or seems to, and nothing comes: a hung server, or a broken network."""
+
+
+class PrimaryUnknown(Unavailable):
+    """Neither Sentinel nor cluster names a server that serves this instance now."""
+
+
+class OtherIncarnation(Unavailable):
+    """The server does not hold what this client worked on: it was emptied, restored, or is another one.
+
+    What the client knows, its leases and bookmarks among it, means nothing there. A new client begins anew.
+    """
+
+    is_lasting = True
+
+
+class NotPermitted(AmpsqError):
+    """The server does not allow this to the user that the address names: its access rules refuse a command or a key."""
 
 
 class ServerUnsuitable(AmpsqError):

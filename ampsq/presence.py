@@ -1,8 +1,9 @@
 """The thread beside a client's own work: it shows that the client lives, also while a handler computes.
 
 It keeps a connection subscribed to the client's channel, so that a killed process is noticed within a second; sends
-a heartbeat for half-open connections; sends acknowledgements that have waited long enough; renews leases where asked.
-Synchronous and asyncio clients use the same thread: an event loop that a handler blocks shows no life.
+heartbeats and looks whether they are answered, for half-open connections; sends acknowledgements that have waited long
+enough; renews leases where asked. Synchronous and asyncio clients use the same thread: an event loop that a handler
+blocks shows no life.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import contextlib
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import redis
 
 from ampsq import calls
-from ampsq.errors import AmpsqError
+from ampsq.causes import translated
+from ampsq.connection_state import ConnectionState
+from ampsq.errors import AmpsqError, Unavailable
 from ampsq.registration import PATIENCE
 from ampsq.schema import channel
 from ampsq.store import Store
-from ampsq.subscription import HEARTBEAT
 
 if TYPE_CHECKING:
+    from ampsq.lines import Line
+    from ampsq.route import Route
     from ampsq.subscription import SubscriptionCore
 
 __all__ = ["Presence"]
@@ -35,18 +39,20 @@ class Presence:
     """A client's signs of life.
 
     Args:
-        url: the server.
-        instance: the instance.
+        route: the way to the server, the client's own.
         client: the client's name, unlike any other's.
         ack_timeout: seconds that an acknowledgement may wait for its batch.
     """
 
-    def __init__(self, url: str, instance: str, client: str, ack_timeout: float) -> None:
-        self._store = Store(url, instance, patience=1.0)
-        self._channel = channel(instance, client)
+    def __init__(self, route: Route, client: str, ack_timeout: float) -> None:
+        self._route = route
+        self._store = Store(route, route.instance, patience=1.0)
+        self._channel = channel(route.instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
-        self._connection: Any = None
+        self._line: Line | None = None
+        self._asked: float | None = None
+        self._was_attached, self._returning = False, False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ampsq-presence-{client}", daemon=True)
         self._next_beat = 0.0
@@ -60,7 +66,7 @@ class Presence:
                 return
             try:
                 self._attach()
-            except (redis.RedisError, OSError) as error:
+            except (AmpsqError, redis.RedisError, OSError) as error:
                 # The thread tries again ten times a second; who subscribes meanwhile is told that there is no server.
                 _log.debug("presence: %s", error)
             self._thread.start()
@@ -89,22 +95,23 @@ class Presence:
         self._store.close()
 
     def _attach(self) -> None:
-        pool = self._store.redis.connection_pool
-        connection = pool.get_connection()
+        line = self._store.line()
         try:
-            connection.send_command("SUBSCRIBE", self._channel)
-            connection.read_response()
+            line.ask("SUBSCRIBE", self._channel)
+            line.read()
         except BaseException:
-            connection.disconnect()
-            pool.release(connection)
+            line.drop()
+            line.release()
             raise
-        self._connection = connection
+        self._line, self._asked, self._next_beat = line, None, 0.0
+        self._returning, self._was_attached = self._was_attached, True
+        self._route.tell(line.place, ConnectionState.HEARTBEAT_INITIATED)
 
     def _detach(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.disconnect()
-            self._store.redis.connection_pool.release(connection)
+        line, self._line = self._line, None
+        if line is not None:
+            line.drop()
+            line.release()
 
     def _run(self) -> None:
         while not self._stopped.wait(_TICK):
@@ -113,6 +120,7 @@ class Presence:
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The next tick tries again; until then absence is what others rightly see.
                 _log.debug("presence: %s", error)
+                self._lost(error)
             except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
                 _log.exception("presence failed; trying again")
             else:
@@ -121,17 +129,50 @@ class Presence:
                 self._detach()
             self._stopped.wait(_TICK)
 
+    def _lost(self, error: Exception) -> None:
+        """Of what the store did not see, our own connection's end, tell all others who use the same server."""
+        if self._line is not None and not isinstance(error, AmpsqError):
+            ours = translated(error, None, self._line.place.url)
+            if isinstance(ours, Unavailable):
+                self._route.failed(self._line.place, ours)
+
     def _tick(self) -> None:
-        if self._connection is None:
+        if self._line is not None and self._line.place is not self._route.current:
+            # Another connection found out that the server is away, or is another one now.
+            self._detach()
+        if self._line is None:
             self._attach()
-        elif self._connection.can_read(timeout=0):
-            self._connection.read_response()
+        else:
+            self._listen(self._line)
         for subscription in list(self._subscriptions):
             if subscription.acks_waiting() >= self._ack_timeout:
                 self._store.run(subscription.flush())
             if subscription.renewed:
                 self._store.run(subscription.renew())
         if time.monotonic() >= self._next_beat and self._subscriptions:
-            ids = [subscription.id for subscription in self._subscriptions if subscription.id]
-            self._store.call(calls.beat(PATIENCE, ids))
-            self._next_beat = time.monotonic() + HEARTBEAT
+            self._beat()
+
+    def _listen(self, line: Line) -> None:
+        if line.is_readable():
+            line.read()
+            self._asked = None
+        elif self._asked is not None and time.monotonic() - self._asked >= self._route.heartbeat:
+            raise redis.TimeoutError(f"no answer to a heartbeat within {self._route.heartbeat:g} s")
+
+    def _beat(self) -> None:
+        """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""
+        self._next_beat = time.monotonic() + self._route.heartbeat
+        line = self._line
+        if line is not None and self._asked is None:
+            line.ask("PING")
+            self._asked = time.monotonic()
+        ids = [subscription.id for subscription in self._subscriptions if subscription.id]
+        gone = self._store.call(calls.beat(PATIENCE, ids))
+        if not self._returning:
+            return
+        if gone:
+            # Whoever reads a subscription makes it again; that is looked at soon.
+            self._next_beat = time.monotonic() + _TICK
+        elif line is not None:
+            self._returning = False
+            self._route.tell(line.place, ConnectionState.RESUBSCRIBED)

@@ -156,6 +156,8 @@ class Session:
         self.client = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.origin = ""
         self.server: Server | None = None
+        #: An ID that the server has confirmed, so that a server that lost it is noticed.
+        self.confirmed_id = ""
         #: Whether its coming was told to actions, so that its leaving is to be seen.
         self.is_heard = False
         self._requests = itertools.count(1)
@@ -254,6 +256,8 @@ class Session:
             self._types.pop(topic, None)
             yield from add_published(topic)
             published = yield call
+        if published.number:
+            self.confirmed_id = published.first_id
         return published
 
     def _publish_call(
@@ -285,12 +289,12 @@ class Session:
         if bodies:
             yield self._publish_call(topic, bodies, envelope, None)
 
-    @staticmethod
-    def note(bookmarks: Bookmarks, published: Published) -> None:
+    def note(self, bookmarks: Bookmarks, published: Published) -> None:
         """Add what became of one call."""
         for duplicate in published.duplicates:
             bookmarks.add(*(duplicate or (published.topic, "")))
         if published.number:
+            self.confirmed_id = published.first_id
             bookmarks.add_run(published.topic, published.first_id, published.number)
 
     # -- settling and looking

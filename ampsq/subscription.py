@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ampsq import calls
 from ampsq.delivery import document_of
@@ -23,15 +23,13 @@ from ampsq.unknown import taught
 
 if TYPE_CHECKING:
     from ampsq.calls import Groups, Replaced, Taken, Wish
+    from ampsq.channels import AsyncChannel, Channel
     from ampsq.flow import Call, Flow
-    from ampsq.store import AsyncChannel, Channel
 
-__all__ = ["HEARTBEAT", "SubscriptionCore"]
+__all__ = ["SubscriptionCore"]
 
 _log = logging.getLogger("ampsq")
 
-#: Seconds between two signs of life.
-HEARTBEAT: Final = 5.0
 #: Seconds of one blocked read: without a coordinator, and with one.
 _SHORT_BLOCK, _LONG_BLOCK = 1.0, 5.0
 #: Rounds of what should end soon; more than this is not chance.
@@ -52,6 +50,7 @@ class SubscriptionCore(Holding):
         client: the client's name, whose presence is the subscription's.
         text: its filter; None: everything.
         renewed: leases are extended as long as the client lives.
+        longest_block: seconds of one blocked read at most; a connection is noticed to be dead that much later.
 
     Attributes:
         id: the subscription's name on the instance; another one after it had to be made again.
@@ -60,7 +59,15 @@ class SubscriptionCore(Holding):
     """
 
     def __init__(
-        self, instance: str, name: str, asked: int, client: str, *, text: str | None = None, renewed: bool = False
+        self,
+        instance: str,
+        name: str,
+        asked: int,
+        client: str,
+        *,
+        text: str | None = None,
+        renewed: bool = False,
+        longest_block: float = _LONG_BLOCK,
     ) -> None:
         super().__init__(instance, client, Wanted.of(name, asked, text))
         self.renewed = renewed
@@ -81,7 +88,8 @@ class SubscriptionCore(Holding):
         # a call was never answered that may have delivered messages to us; nothing is posted then
         self._in_doubt = False
         self._attended: bytes | None = None
-        self._block = _SHORT_BLOCK
+        self._longest_block = longest_block
+        self._block = min(_SHORT_BLOCK, longest_block)
         self._look_at = time.monotonic() + _SHORT_BLOCK
 
     # -- registering
@@ -322,7 +330,7 @@ class SubscriptionCore(Holding):
         field = key(self.instance, "instance")
         attended = yield command(["HGET", field, "attended"], bytes_or_none)
         alive, self._attended = attended is not None and attended != self._attended, attended
-        self._block = _LONG_BLOCK if alive else _SHORT_BLOCK
+        self._block = min(_LONG_BLOCK if alive else _SHORT_BLOCK, self._longest_block)
         self._look_at = time.monotonic() + self._block
         subscription = key(self.instance, "subscription", self.id)
         queues, leased = yield command(["HMGET", subscription, "queues", "leased"], list)

@@ -27,7 +27,7 @@ from ampsq.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, 
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
     from ampsq.delivery import Message
@@ -74,7 +74,7 @@ class Worker:
         queue: str,
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         instance: str | None = None,
         concurrency: int = 1,
         max_backlog: int | None = None,

@@ -28,7 +28,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--url", metavar="URL", help="redis://, rediss:// or unix://; default AMPSQ_URL.")
+@click.option(
+    "--url", metavar="URL", help="An address, or several with commas (docs/connections.md); default AMPSQ_URL."
+)
 @click.option(
     "--instance",
     "instances",
@@ -82,8 +84,8 @@ def coordinator(
 
 def care_for(url: str, instances: Sequence[str], *, json: bool, powers: Powers | None = None) -> None:
     """Run a coordinator until it is stopped."""
+    from ampsq.addresses import redacted
     from ampsq.coordinator import Coordinator
-    from ampsq.store import redacted
     from ampsq.values import parse_name
 
     log_to_stderr(logging.INFO, times=True)

@@ -120,7 +120,7 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
 def connected(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command --url, --instance, --data-dir and --json, as its first argument, `Settings`."""
 
-    @click.option("--url", metavar="URL", help="redis://, rediss:// or unix://; default AMPSQ_URL, else embedded.")
+    @click.option("--url", metavar="URL", help="An address, or several with commas; default AMPSQ_URL, else embedded.")
     @click.option("--instance", metavar="NAME", help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.")
     @click.option("--data-dir", metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
     @click.option("--json", is_flag=True, help="Print JSON, one object a line.")

@@ -41,8 +41,8 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"]) -> None:
     next time. With --url or AMPSQ_URL no server is started, only a coordinator for that one.
     """
     if settings.url is not None:
+        from ampsq.addresses import redacted
         from ampsq.cli.coordinator import care_for
-        from ampsq.store import redacted
 
         with settings.client(advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")

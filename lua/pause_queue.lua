@@ -25,7 +25,8 @@ for i = topics_from, #ARGV do
   end
   ends[#ends + 1], ends[#ends + 2] = last, added
 end
-if changed == '1' then note_start(queue_name, starts) end
+-- Sent again after a lost reply, it was noted before.
+if changed == '1' and rebuilder ~= owner then note_start(queue_name, starts) end
 local compiled = call('HGET', K.queue(queue_name), F.compiled)
 call('HSETNX', K.queue(queue_name), F.paused, queue.topic)
 call('HSET', K.queue(queue_name), F.compiled, paused_form(compiled))

@@ -170,6 +170,12 @@ def start_server():
 
 
 @pytest.fixture
+def server_program():
+    """`program_of`, for fixtures elsewhere."""
+    return program_of
+
+
+@pytest.fixture
 def instance():
     """A name that no other test uses: no two tests share a key."""
     return f"test-{os.getpid()}-{next(_numbers)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from evidence import Evidence
+from network import Node, Relay
 from proxy import Proxy
 
 from ampsq import Client
@@ -58,3 +59,28 @@ def launch_child():
             child.kill()
         child.wait()
         child.stdout.close()
+
+
+@pytest.fixture
+def start_node(server_program):
+    """Start servers on ports: ``start_node(options=[...], kind="redis", sentinel=False)``; ended with the test."""
+    nodes = []
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:
+
+        def start(*, options=(), kind="redis", sentinel=False, password=None):
+            nodes.append(
+                Node(server_program(kind), Path(folder, str(len(nodes))), options, sentinel=sentinel, password=password)
+            )
+            return nodes[-1]
+
+        yield start
+        for node in nodes:
+            if node.process.poll() is None:
+                node.kill()
+
+
+@pytest.fixture
+def relay_to():
+    """Start relays: ``relay_to(port)``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda port: stack.enter_context(contextlib.closing(Relay(port)))

@@ -91,11 +91,43 @@ GROUND = {
     },
     "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
     "ampsq.flow": {"ampsq.scripts"},
-    "ampsq.store": {"ampsq.schema", "ampsq.errors", "ampsq.scripts", "ampsq.flow"},
+    "ampsq.addresses": {"ampsq.errors"},
+    "ampsq.causes": {"ampsq.errors", "ampsq.addresses"},
+    "ampsq.connection_state": set(),
+    "ampsq.finding": {"ampsq.errors", "ampsq.addresses", "ampsq.causes"},
+    "ampsq.route": {
+        "ampsq.schema",
+        "ampsq.errors",
+        "ampsq.values",
+        "ampsq.addresses",
+        "ampsq.connection_state",
+        "ampsq.finding",
+    },
+    "ampsq.lines": {"ampsq.errors", "ampsq.causes", "ampsq.finding"},
+    "ampsq.channels": {"ampsq.errors", "ampsq.causes"},
+    "ampsq.store": {
+        "ampsq.errors",
+        "ampsq.flow",
+        "ampsq.causes",
+        "ampsq.channels",
+        "ampsq.finding",
+        "ampsq.lines",
+        "ampsq.route",
+    },
     "ampsq.calls": {"ampsq.schema", "ampsq.flow", "ampsq.message_types"},
 }
-#: Who may know redis-py: the store, who shows presence by an open connection, and the demo that cleans up.
-REDIS = {"ampsq.store", "ampsq.presence", "ampsq.cli.demo_world"}
+#: Who may open connections: on which calls run, and to ask who serves an instance.
+OPENERS = {"ampsq.lines", "ampsq.finding"}
+#: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
+REDIS = OPENERS | {
+    "ampsq.addresses",
+    "ampsq.causes",
+    "ampsq.channels",
+    "ampsq.route",
+    "ampsq.store",
+    "ampsq.presence",
+    "ampsq.cli.demo_world",
+}
 #: Nothing below these may know them.
 ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator")
 
@@ -187,7 +219,15 @@ def test_a_look_at_the_package_shows_what_it_is_for():
     assert {name for name in dir(ampsq) if not name.startswith("__")} == set(ampsq.__all__)
 
 
-def test_only_the_store_opens_connections():
+def test_only_lines_and_finding_open_connections():
+    made = ("Redis.from_url(", "ConnectionPool.from_url(", "Sentinel(", "RedisCluster(")
+
+    assert {name for name in PATHS if any(text in PATHS[name].read_text() for text in made)} <= OPENERS | {
+        "ampsq.embedded"  # in its docstring
+    }
+
+
+def test_only_what_is_about_connections_knows_redis_py():
     users = {name for name in PATHS if any(target.split(".")[0] == "redis" for target in imports(name))}
 
     assert users <= REDIS

@@ -1,0 +1,228 @@
+"""Servers on ports of the loopback: several of them, clusters, Sentinels; and a relay that falls silent."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import redis
+from observing import eventually
+
+_HIGHEST = 55_000
+
+
+def free_port():
+    """A port that is free now, and so is the one 10,000 above it, which a cluster's node wants."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            if port >= _HIGHEST:
+                continue
+            with contextlib.suppress(OSError):
+                second.bind(("127.0.0.1", port + 10_000))
+                return port
+
+
+class Node:
+    """A server on a port, in a process of ours."""
+
+    def __init__(self, program, directory, options=(), *, sentinel=False, password=None):
+        self.port, self._password = free_port(), password
+        self._directory = Path(directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._command = [program, *(["--sentinel"] if sentinel else [])]
+        if sentinel:
+            config = self._directory / "sentinel.conf"
+            config.write_text("\n".join([f"port {self.port}", f"dir {self._directory}", "bind 127.0.0.1", *options]))
+            self._command = [program, str(config), "--sentinel"]
+        else:
+            self._command = [
+                *(program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)),
+                *("--save", "", "--repl-diskless-sync-delay", "0", *options),
+            ]
+        self.process = None
+        self.start()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self):
+        return f"redis://{self.address}"
+
+    def start(self):
+        self.process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        with self.client() as client:
+            eventually(lambda: answers(client), within=20.0)
+            assert client.info("server")["process_id"] == self.process.pid
+
+    def client(self):
+        """A plain client of redis-py, to be closed by its user."""
+        return redis.Redis(port=self.port, password=self._password, decode_responses=True, socket_timeout=5)
+
+    def ask(self, *words):
+        """One command, answered as it is, decoded."""
+        plain = redis.Connection(port=self.port, password=self._password, socket_timeout=5, decode_responses=True)
+        try:
+            plain.send_command(*words)
+            return plain.read_response()
+        finally:
+            plain.disconnect()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def follow(self, other):
+        """Become a replica, and wait until all is here."""
+        self.ask("REPLICAOF", "127.0.0.1", other.port)
+        eventually(self.has_link, within=20.0)
+
+    def has_link(self):
+        """Whether it follows a primary and has all of it."""
+        return "master_link_status:up" in self.ask("INFO", "replication")
+
+    def lead(self):
+        self.ask("REPLICAOF", "NO", "ONE")
+
+
+def answers(client):
+    try:
+        return bool(client.execute_command("INFO", "server"))
+    except redis.RedisError:
+        return False
+
+
+class Cluster:
+    """Three nodes that share the slots, each in a process of ours, and a replica of each where wanted."""
+
+    def __init__(self, start_node, *, replicas=False):
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-no-failover", "no"]
+        self.nodes = [start_node(options=options) for _ in range(6 if replicas else 3)]
+        for number, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
+            self.nodes[number].ask("CLUSTER", "ADDSLOTSRANGE", first, last)
+            self.nodes[number].ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+        eventually(lambda: all(self._knows_all(node) for node in self.nodes), within=20.0)
+        for primary, replica in zip(self.nodes[:3], self.nodes[3:], strict=False):
+            name = primary.ask("CLUSTER", "MYID")
+            eventually(lambda replica=replica, name=name: replicates(replica, name), within=20.0)
+        eventually(lambda: all(self._is_well(node) for node in self.nodes), within=30.0)
+        for replica in self.nodes[3:]:
+            eventually(lambda r=replica: r.has_link(), within=20.0)
+
+    def _knows_all(self, node):
+        lines = node.ask("CLUSTER", "NODES").splitlines()
+        return len(lines) == len(self.nodes) and not any("handshake" in line for line in lines)
+
+    @staticmethod
+    def _is_well(node):
+        return "cluster_state:ok" in node.ask("CLUSTER", "INFO")
+
+    def owner(self, slot):
+        """The node that serves a slot, as the first one that lives has it."""
+        for node in self.nodes:
+            if node.process.poll() is None:
+                port = next(part[2][1] for part in node.ask("CLUSTER", "SLOTS") if part[0] <= slot <= part[1])
+                return next(each for each in self.nodes if each.port == port)
+        raise AssertionError("no node lives")
+
+    def replica_of(self, node):
+        return self.nodes[self.nodes.index(node) + 3]
+
+
+def replicates(replica, name):
+    try:
+        replica.ask("CLUSTER", "REPLICATE", name)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+class Relay:
+    """Relays a port of the loopback to another one, until it falls silent: then nothing passes and nothing ends."""
+
+    def __init__(self, port):
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._speaking = threading.Event()
+        self._speaking.set()
+        self._ending = False
+        self._sockets, self._threads = [], []
+        self._start(self._accept)
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def silence(self):
+        """From now on nothing passes, in either direction, on old and new connections."""
+        self._speaking.clear()
+
+    def speak(self):
+        self._speaking.set()
+
+    def _start(self, function, *arguments):
+        thread = threading.Thread(target=function, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+                self._sockets += [client, server]
+                self._start(self._pass, client, server)
+                self._start(self._pass, server, client)
+
+    def _pass(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                while not self._speaking.wait(0.05):
+                    if self._ending:
+                        return
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._ending = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        for thread in self._threads:
+            thread.join(5)
+
+
+class Heard:
+    """A connection state listener that keeps what it was told, and when."""
+
+    def __init__(self):
+        self.events, self.times = [], []
+
+    def __call__(self, event):
+        self.times.append(time.monotonic())
+        self.events.append(event)
+
+    @property
+    def states(self):
+        return [str(event.state) for event in self.events]
+
+    def wait_for(self, state, *, number=1, within=20.0):
+        eventually(lambda: self.states.count(state) >= number, within=within)
+        return [event for event in self.events if event.state == state][number - 1]

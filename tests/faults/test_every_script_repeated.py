@@ -1,0 +1,401 @@
+"""Every script, its reply dropped after it took effect, and sent again as a client does: as if it had run once.
+
+Real work is done through a store that drops the first reply of every call. Whether the call is sent again is the
+store's own decision. Where it is, the state after the second run is compared with that after the first; where it is
+not, the caller was told that nobody knows, and the call goes on with the reply that was dropped. A script that no work
+here makes run fails the last test: whoever adds one adds work, or an entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+
+import pytest
+import redis
+from observing import eventually
+
+from ampsq import Action, Do, On, Queue, Topic, View, action_calls, calls, check_calls, retention, scripts
+from ampsq.actions import failed_events, retry_action
+from ampsq.address_setting import AddressSetting
+from ampsq.check import check, rebuild_queue
+from ampsq.coordinator.absence import Absence
+from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.notice import Notice
+from ampsq.coordinator.retention import Retention
+from ampsq.coordinator.sweep import Sweep
+from ampsq.coordinator.views import Views
+from ampsq.envelope import Envelope
+from ampsq.errors import Rejected, Unavailable
+from ampsq.explain import explain
+from ampsq.history import history
+from ampsq.schema import key
+from ampsq.session import Session
+from ampsq.store import Store
+from ampsq.subscription import SubscriptionCore
+
+PLAIN = Envelope.of(None, None, None, None)
+
+#: Where the second run of a script may write a later moment, and nothing else: keys, as regular expressions.
+MAY_BE_LATER = {
+    "beat": r":subscriptions",  # the second sign of life
+    "subscribe": r":subscriptions",
+    "settle": r":q:\w+:leases",  # an extension counts from the second run on
+    "watch": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
+    "hold_view": r":keepers",
+    "track": r":keepers",
+    "hold": r":holds:.*",
+    "pause_queue": r":rebuilding|:q:\w+",
+}
+_MOMENT = re.compile(r"\d{13}")
+#: What may do more of what is due the second time: what it did is never done again, and the work below proves it, since
+#: every message of it is handed out and settled once.
+DOES_MORE = {
+    "take": "the messages of the lost reply are leased; `resume` pushes them again, and what came later is new",
+    "sweep": "whatever is due by then",
+    "overdue": "whatever is due by then; an event of each is made once",
+    "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
+    "happen": "a user's own event is raised again, as it says; comings and goings once",
+    "trim": "the walk goes on from where it is remembered",
+    "trim_journal": "the walk goes on",
+    "rebuild": "the walk goes on",
+}
+#: Never sent again; the caller is told, and does it anew from what it reads.
+NOT_REPEATED = {
+    "define_action", "define_queue", "define_setting", "define_topic", "define_view",
+    "set_aside", "discard", "correct_count", "resume_queue",
+}  # fmt: skip
+#: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
+SOMETIMES = {"publish", "settle", "trim", "trim_journal"}
+
+
+class Ledger:
+    """Which scripts were run twice, which were not, and what differed."""
+
+    def __init__(self):
+        self.twice, self.once, self.faults = set(), set(), []
+
+
+class Doubting(Store):
+    """A store that drops the first reply of every script."""
+
+    def __init__(self, url, instance, ledger, snapshot):
+        super().__init__(url, instance, patience=5.0)
+        self._ledger, self._look = ledger, lambda: snapshot(self)
+        self._dropping, self._dropped, self._takes = False, None, 0
+
+    def call(self, call):
+        if call.script is None or self._is_spared(call.script.name):
+            return super().call(call)
+        name, self._dropping, self._dropped = call.script.name, True, None
+        try:
+            answer = super().call(call)
+        except Unavailable as error:
+            if self._dropped is None or call.repeatable or not error.may_have_run:
+                raise
+            self._ledger.once.add(name)
+            return call.read(self._dropped[0])
+        except Rejected as error:
+            if self._dropped is not None:
+                self._ledger.faults.append(f"{name}: refused when it was repeated: {error}")
+            raise
+        finally:
+            self._dropping = False
+        self._ledger.twice.add(name)
+        if name not in DOES_MORE:
+            self._compare(name, self._dropped[1], self._look())
+        return answer
+
+    def _is_spared(self, name):
+        """Every second reply of `take` arrives: if each were lost, no message ever came."""
+        self._takes += name == "take"
+        return name == "take" and self._takes % 2 == 0
+
+    def _send(self, line, call, *, whole):
+        reply = super()._send(line, call, whole=whole)
+        if self._dropping and call.script is not None:
+            self._dropping = False
+            self._dropped = (reply, self._look())
+            raise redis.ConnectionError("the test dropped this reply")
+        return reply
+
+    def _compare(self, name, first, second):
+        later = MAY_BE_LATER.get(name)
+        for suffix in sorted(first.keys() | second.keys()):
+            one, two = first.get(suffix), second.get(suffix)
+            if one != two and later and re.fullmatch(later, suffix):
+                one, two = (_MOMENT.sub("moment", repr(value)) for value in (one, two))
+            if one != two:
+                self._ledger.faults.append(f"{name}: {suffix}: {_changed(first.get(suffix), second.get(suffix))}")
+
+
+def _changed(first, second):
+    """What differs only."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = sorted(first.keys() | second.keys())
+        return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
+    return first, second
+
+
+class Work:
+    """Real work of one client and one coordinator, without threads."""
+
+    def __init__(self, store):
+        self.store = store
+        self.session = Session(store.instance, "till-1")
+        self.run(self.session.connect())
+        self.number = 0
+
+    def run(self, flow):
+        return self.store.run(flow)
+
+    def apply(self, *definitions):
+        self.run(self.session.apply(definitions))
+
+    def publish(self, topic, *bodies, envelope=PLAIN):
+        return [self.run(self.session.publish(topic, body, envelope, None)) for body in bodies]
+
+    @contextlib.contextmanager
+    def subscription(self, name, backlog=10, text=None):
+        core = SubscriptionCore(self.store.instance, name, backlog, self.session.request(), text=text)
+        self.run(core.register())
+        channel = self.store.channel()
+        try:
+            yield core, channel
+        finally:
+            self.run(core.close(channel))
+            channel.close()
+
+    def take(self, core, channel, number, within=2.0):
+        """What is handed out: (body, delivery)."""
+        got, until = [], time.monotonic() + within
+        while len(got) < number and time.monotonic() < until:
+            self.run(core.fetch(channel, 0.05))
+            while core.buffer:
+                parts, body = core.buffer.popleft()
+                got.append((parts, body))
+        return got
+
+    def sweep(self):
+        Sweep().run_once(self.store)
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+@pytest.fixture
+def work(valkey, instance, ledger, snapshot):
+    with contextlib.closing(Doubting(valkey.url, instance, ledger, snapshot)) as store:
+        yield Work(store)
+
+
+def consume(work):
+    """A queue's whole way, every call in doubt: each message handed out once, in order, and settled once."""
+    work.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=20, max_deliveries=3))
+    work.publish("orders", *({"id": number} for number in range(12)))
+    with work.subscription("work", 5) as (core, channel):
+        got = []
+        until = time.monotonic() + 20
+        while len(got) < 12:
+            assert time.monotonic() < until, got
+            for parts, body in work.take(core, channel, 1):
+                got.append(body)
+                core._acks.append(parts)
+            work.run(core.flush())
+        assert got == [b'{"id":%d}' % number for number in range(12)]
+        assert list(core.late) == []
+    stats = work.run(work.session.queue_stats("work"))
+    assert (stats.depth, stats.acknowledged, stats.delivered) == (0, 12, 12)
+
+
+def settle_in_every_way(work):
+    work.publish("orders", *({"id": number} for number in range(20, 26)))
+    with work.subscription("work", 6) as (core, channel):
+        got = [parts for parts, _ in work.take(core, channel, 6)]
+        assert len(got) == 6
+        for verb, parts in zip(("acknowledged", "cancelled", "expired", "extended", "given_back"), got, strict=False):
+            work.store.call(
+                calls.settle(verb, b"work", [parts[5].split(b"\n")[0]], [parts[1]], period=60_000, by=core.id)
+            )
+        work.store.call(calls.resize(core.id, 3))
+        work.store.call(calls.beat(30_000, [core.id, "s99999999"]))
+        work.run(core.replace(channel, "work", 4, "/id > 21"))
+    work.sweep()
+    # Messages by bookmark: no token tells a second run, so the caller is told
+    bookmark = work.publish("orders", {"id": 30})[0]
+    assert work.run(work.session.ack("work", [bookmark], "expire")) == 1
+    work.run(work.session.ack("work", None, "ack", "/id >= 0"))
+
+
+def look(work):
+    bookmarks = work.publish("orders", {"id": 40, "symbol": "A"}, {"id": 41, "symbol": "B"})
+    assert len(work.run(work.session.sow("work", "/id > 0", "/id DESC", 5, None))) >= 2
+    work.run(explain(work.session, "work"))
+    work.run(explain(work.session, "work", bookmarks[0]))
+    work.run(history(work.session, bookmarks[0]))
+    work.run(work.session.topics())
+    for source in ("ready", "leases", "log orders"):
+        work.store.call(calls.browse("work", source, "", "9-9" if "log" in source else "", ""))
+    work.run(work.session.ack("work", None, "ack", "/id >= 0"))
+
+
+def filters_and_views(work):
+    work.apply(
+        Queue(name="best", underlying_topic="trades", priority="/price", max_per_subscription_backlog=10),
+        View(
+            name="by-symbol",
+            underlying_topic="trades",
+            projection=["/symbol", "SUM(/price) AS /sum"],
+            grouping=["/symbol"],
+        ),
+        View(
+            name="waiting", underlying_topic="best", projection=["/symbol", "COUNT(/price) AS /n"], grouping=["/symbol"]
+        ),
+        Topic(name="trades"),
+    )
+    views = Views()
+    work.publish("trades", *({"symbol": "AB"[n % 2], "price": n} for n in range(6)))
+    with work.subscription("best", 3, "/symbol = 'A'") as (core, channel):
+        got = work.take(core, channel, 3)
+        assert sorted(body for _, body in got) == [b'{"symbol":"A","price":%d}' % n for n in (0, 2, 4)]
+        for _ in range(4):
+            views.run_once(work.store)
+            time.sleep(0.06)
+        core._acks.extend(parts for parts, _ in got)
+        work.run(core.flush())
+    views.run_once(work.store)
+
+
+def actions(work):
+    work.apply(
+        Queue(name="jobs", underlying_topic="tasks", max_per_subscription_backlog=10),
+        Action.dead_letter("jobs", "failed"),
+        Action(name="copy", on=On.publish(topic="tasks"), do=Do.publish(topic="copies")),
+        Action(
+            name="late",
+            on=On.timeout(topic="tasks", key=["/id"], duration="1s", filter="/id > 0"),
+            do=Do.publish(topic="alarms"),
+        ),
+        Action(name="hook", on={"expire": "jobs"}, do=Do.webhook(url="http://127.0.0.1:9/x")),
+        Action(name="who", on="connect", do=Do.publish(topic="log", data="{{AMPS_CLIENT_NAME}}")),
+        Action(name="heard", on={"event": "lost"}, do=Do.publish(topic="log", data="{{AMPS_EVENT}}")),
+        Queue(name="failed", underlying_topic="failed", max_per_subscription_backlog=10),
+    )
+    duty = Actions(Powers(webhooks=("http://127.0.0.1:9/",)))
+    work.publish("tasks", {"id": 1}, {"id": 2}, {"id": 0})
+    work.store.call(action_calls.happen("connect", "somebody"))
+    work.store.call(action_calls.happen("event", "somebody", "lost", b"x"))
+    bookmarks = work.publish("tasks", {"id": 3})
+    work.run(work.session.ack("jobs", bookmarks, "expire"))
+
+    def length(topic):
+        return work.store.redis.xlen(key(work.store.instance, "log", topic))
+
+    def is_done():
+        duty.run_once(work.store)
+        failed = work.run(failed_events(work.store.instance, "hook"))
+        return len(failed) == 1 and length("copies") >= 4 and length("failed") >= 1 and length("alarms") >= 3
+
+    eventually(is_done, within=30.0)
+    # Each copy and each letter is there once
+    assert (length("copies"), length("failed"), length("alarms")) == (4, 1, 3)
+    letters = work.run(work.session.dead_letters("failed", None, source=None, reason=None, top_n=None, bookmarks=None))
+    assert len(letters) == 1
+    letters = work.run(
+        work.session.dead_letters("failed", None, source=None, reason=None, top_n=None, bookmarks=[letters[0].bookmark])
+    )
+    assert len(letters) == 1
+    # What failed is tried again
+    tries = work.run(failed_events(work.store.instance, "hook"))[0].tries
+    assert work.run(retry_action(work.store.instance, "hook")) == 1
+
+    def is_tried_again():
+        duty.run_once(work.store)
+        return work.run(failed_events(work.store.instance, "hook"))[0].tries > tries
+
+    eventually(is_tried_again, within=30.0)
+    redriven = work.run(
+        work.session.redrive(
+            "failed", filter=None, bookmarks=None, source=None, reason=None, to=None, dry_run=False, rate=None,
+            progress=None, edit=None,
+        )
+    )  # fmt: skip
+    assert redriven == 1
+    work.store.call(action_calls.count("copy", "p", 1, b"N"))
+
+
+def keep_and_trim(work):
+    work.apply(
+        Topic(name="short", retention_count=3),
+        Topic(name="lossy", retention_count=2, retention_unsettled="discard"),
+        Queue(name="slow", underlying_topic="lossy"),
+        Queue(name="fast", underlying_topic="short", max_per_subscription_backlog=10),
+    )
+    work.publish("short", *range(8))
+    work.publish("lossy", *range(8))
+    ids = [entry.decode() for entry, _ in work.store.redis.xrange(key(work.store.instance, "log", "short"))]
+    work.store.call(retention.hold("short", "replay one", ids[5], 60_000))
+    work.store.call(retention.pin("short", "action copy", [ids[6]]))
+    with work.subscription("fast", 8) as (core, channel):
+        core._acks.extend(parts for parts, _ in work.take(core, channel, 8))
+        work.run(core.flush())
+    duty = Retention()
+    for _ in range(12):
+        duty.run_once(work.store)
+    work.run(work.session.trim("short", "0s", dry_run=True))
+    work.store.call(retention.pin("short", "action copy", [ids[6]], wanted=False))
+    work.store.call(retention.hold("short", "replay one", None))
+    work.store.call(retention.forget_publishers("0"))
+
+
+def damage_and_mend(work):
+    work.apply(Queue(name="weak", underlying_topic="goods", max_per_subscription_backlog=10, filter="/id >= 0"))
+    work.publish("goods", *({"id": number} for number in range(6)))
+    with work.subscription("weak", 3, "/id < 5") as (core, channel):
+        work.take(core, channel, 2)
+        plain, name = work.store.redis, work.store.instance
+        plain.hincrby(key(name, "subscription", core.id), "leased", 2)
+        plain.hincrby(key(name, "queue", "weak"), "delayed", 3)
+        plain.zadd(key(name, "due"), {"dispatch nowhere": 5e15})
+        for repair in (False, True):
+            work.run(check(work.session, ["weak"], repair=repair))
+        work.run(rebuild_queue(work.session, "weak"))
+        for repair in (False, True):
+            work.store.call(check_calls.check_due("0", 100, repair=repair))
+            work.store.call(check_calls.check_leased(core.id, repair=repair))
+        work.store.call(check_calls.correct_count("weak", "goods", 0))
+    assert all(not found.differences for found in work.run(check(work.session, ["weak"])))
+    assert work.run(work.session.queue_stats("weak")).depth == 6
+    work.apply(
+        Queue(
+            name="weak", underlying_topic="goods", max_per_subscription_backlog=10, filter="/id >= 0",
+            recovery_point="now",
+        )
+    )  # fmt: skip
+    assert work.run(work.session.queue_stats("weak")).depth == 0
+
+
+def notice_and_end(work):
+    work.store.redis.xadd(key(work.store.instance, "log", "orders"), {"id": "99"})
+    Notice().run_once(work.store)
+    Absence().run_once(work.store)
+    work.sweep()
+    work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
+
+
+WORK = [consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, damage_and_mend, notice_and_end]
+
+
+@pytest.mark.slow
+def test_every_script_s_outcome_is_that_of_running_once(work, ledger):
+    for part in WORK:
+        part(work)
+    assert ledger.faults == [], "\n".join(ledger.faults)
+    missing = set(scripts.names()) - ledger.twice - ledger.once
+    assert missing == set(), "no work here makes these scripts run: add some"
+    # And what is never sent again is what is known to be so
+    assert ledger.once - ledger.twice == NOT_REPEATED
+    assert ledger.once & ledger.twice <= SOMETIMES

@@ -1,0 +1,416 @@
+"""Servers that are lost for others: lists of addresses, Sentinel, cluster; and what clients are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+from network import Cluster, Heard
+from observing import eventually
+
+from ampsq import AsyncClient, Client, Queue
+from ampsq.coordinator import Coordinator
+from ampsq.errors import NotAPrimary, OtherIncarnation, Unavailable
+from ampsq.finding import slot_of
+from ampsq.flow import command
+from ampsq.schema import FIELDS, key
+from ampsq.store import Store
+
+KINDS = ["redis", "valkey"]
+#: The password of the Sentinels.
+WATCHING = "watching"
+
+
+def define(client, **elements):
+    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, **elements))
+
+
+def drain(messages, number, *, within=20.0):
+    """Acknowledge until nothing comes for a moment or `number` came; gives what was handed out."""
+    seen, until = [], time.monotonic() + within
+    while len(seen) < number and time.monotonic() < until:
+        message = messages.get(0.5)
+        if message is not None:
+            seen.append(message.data)
+            message.ack(wait=True)
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_goes_on_at_the_next_address_that_is_a_primary(kind, start_node, connect):
+    # Given a primary and its replica, and a client that knows the replica's address first
+    first, second = start_node(kind=kind), start_node(kind=kind)
+    second.follow(first)
+    client = connect([second.url, first.url], heartbeat="1s", patience="20s")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    assert heard.wait_for("logged_on").address == first.url
+    define(client)
+    messages = client.subscribe("work", max_backlog=10)
+    client.publish_many("orders", range(5))
+    assert drain(messages, 5) == list(range(5))
+    eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
+    # When the primary dies and the replica leads
+    first.kill()
+    second.lead()
+    # Then the client goes on there by itself, its subscription too, and it is told in this order
+    client.publish("orders", 5)
+    assert drain(messages, 1) == [5]
+    heard.wait_for("resubscribed")
+    states = heard.states[heard.states.index("disconnected") :]
+    assert [state for state in states if state != "disconnected"][:4] == [
+        "connected",
+        "logged_on",
+        "heartbeat_initiated",
+        "resubscribed",
+    ]
+    assert heard.events[-1].address == second.url
+    assert heard.wait_for("disconnected").reason
+    messages.close()
+    client.close()
+    assert heard.states[-1] == "shutdown"
+
+
+def test_a_subscription_that_the_next_server_does_not_know_is_made_again(start_node, connect):
+    # Given a replica that has the messages, and neither the subscription nor any script
+    first, second = start_node(), start_node()
+    second.follow(first)
+    client = connect(f"{first.url},{second.url}", heartbeat="1s", patience="20s")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    define(client)
+    client.publish_many("orders", range(20))
+    messages = client.subscribe("work", max_backlog=4)
+    held = [messages.get(5) for _ in range(4)]
+    eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
+    first.kill()
+    second.lead()
+    second.ask("SCRIPT", "FLUSH")
+    tag = "{" + client.instance + "}"
+    second.ask("DEL", f"{tag}:subscriptions", f"{tag}:s:{messages.id}", f"{tag}:s:{messages.id}:inbox")
+    former = messages.id
+    # When the client goes on
+    for message in held:
+        message.ack()
+    eventually(lambda: client.publish("orders", 20))
+    seen = drain(messages, 17)
+    # Then it has another subscription there, and everything is handed out; what was held and acknowledged only once
+    assert messages.id != former
+    assert seen == list(range(4, 21))
+    assert heard.wait_for("resubscribed").address == second.url
+    assert client.queue_stats("work").depth == 0
+
+
+def test_a_server_with_another_origin_is_never_used(start_node, connect, instance):
+    # Given two servers that have nothing to do with each other, and an instance of the same name on both
+    first, second = start_node(), start_node()
+    with Client(second.url, instance=instance) as other:
+        define(other)
+    client = connect([first.url, second.url], heartbeat="500ms", patience="1s")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    define(client)
+    # When the first one is gone, then the client says what is the matter, and writes nothing there
+    first.kill()
+    with pytest.raises(OtherIncarnation, match="this client works on") as raised:
+        client.publish("orders", 1)
+    assert first.address in str(raised.value)
+    assert second.address in str(raised.value)
+    assert not raised.value.may_have_run
+    assert second.ask("XLEN", "{" + instance + "}:log:orders") == 0
+    # And when it is back, emptied, the client says that too, at once
+    first.start()
+    client._store.patience = 15.0
+    started = time.monotonic()
+    with pytest.raises(OtherIncarnation, match="it was emptied"):
+        client.publish("orders", 1)
+    assert time.monotonic() - started < 5.0
+    assert heard.states.count("connected") == 1
+
+
+def test_a_server_that_lost_its_last_messages_is_told(start_node, connect):
+    # Given a replica that misses the last messages of its primary
+    first, second = start_node(), start_node()
+    client = connect([first.url, second.url], heartbeat="1s", patience="20s")
+    define(client)
+    client.publish("orders", 0)
+    second.follow(first)
+    second.ask("REPLICAOF", "NO", "ONE")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    client.publish("orders", 1)
+    # When it takes over
+    first.kill()
+    # Then the client goes on, and says that messages are lost
+    eventually(lambda: client.publish("orders", 2))
+    assert "the server lost messages" in heard.wait_for("connected", number=2).reason
+
+
+def test_a_server_that_restarts_without_its_last_messages_is_told_to_a_publisher_too(start_node, connect):
+    # Given a client without subscriptions, on a server whose data is saved once
+    node = start_node()
+    client = connect(node.url, heartbeat="1s", patience="20s")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    client.publish("orders", 0)
+    node.ask("SAVE")
+    client.publish("orders", 1)
+    # When it comes back from what was saved, before the client has noticed anything
+    node.kill()
+    node.start()
+    client.publish("orders", 2)
+    # Then it is told
+    assert "the server lost messages" in heard.wait_for("connected", number=2).reason
+    assert "disconnected" in heard.states
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_primary_that_is_demoted_is_left(kind, start_node, connect):
+    # Given a client without a publisher's name, so that nothing that may have run is repeated
+    first, second = start_node(kind=kind), start_node(kind=kind)
+    second.follow(first)
+    client = connect([first.url, second.url], heartbeat="1s", patience="20s")
+    define(client)
+    messages = client.subscribe("work", max_backlog=10)
+    client.publish("orders", 0)
+    eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
+    # When the two change their roles under it
+    second.lead()
+    first.follow(second)
+    # Then its calls go on at the other one: what is refused was not done
+    for number in range(1, 10):
+        client.publish("orders", number)
+    assert drain(messages, 10) == list(range(10))
+
+
+def test_a_lone_replica_is_refused_with_its_primary_s_name(start_node, instance):
+    first, second = start_node(), start_node()
+    second.follow(first)
+    with pytest.raises(NotAPrimary, match=f"this is a replica of 127.0.0.1:{first.port}"):
+        Client(second.url, instance=instance, patience="300ms")
+
+
+@pytest.fixture(params=KINDS)
+def watched(request, start_node):
+    """A primary, its replica and three Sentinels that watch over them with a password of their own."""
+    kind = request.param
+    first, second = start_node(kind=kind), start_node(kind=kind)
+    second.follow(first)
+    rules = [
+        f"sentinel monitor main 127.0.0.1 {first.port} 2",
+        "sentinel down-after-milliseconds main 500",
+        "sentinel failover-timeout main 3000",
+        "requirepass watching",
+        "sentinel sentinel-pass watching",
+    ]
+    sentinels = [start_node(kind=kind, sentinel=True, options=rules, password=WATCHING) for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(each.client()) for each in sentinels]
+        for client in clients:
+            eventually(
+                lambda client=client: (
+                    (state := client.sentinel_master("main"))["num-slaves"] == 1 and state["num-other-sentinels"] == 2
+                ),
+                within=20.0,
+            )
+    return first, second, sentinels
+
+
+@pytest.mark.slow
+def test_sentinels_name_the_primary_and_the_one_that_follows_it(watched, connect):
+    first, second, sentinels = watched
+    # Given a client that knows the Sentinels, one of which does not live
+    sentinels[0].kill()
+    hosts = ",".join(each.address for each in sentinels)
+    url = f"sentinel://{hosts}/main?sentinel_password=watching"
+    client = connect(url, heartbeat="1s", patience="30s", publisher="till-1")
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    assert heard.wait_for("connected").address == f"redis://{first.address}/"
+    define(client)
+    messages = client.subscribe("work", max_backlog=10)
+    client.publish_many("orders", range(10))
+    assert drain(messages, 10) == list(range(10))
+    eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
+    # When the primary dies, then the client goes on where the Sentinels say, and nothing is recorded twice
+    first.kill()
+    for number in range(10, 20):
+        client.publish("orders", number)
+    assert drain(messages, 10) == list(range(10, 20))
+    assert heard.wait_for("resubscribed").address == f"redis://{second.address}/"
+    assert client.queue_stats("work").depth == 0
+
+
+def test_sentinels_are_asked_under_their_own_password(watched, instance):
+    _, _, sentinels = watched
+    with pytest.raises(Unavailable, match="sentinel_password"):
+        Client(f"sentinel://{sentinels[0].address}/main", instance=instance, patience="300ms")
+    with pytest.raises(Unavailable, match="name no primary 'other'") as raised:
+        Client(
+            f"sentinel://{sentinels[0].address}/other?sentinel_password=watching", instance=instance, patience="300ms"
+        )
+    assert "watching" not in str(raised.value)
+
+
+@pytest.fixture
+def coordinate_at():
+    """Run coordinators of all instances of a server: ``coordinate_at(url, instance)``."""
+    running = []
+
+    def start(url, *instances):
+        made = Coordinator(url, instances)
+        thread = threading.Thread(target=made.run)
+        thread.start()
+        running.append((made, thread))
+
+    yield start
+    for made, thread in running:
+        made.stop()
+        thread.join(15)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_instance_is_found_in_its_slot_of_a_cluster(kind, start_node, coordinate_at, instance):
+    cluster = Cluster(lambda **options: start_node(kind=kind, **options))
+    # Given three instances, each of which another node serves
+    names = {}
+    for number in range(100):
+        name = f"{instance}-{number}"
+        names.setdefault(cluster.owner(slot_of(name)).port, name)
+    assert len(names) == 3
+    # When they are used through the address of any one node, plain or as a cluster's
+    for url in (cluster.nodes[0].url, f"cluster://{cluster.nodes[1].address},{cluster.nodes[2].address}"):
+        for name in names.values():
+            with Client(url, instance=name) as client:
+                define(client)
+                with client.subscribe("work", max_backlog=10) as messages:
+                    client.publish_many("orders", range(10))
+                    assert drain(messages, 10) == list(range(10))
+    # And a coordinator finds all of them, whatever node has the set of their names
+    coordinate_at(f"cluster://{cluster.nodes[0].address}")
+    for name in names.values():
+        with contextlib.closing(Store(cluster.nodes[0].url, name)) as store:
+            look = command(["HGET", key(name, "instance"), FIELDS["attended"]], bool)
+            eventually(lambda store=store, look=look: store.call(look), within=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cluster_s_failover_is_followed(kind, start_node, coordinate_at, instance):
+    # Given a cluster with replicas, a coordinator and a subscription
+    cluster = Cluster(lambda **options: start_node(kind=kind, **options), replicas=True)
+    owner = cluster.owner(slot_of(instance))
+    replica = cluster.replica_of(owner)
+    url = "cluster://" + ",".join(node.address for node in cluster.nodes)
+    coordinate_at(url, instance)
+    with Client(url, instance=instance, heartbeat="1s", patience="40s", publisher="till-1") as client:
+        heard = Heard()
+        client.add_connection_state_listener(heard)
+        define(client)
+        messages = client.subscribe("work", max_backlog=10)
+        client.publish_many("orders", range(10))
+        assert drain(messages, 10) == list(range(10))
+        # When the replica takes over by plan, then traffic goes on there
+        replica.ask("CLUSTER", "FAILOVER")
+        eventually(lambda: replica.ask("ROLE")[0] == "master", within=20.0)
+        client.publish_many("orders", range(10, 20))
+        assert drain(messages, 10) == list(range(10, 20))
+        eventually(lambda: heard.events[-1].address.endswith(f"{replica.address}/"), within=10.0)
+        # And when it dies and the former one takes over again, too; presence is seen there: nothing is given back
+        eventually(lambda: owner.ask("ROLE")[0] == "slave" and owner.has_link(), within=20.0)
+        client.publish("orders", 20)
+        message = messages.get(5)
+        eventually(lambda: replica.ask("WAIT", 1, 1000) == 1)
+        replica.kill()
+        eventually(lambda: owner.ask("ROLE")[0] == "master", within=30.0)
+        client.publish("orders", 21)
+        message.ack(wait=True)
+        assert drain(messages, 1) == [21]
+        assert client.queue_stats("work").depth == 0
+        messages.close()
+
+
+def test_an_instance_that_is_being_moved_waits_until_it_is_there(start_node, instance):
+    # Given an instance with messages, and a slot that is about to move
+    cluster = Cluster(start_node)
+    slot = slot_of(instance)
+    source = cluster.owner(slot)
+    target = next(node for node in cluster.nodes if node is not source)
+    with Client(source.url, instance=instance, heartbeat="1s", patience="20s") as client:
+        define(client)
+        client.publish_many("orders", range(10))
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+        # When some of its keys have moved, and others have not
+
+        def move(*names):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+
+        move(*source.ask("CLUSTER", "GETKEYSINSLOT", slot, 3))
+
+        async def publish():
+            return await asyncio.to_thread(client.publish, "orders", 10)
+
+        async def main():
+            publishing = asyncio.create_task(publish())
+            await asyncio.sleep(0.5)
+            # Then a call does not run on half an instance
+            assert not publishing.done()
+            while names := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                move(*names)
+            for node in (target, source):
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
+            await publishing
+
+        asyncio.run(main())
+        # And runs once all of it has moved
+        with client.subscribe("work", max_backlog=20) as messages:
+            assert drain(messages, 11) == list(range(11))
+
+
+def test_the_asyncio_client_fails_over_and_tells_it_in_the_event_loop(start_node, instance):
+    first, second = start_node(), start_node()
+    second.follow(first)
+
+    async def main():
+        told, failing = [], []
+        async with AsyncClient([first.url, second.url], instance=instance, heartbeat="1s", patience="20s") as client:
+
+            async def listen(event):
+                await asyncio.sleep(0)
+                told.append((str(event.state), asyncio.get_running_loop() is loop))
+
+            def fail(event):
+                failing.append(event)
+                raise ValueError
+
+            loop = asyncio.get_running_loop()
+            client.add_connection_state_listener(fail)
+            client.add_connection_state_listener(listen)
+            await client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10))
+            async with client.subscribe("work", max_backlog=10) as messages:
+                await client.publish("orders", 1)
+                message = await messages.get(5)
+                await message.ack(wait=True)
+                first.ask("WAIT", 1, 1000)
+                await asyncio.to_thread(first.kill)
+                second.lead()
+                await client.publish("orders", 2)
+                message = await messages.get(10)
+                assert message.data == 2
+                await message.ack(wait=True)
+                await asyncio.to_thread(eventually, lambda: ("resubscribed", True) in told, within=10.0)
+        assert told[-1] == ("shutdown", True)
+        assert all(in_loop for _, in_loop in told)
+        states = [state for state, _ in told]
+        at = states.index("disconnected")
+        assert states[:at] == ["connected", "logged_on", "heartbeat_initiated"]
+        assert [s for s in states[at:] if s != "disconnected"] == [
+            *("connected", "logged_on", "heartbeat_initiated", "resubscribed", "shutdown")
+        ]
+        assert len(failing) == len(told)
+
+    asyncio.run(main())
