@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.durability import Durability
     from ampsq.flow import Call, Flow
+    from ampsq.message_types import MessageType
 
 __all__ = ["Entry", "NotFound", "Reader"]
 
@@ -128,6 +129,8 @@ class Reader:
         # Read, and not handed on yet, in order: both numbers of the ID, and the entry.
         self._waiting: list[tuple[int, int, str, bytes, list[bytes]]] = []
         self._posted: deque[_Request] = deque()
+        #: The message types of the topics that are read.
+        self.types: dict[str, MessageType] = {}
         self.completed = False
         self.missed: set[str] = set()
         #: Up to where a topic's messages are not needed any more; by default up to where they were handed on.
@@ -204,6 +207,7 @@ class Reader:
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
             self._begin(log, spans_of(self._asked, log.topic, now, self._kept))
+        self.types.update((topic, catalog.message_type(topic)) for topic in self._topics(catalog))
         self._logs.update((log.topic, log) for log in came)
         yield from self._hold(channel, came)
         yield from self._find(came, begins=True)

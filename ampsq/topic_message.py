@@ -6,14 +6,16 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.delivery import decode
+from ampsq.delivery import decoded
 from ampsq.expressions import Document
+from ampsq.message_types import JSON
 from ampsq.query import as_json
 from ampsq.schema import FIELDS
 from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from ampsq.bookmark_store import Received
+    from ampsq.message_types import MessageType
     from ampsq.replay import Entry
     from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
 
@@ -30,12 +32,18 @@ def is_message(fields: list[bytes]) -> bool:
     return len(fields) == 2 or fields[0] != _BODY or _ADDRESSED not in fields[2::2]  # noqa: PLR2004
 
 
-def document_of(entry: Entry, origin: str, instance: str) -> Document:
+def document_of(entry: Entry, origin: str, instance: str, message_type: MessageType = JSON) -> Document:
     """An entry as expressions see it."""
     topic, stream_id, flat = entry
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     return Document(
-        fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id.decode(), origin=origin, instance=instance
+        fields.get(_BODY),
+        fields=fields,
+        topic=topic,
+        stream_id=stream_id.decode(),
+        origin=origin,
+        instance=instance,
+        message_type=message_type,
     )
 
 
@@ -59,11 +67,14 @@ class TopicMessageView:
 
     @property
     def data(self) -> Any:
-        """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        try:
-            return decode(self.raw)
-        except ValueError:
-            return self.raw
+        """The body decoded by the topic's message type, or the bytes as they are where it cannot be."""
+        is_ours = self._fields[0] == _BODY
+        return decoded(self.raw, self._subscription.type_of(self.topic) if is_ours else JSON)
+
+    @property
+    def message_type(self) -> str:
+        """The message type of its topic."""
+        return str(self._subscription.type_of(self.topic).name)
 
     @property
     def bookmark(self) -> Bookmark:

@@ -14,6 +14,7 @@ from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, Su
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.flow import Pause, command
+from ampsq.message_types import JSON
 from ampsq.pace import Pace
 from ampsq.places import MOST_RECENT, NOW, Asked, Kept, parse_asked
 from ampsq.query import parse_query_filter
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ampsq.bookmark_store import Received
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
+    from ampsq.message_types import MessageType
     from ampsq.replay import Entry, NotFound
     from ampsq.session import Session
 
@@ -193,6 +195,10 @@ class TopicReading:
         """The topics of which something that was asked for had been trimmed."""
         return tuple(sorted(self._reader.missed)) if self._reader is not None else ()
 
+    def type_of(self, topic: str) -> MessageType:
+        """The message type of a topic."""
+        return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
+
     def open(self, channel: Any) -> Flow[None]:
         """Begin.
 
@@ -218,12 +224,25 @@ class TopicReading:
             durability=durability,
         )
         yield from reader.open(channel)
+        try:
+            self._check_filter(reader)
+        except DefinitionError:
+            yield from reader.close(channel)
+            raise
         if wish.store is not None:
             begins = Kept(reader.floor, reader.places(), kept.beyond if kept is not None else frozenset())
             yield from wish.store.begin(self._name, begins)
             self._handling = Handling(begins)
             reader.needed_from = self._handling.place
         self._reader = reader
+
+    def _check_filter(self, reader: Reader) -> None:
+        binary = sorted(topic for topic, found in reader.types.items() if found.name == "binary")
+        if self._wish.filter is not None and binary:
+            raise DefinitionError(
+                f"filter={self._wish.filter.text!r}: the topic {binary[0]!r} is of message_type binary, which no "
+                "filter reads; allowed: no filter, or topics of another message_type"
+            )
 
     @property
     def _name(self) -> SubscriptionName:
@@ -270,7 +289,8 @@ class TopicReading:
         wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
         if self._wish.filter is not None:
             matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
-            wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance))]
+            type_of = self.type_of
+            wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance, type_of(entry[0])))]
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
         elif entries:

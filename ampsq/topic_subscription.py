@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
+    from ampsq.message_types import MessageType
     from ampsq.store import AsyncStore, Store
     from ampsq.topic_reading import Handed, TopicReading
 
@@ -68,6 +69,10 @@ class _Front:
     def resume(self) -> None:
         """Hand out again."""
         self._reading.resume()
+
+    def type_of(self, topic: str) -> MessageType:
+        """The message type of a topic that is read."""
+        return self._reading.type_of(topic)
 
     @staticmethod
     def _until(timeout: timedelta | float | str | None) -> float:

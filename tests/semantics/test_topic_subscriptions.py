@@ -321,3 +321,23 @@ def test_many_topics_are_read_in_one_order(client):
     # When they are read, then everything comes in order
     with client.subscribe("^t-", bookmark="[epoch:now]") as messages:
         assert [message.data for message in messages] == expected
+
+
+def test_messages_are_read_and_chosen_by_the_message_type_of_their_topic(client):
+    # Given topics of several message types
+    client.apply(
+        Topic(name="text"), Topic(name="fields", message_type="nvfix"), Topic(name="bytes", message_type="binary")
+    )
+    client.publish("text", {"qty": 5})
+    client.publish("fields", {"qty": "7"})
+    client.publish("fields", {"qty": "1"})
+    client.publish("bytes", b'{"qty":9}')
+    # When they are read, then each body is what its type says
+    with client.subscribe("^(text|fields|bytes)$", bookmark="[epoch:now]") as messages:
+        got = [(message.data, message.message_type) for message in messages]
+    assert got == [({"qty": 5}, "json"), ({"qty": "7"}, "nvfix"), ({"qty": "1"}, "nvfix"), (b'{"qty":9}', "binary")]
+    # A filter reads those that have fields, and is refused where none can be read
+    with client.subscribe("^(text|fields)$", bookmark="[epoch:now]", filter="/qty > 3") as messages:
+        assert data_of(messages) == [{"qty": 5}, {"qty": "7"}]
+    with pytest.raises(DefinitionError, match="binary"):
+        client.subscribe("bytes", bookmark="epoch", filter="/qty > 3")
