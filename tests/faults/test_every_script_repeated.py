@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 
 import pytest
@@ -82,12 +83,18 @@ class Doubting(Store):
 
     def __init__(self, url, instance, ledger, snapshot):
         super().__init__(url, instance, patience=5.0)
+        self._alone = threading.RLock()
         self._ledger, self._look = ledger, lambda: snapshot(self)
         self._dropping, self._dropped, self._takes = False, None, 0
 
     def call(self, call):
-        if call.script is None or self._is_spared(call.script.name):
-            return super().call(call)
+        # Actions have threads of their own for what takes long: nothing may change between the two looks.
+        with self._alone:
+            if call.script is None or self._is_spared(call.script.name):
+                return super().call(call)
+            return self._doubted(call)
+
+    def _doubted(self, call):
         name, self._dropping, self._dropped = call.script.name, True, None
         try:
             answer = super().call(call)
