@@ -115,4 +115,4 @@ def _json(message: TopicMessage) -> str:
 
 def _line(message: TopicMessage) -> str:
     headers = [f"{name}={value}" for name, value in message.headers.items()]
-    return "  ".join([message.bookmark, body_text(message.raw, message.data), *headers])
+    return "  ".join([message.bookmark, body_text(message.raw, message.data, message.message_type), *headers])
