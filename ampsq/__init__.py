@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from ampsq.client import Client
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
+    from ampsq.guarantee import FailedWrite
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
+    from ampsq.persisted import PersistedAck
+    from ampsq.publish_store import FilePublishStore, MemoryPublishStore
     from ampsq.sync_subscription import Subscription
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
@@ -30,10 +33,14 @@ __all__ = [
     "Bookmark",
     "Client",
     "Do",
+    "FailedWrite",
+    "FilePublishStore",
     "If",
     "Interval",
+    "MemoryPublishStore",
     "Message",
     "On",
+    "PersistedAck",
     "Queue",
     "Reject",
     "Subscription",
@@ -54,10 +61,14 @@ _HOMES = {
     "Bookmark": "values",
     "Client": "client",
     "Do": "models",
+    "FailedWrite": "guarantee",
+    "FilePublishStore": "publish_store",
     "If": "models",
     "Interval": "values",
+    "MemoryPublishStore": "publish_store",
     "Message": "delivery",
     "On": "models",
+    "PersistedAck": "persisted",
     "Queue": "models",
     "Reject": "worker",
     "Subscription": "sync_subscription",

@@ -10,12 +10,14 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
-from ampsq.delivery import AsyncMessage, Bookmarks
+from ampsq.delivery import AsyncMessage, Bookmarks, cut, encode
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed
 from ampsq.explain import explain
+from ampsq.guarantee import Guarantee
 from ampsq.history import history
 from ampsq.presence import Presence
+from ampsq.publishers import Sequences, publishers
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
@@ -38,9 +40,14 @@ if TYPE_CHECKING:
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
     from ampsq.explain import Explanation
+    from ampsq.guarantee import FailedWrite
     from ampsq.history import History
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
+    from ampsq.persisted import PersistedAck
+    from ampsq.publish_store import PublishStore
+    from ampsq.publishers import PublisherState
+    from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
@@ -64,11 +71,24 @@ class AsyncClient:
         *,
         instance: str | None = None,
         publisher: str | None = None,
+        publish_store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
     ) -> None:
+        self._guarantee = Guarantee.of(
+            publisher,
+            publish_store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
@@ -77,6 +97,7 @@ class AsyncClient:
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._publishing = asyncio.Lock()
+        self._guaranteed: Publishing | None = None
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
@@ -90,6 +111,9 @@ class AsyncClient:
             )
             try:
                 await store.run(self._session.connect())
+                if self._guarantee is not None:
+                    revive = self._address.revive
+                    self._guaranteed = await asyncio.to_thread(self._session.guarantee, self._guarantee, url, revive)
                 if self._session.is_heard:
                     await asyncio.to_thread(self._opened[1].start)
             except BaseException:
@@ -146,9 +170,11 @@ class AsyncClient:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         sequence: int | None = None,
-    ) -> Bookmark:
+    ) -> Bookmark | int:
         """Record one message; see `Client.publish`."""
         envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            return await self._take(self._guaranteed, topic, [encode(data)], envelope, sequence)
         if not self._session.publisher:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
         async with self._publishing:
@@ -164,17 +190,49 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
-    ) -> Sequence[Bookmark]:
+    ) -> Sequence[Bookmark] | Sequence[int]:
         """Record many messages; see `Client.publish_many`."""
+        envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            sequences = Sequences()
+            for bodies in cut(messages, batch):
+                sequences.add(await self._take(self._guaranteed, topic, bodies, envelope, None), len(bodies))
+            return sequences
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
-            calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
+            calls = self._session.batches(topic, messages, batch, envelope)
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
                 break
             async for published in self._store.stream(calls):
                 self._session.note(bookmarks, published)
         return bookmarks
+
+    async def _take(
+        self, guaranteed: Publishing, topic: str, bodies: list[bytes], envelope: Envelope, sequence: int | None
+    ) -> int:
+        """Take messages in the order of the calls, without holding the event loop up."""
+        async with self._publishing:
+            if guaranteed.may_wait:
+                return await asyncio.to_thread(guaranteed.publish, topic, bodies, envelope, sequence)
+            return guaranteed.publish(topic, bodies, envelope, sequence)
+
+    @property
+    def last_persisted(self) -> int:
+        """The sequence up to which everything is persisted; see `Client.last_persisted`."""
+        return self._guaranteed.persisted if self._guaranteed is not None else 0
+
+    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as `Client`'s)
+        """Wait until what was published and acknowledged up to now is persisted; see `Client.flush`."""
+        for subscription in list(self._subscriptions):
+            await subscription.flush()
+        if self._guaranteed is not None:
+            seconds = None if timeout is None else Interval.parse(timeout) / 1000
+            await asyncio.to_thread(self._guaranteed.flush, seconds)
+
+    async def publishers(self) -> list[PublisherState]:
+        """Read all publishers that have a name; see `Client.publishers`."""
+        return await self._store.run(publishers(self.instance, self.origin))
 
     def subscribe(
         self,
@@ -191,6 +249,7 @@ class AsyncClient:
         """
         request = self._session.request()
         core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
+        core.settlements = self._session.settlements
         return Subscribing(self._subscribe(core, on_message), repr(name))
 
     async def _subscribe(

@@ -310,7 +310,7 @@ def publish(
 
 
 def shaped(bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None) -> tuple[str, Sequence[bytes]]:
-    """The shape and the values of a publish: a letter for each value of a message, and those of all messages in turn."""
+    """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""
     shape, columns = "b", [bodies]
     for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
         if column:
@@ -327,14 +327,21 @@ def publish_logged_on(publisher: str, session: int, sequence: int, arguments: Se
     )
 
 
-def logon(publisher: str, client: str, first: int) -> Call[LoggedOn]:
-    """Open a publisher's session; `first` is the least sequence that it will send."""
+def logon(publisher: str, client: str, first: int, *, again: bool) -> Call[LoggedOn]:
+    """Open a publisher's session.
+
+    Args:
+        publisher: its name.
+        client: the client's name.
+        first: the least sequence that it will send.
+        again: it was logged on before: another client that took the name meanwhile keeps it.
+    """
 
     def read(reply: list[bytes]) -> LoggedOn:
         stream_id, _, topic = reply[2].decode().partition(" ")
         return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id)
 
-    return script_call("logon", ["", publisher, client, first], read, repeatable=True)
+    return script_call("logon", ["", publisher, client, first, "1" if again else ""], read, repeatable=True)
 
 
 def logoff(publisher: str, session: int) -> Call[bool]:

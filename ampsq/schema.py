@@ -289,7 +289,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "forget_publishers", "the logs",
         ),
         "sessions": Key(
-            ":sessions", "hash", "publisher that is logged on -> number of its session, ms of its last sign, its client",
+            ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
             "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
         ),
         "retention": Key(

@@ -21,14 +21,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ampsq.errors import AmpsqError, Closed, DefinitionError, Rejected, ScriptBug, ServerFull, Unavailable, rejection
-from ampsq.flow import Call, Pause, Post
+from ampsq.flow import Call, Pause, Post, command
+from ampsq.scripts import script
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from ampsq.flow import Flow, Step
 
-__all__ = ["AsyncChannel", "AsyncStore", "Channel", "Store", "redacted"]
+__all__ = ["AsyncChannel", "AsyncStore", "Channel", "PinnedChannel", "Store", "redacted"]
 
 T = TypeVar("T")
 _LINE = re.compile(r"user_script:(\d+)")
@@ -184,6 +185,10 @@ class Store:
         """Open a connection on which calls may be sent before earlier ones are answered."""
         return Channel(self)
 
+    def pinned(self) -> PinnedChannel:
+        """Open a channel whose calls run on one connection or not at all."""
+        return PinnedChannel(self)
+
     def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.
 
@@ -267,14 +272,8 @@ class Channel:
         call = self._sent[0]
         try:
             reply = self._connection.read_response()
-        except redis.exceptions.NoScriptError:
-            # It did not run, and neither did any call behind it: they run in order after this one.
-            self._sent.popleft()
-            try:
-                return self._store.call(call)
-            except BaseException:
-                self.close()
-                raise
+        except redis.exceptions.NoScriptError as error:
+            return self._run_forgotten(call, error)
         except redis.ResponseError as error:
             ours = _translate(error, call, self._store.url)
             self._sent.popleft()
@@ -290,6 +289,15 @@ class Channel:
         self._sent.popleft()
         return call.read(reply)
 
+    def _run_forgotten(self, call: Call[Any], error: Exception) -> Any:  # noqa: ARG002
+        """It did not run, and neither did any call behind it: they run in order after this one."""
+        self._sent.popleft()
+        try:
+            return self._store.call(call)
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
         connection, self._connection = self._connection, None
@@ -304,6 +312,36 @@ class Channel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PinnedChannel(Channel):
+    """A channel whose calls run on one connection or not at all: for who waits for what that connection wrote."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._is_used = False
+
+    def post(self, call: Call[Any]) -> None:
+        """Send a call; see `Channel.post`. Raises `Unavailable` when the connection is gone."""
+        if self._is_used and self._connection is None:
+            raise Unavailable("the connection broke while calls were in flight")
+        self._is_used = True
+        super().post(call)
+
+    def ask(self, call: Call[T]) -> T:
+        """Send a call and read its reply, and that of nothing else."""
+        self.post(call)
+        reply: T = self.collect()
+        return reply
+
+    def load(self, *scripts: str) -> None:
+        """Let the server know scripts, by name, before they are sent as hashes."""
+        for name in scripts:
+            self.ask(command(["SCRIPT", "LOAD", script(name).source], bool))
+
+    def _run_forgotten(self, call: Call[Any], error: Exception) -> Any:  # noqa: ARG002
+        self.close()
+        raise Unavailable("the server forgot its scripts; they are loaded again") from error
 
 
 class AsyncStore:

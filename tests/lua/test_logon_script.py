@@ -11,9 +11,9 @@ def entry(body, number):
     return {"b": body, "p": "p", "n": str(number)}
 
 
-def logon(world, client="c/1", first=1):
+def logon(world, client="c/1", first=1, again=""):
     """Gives the session's number, the last sequence and its place."""
-    return world.run("logon", world.now, "p", client, first)
+    return world.run("logon", world.now, "p", client, first, again)
 
 
 @pytest.fixture
@@ -97,6 +97,19 @@ def test_a_reordered_message_is_recorded_when_its_turn_comes(orders):
     orders.publish("orders", "four", publisher="p", sequence="1 4")
 
     assert [fields["b"] for _, fields in orders.state()[":log:orders"]] == ["one", "two", "three", "four"]
+
+
+def test_who_comes_back_after_another_took_the_name_is_refused_and_changes_nothing(orders):
+    logon(orders)
+    logon(orders, "c/1", again="1")
+    logon(orders, "c/2")
+    orders.mark()
+
+    with pytest.raises(NameInUse) as refusal:
+        logon(orders, "c/1", again="1")
+
+    assert refusal.value.detail == {"publisher": "p", "by": "c/2"}
+    assert orders.changes() == {}
 
 
 @pytest.mark.parametrize("sequence", ["1 2", "2"])
