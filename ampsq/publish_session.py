@@ -95,6 +95,8 @@ class PublishSession:
             ServerUnsuitable: this server cannot reach the level. NameInUse: another client took the name meanwhile.
             Unavailable: there is no server.
         """
+        # A server that still loads its data answers INFO, and wrongly: PING is refused.
+        self._sending.ask(command(["PING"], bool))
         self._wait = self._level.wait(self._store.run(examine()))
         self._sending.load("logon", *_CALLS)
         if self._wait:
