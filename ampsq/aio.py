@@ -414,7 +414,7 @@ class AsyncClient:
             self._subscriptions.remove(subscription)
 
     async def close(self) -> None:
-        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again."""
+        """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
         if self._opened is None:
             return
         store, presence = self._opened
@@ -427,9 +427,13 @@ class AsyncClient:
         finally:
             self._opened = None
             await asyncio.to_thread(presence.stop)
-            await store.close()
-            if self._address is not None:
-                await asyncio.to_thread(self._address.release)
+            try:
+                if self._guaranteed is not None:
+                    await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)
+            finally:
+                await store.close()
+                if self._address is not None:
+                    await asyncio.to_thread(self._address.release)
 
     async def __aenter__(self) -> Self:
         return await self.connect()

@@ -492,6 +492,28 @@ def test_the_asyncio_client_does_the_same(valkey, instance, make_store, log_of):
     assert [number for number, _ in log_of("orders")] == list(range(1, 13))
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["asyncio", "sync"])
+def test_closing_sends_what_is_left_and_logs_off(valkey, instance, make_store, log_of, waits):
+    options = {"instance": instance, "publisher": "till-1", "publish_store": make_store(), "ack_conflation": "10s"}
+
+    async def main():
+        async with AsyncClient(valkey.url, **options) as client:
+            for number in range(100):
+                await client.publish("orders", number)
+
+    if waits:
+        asyncio.run(main())
+    else:
+        with Client(valkey.url, **options) as client:
+            for number in range(100):
+                client.publish("orders", number)
+    assert log_of("orders") == [(number + 1, str(number)) for number in range(100)]
+    with Client(valkey.url, instance=instance) as other:
+        assert [(each.sequence, each.client) for each in other.publishers()] == [(100, None)]
+    assert [thread.name for thread in threading.enumerate() if "till-1" in thread.name] == []
+    assert options["publish_store"].held == 0
+
+
 def test_publishers_are_listed_with_how_far_they_are(connect):
     plain, guaranteed = connect(publisher="a"), connect(publisher="b", publish_store=MemoryPublishStore())
     bookmark = plain.publish("orders", 1)
