@@ -50,8 +50,8 @@ def length_of(instance):
 def rewrite_file(server):
     """Leave no half of a transaction in the append-only file.
 
-    Redis 7.0 (not Valkey) keeps one at the end of a file that was cut within it, and the next start would run it together
-    with what was written behind it. A rewrite of the file ends that.
+    Redis 7.0 (not Valkey) keeps one at the end of a file that was cut within it, and the next start would run it
+    together with what was written behind it. A rewrite of the file ends that.
     """
     with contextlib.closing(server.client()) as redis:
         redis.bgrewriteaof()
