@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.aio import AsyncClient
     from ampsq.async_subscription import AsyncSubscription
+    from ampsq.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.client import Client
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ampsq.persisted import PersistedAck
     from ampsq.publish_store import FilePublishStore, MemoryPublishStore
     from ampsq.sync_subscription import Subscription
+    from ampsq.topic_message import AsyncTopicMessage, TopicMessage
+    from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
 
@@ -30,6 +33,8 @@ __all__ = [
     "AsyncClient",
     "AsyncMessage",
     "AsyncSubscription",
+    "AsyncTopicMessage",
+    "AsyncTopicSubscription",
     "Bookmark",
     "Client",
     "Do",
@@ -37,14 +42,19 @@ __all__ = [
     "FilePublishStore",
     "If",
     "Interval",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
     "Message",
     "On",
     "PersistedAck",
     "Queue",
+    "RedisBookmarkStore",
     "Reject",
+    "SqliteBookmarkStore",
     "Subscription",
     "Topic",
+    "TopicMessage",
+    "TopicSubscription",
     "View",
     "Worker",
 ]
@@ -58,6 +68,8 @@ _HOMES = {
     "AsyncClient": "aio",
     "AsyncMessage": "delivery",
     "AsyncSubscription": "async_subscription",
+    "AsyncTopicMessage": "topic_message",
+    "AsyncTopicSubscription": "topic_subscription",
     "Bookmark": "values",
     "Client": "client",
     "Do": "models",
@@ -66,13 +78,18 @@ _HOMES = {
     "If": "models",
     "Interval": "values",
     "MemoryPublishStore": "publish_store",
+    "MemoryBookmarkStore": "bookmark_store",
     "Message": "delivery",
     "On": "models",
     "PersistedAck": "persisted",
     "Queue": "models",
+    "RedisBookmarkStore": "bookmark_store",
     "Reject": "worker",
+    "SqliteBookmarkStore": "bookmark_store",
     "Subscription": "sync_subscription",
     "Topic": "models",
+    "TopicMessage": "topic_message",
+    "TopicSubscription": "topic_subscription",
     "View": "models",
     "Worker": "worker",
 }

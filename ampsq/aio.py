@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
-from ampsq.delivery import AsyncMessage, Bookmarks, cut, encode
+from ampsq.delivery import AsyncMessage, Bookmarks, cut
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed
+from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.guarantee import Guarantee
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
+from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_subscription import AsyncTopicSubscription
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
     from ampsq.persisted import PersistedAck
+    from ampsq.places import Place
     from ampsq.publish_store import PublishStore
     from ampsq.publishers import PublisherState
     from ampsq.publishing import Publishing
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
     from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
+    from ampsq.topic_message import AsyncTopicMessage
+    from ampsq.topic_reading import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient"]
@@ -96,6 +102,7 @@ class AsyncClient:
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
+        self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._publishing = asyncio.Lock()
         self._guaranteed: Publishing | None = None
 
@@ -174,11 +181,18 @@ class AsyncClient:
         """Record one message; see `Client.publish`."""
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
-            return await self._take(self._guaranteed, topic, [encode(data)], envelope, sequence)
+            body = data
+            if not isinstance(data, bytes):
+                body = (await self._store.run(self._session.learn_type(topic))).encode(data)
+            return await self._take(self._guaranteed, topic, [body], envelope, sequence)
         if not self._session.publisher:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
         async with self._publishing:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
+
+    async def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue; see `Client.message_type`."""
+        return (await self._store.run(self._session.message_type(topic)) or JSON).name
 
     async def publish_many(
         self,
@@ -195,11 +209,12 @@ class AsyncClient:
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in cut(messages, batch):
+            for bodies in cut(messages, batch, await self._store.run(self._session.learn_type(topic))):
                 sequences.add(await self._take(self._guaranteed, topic, bodies, envelope, None), len(bodies))
             return sequences
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
+            await self._store.run(self._session.learn_type(topic))
             calls = self._session.batches(topic, messages, batch, envelope)
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
@@ -234,23 +249,71 @@ class AsyncClient:
         """Read all publishers that have a name; see `Client.publishers`."""
         return await self._store.run(publishers(self.instance, self.origin))
 
+    @overload
     def subscribe(
         self,
         name: str,
         *,
         max_backlog: int = 1,
-        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
+        filter: str | None = None,
         renew: bool = False,
         on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
-    ) -> Subscribing[AsyncSubscription]:
-        """Subscribe to a queue or a regular expression of queues; see `Client.subscribe`.
+    ) -> Subscribing[AsyncSubscription]: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[AsyncTopicSubscription]: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], Awaitable[object]] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[Any]:
+        """Subscribe to queues or topics; see `Client.subscribe`.
 
         ``await`` it, or use it with ``async with``, which closes the subscription at the end.
         """
+
+        def wish() -> TopicWish:
+            return TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+
+        if bookmark is not None or options:
+            return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
         request = self._session.request()
         core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
         core.settlements = self._session.settlements
-        return Subscribing(self._subscribe(core, on_message), repr(name))
+
+        async def begin() -> AsyncSubscription | AsyncTopicSubscription:
+            try:
+                return await self._subscribe(core, on_message)
+            except UnknownQueue:
+                if not await self._store.run(is_topic(self.instance, name)):
+                    raise
+            return await self._subscribe_to_topics(wish(), on_message)
+
+        return Subscribing(begin(), repr(name))
+
+    async def _subscribe_to_topics(
+        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
+    ) -> AsyncTopicSubscription:
+        reading = TopicReading(self._session, wish, self._ack_timeout)
+        subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        await subscription.open()
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
 
     async def _subscribe(
         self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], Awaitable[object]] | None
@@ -420,6 +483,8 @@ class AsyncClient:
         store, presence = self._opened
         store.patience = min(store.patience, _CLOSE_PATIENCE)
         try:
+            for topic_subscription in list(self._topic_subscriptions):
+                await topic_subscription.close()
             for subscription in list(self._subscriptions):
                 await subscription.close()
             if presence.is_started:

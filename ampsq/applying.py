@@ -16,6 +16,7 @@ from ampsq.expressions import parse
 from ampsq.models import Action, Definition, Queue, Topic, View
 from ampsq.recovery import starts_of
 from ampsq.schema import COMPILED, POLICY
+from ampsq.type_checks import check_new_topic, topic_of
 from ampsq.unknown import taught
 from ampsq.values import is_name, parse_name, pattern_of
 
@@ -171,6 +172,8 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
+    if text == "{}":
+        check_new_topic(catalog, topic)
     queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
     return define_calls.define_topic(catalog.version, topic, text, queues)
 
@@ -184,14 +187,14 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
         if queue.name not in catalog.queues and _matches(pattern, queue.name)
     ]
     if target not in catalog.topics:
-        yield _define_topic(catalog, target, "{}")
+        yield _define_topic(catalog, target, topic_of(queue, target))
         raise CatalogChanged(reason="the queue's publish target was added")
     places = yield from _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
     recorded = records(queue, map(Action.from_json, catalog.actions.values()))
     compiled = define_calls.CompiledQueue(
-        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded
+        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word
     )
     yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from ampsq.row_subscription import AsyncRowSubscription
     from ampsq.store import AsyncStore
     from ampsq.subscription import SubscriptionCore
+    from ampsq.topic_subscription import AsyncTopicSubscription
 
 __all__ = ["AsyncSubscription", "Subscribing"]
 
-Made = TypeVar("Made", bound="AsyncSubscription | AsyncRowSubscription")
+Made = TypeVar("Made", bound="AsyncSubscription | AsyncRowSubscription | AsyncTopicSubscription")
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
 

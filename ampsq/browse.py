@@ -17,6 +17,7 @@ from ampsq import calls
 from ampsq.errors import DefinitionError
 from ampsq.expressions import Document, parse
 from ampsq.flow import command
+from ampsq.message_types import JSON
 from ampsq.models import Queue
 from ampsq.query import Selection, SowMessage, check_text, parse_query_filter
 from ampsq.schema import BATCH, FIELDS, key
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Browsed, Page, Verb, Walk
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
+    from ampsq.message_types import MessageType
     from ampsq.query import Query
 
 __all__ = ["Scene", "Walker", "ack_matching", "sow_queue"]
@@ -50,8 +52,8 @@ class Scene:
     instance: str
     origin: str
 
-    def document(self, found: Browsed) -> Document:
-        """What expressions read of a message that a walk or a look gave."""
+    def document(self, found: Browsed, message_type: MessageType = JSON) -> Document:
+        """What expressions read of a message of that type that a walk or a look gave."""
         topic, stream_id = parse_ref(found.ref.decode())
         return Document(
             found.fields.get(_BODY),
@@ -61,6 +63,7 @@ class Scene:
             origin=self.origin,
             instance=self.instance,
             deliveries=found.deliveries,
+            message_type=message_type,
         )
 
 
@@ -148,6 +151,7 @@ class Walker:
     Attributes:
         placed: whether the queue delivers in another order than that of the walk; known after the first page.
         bounded: whether the queue has a target depth; known after the first page.
+        type: the queue's message type; known after the first page.
         cursors: topic -> up to where the queue had read it when the walk began; known after the first page.
         end: the ID up to which the walk goes; known after the first page.
     """
@@ -171,6 +175,7 @@ class Walker:
         self._reach: bytes = _LAST_REF
         self._seen: set[bytes] = set()
         self.placed = self.bounded = False
+        self.type: MessageType = JSON
         self.cursors: Mapping[str, str] = {}
         self.end = ""
 
@@ -210,7 +215,7 @@ class Walker:
     def _begin(self) -> Flow[deque[_Source | _Merge]]:
         walk: Walk = yield calls.walk(self._queue)
         self.placed, self.bounded, self._room = walk.sorted, walk.room is not None, walk.room
-        self.cursors, self.end = walk.cursors, walk.end
+        self.cursors, self.end, self.type = walk.cursors, walk.end, walk.type
         self._limits = {topic: ref_of(topic, cursor).encode() for topic, cursor in walk.cursors.items()}
         self._reach = ref_of(_LAST_TOPIC, walk.end).encode()
         asked = "" if self._expression is None else self._expression.json
@@ -252,7 +257,7 @@ class Walker:
                 self._reach = merged[-1].ref
             if self._expression is not None:
                 matches = self._expression.matches
-                merged = [found for found in merged if matches(self._scene.document(found))]
+                merged = [found for found in merged if matches(self._scene.document(found, self.type))]
         if self._leased:
             self._seen.update(found.ref for found in merged)
         return merged
@@ -279,10 +284,10 @@ def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]
     selection, number = Selection(query, in_order=in_order), 0
     while page is not None and not selection.full:
         for found in page:
-            document = scene.document(found)
+            document = scene.document(found, walker.type)
             number += 1
             rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
-            selection.add(SowMessage.of(found, scene.origin), document, rank)
+            selection.add(SowMessage.of(found, scene.origin, walker.type), document, rank)
         page = yield from walker.page()
     return selection.messages()
 

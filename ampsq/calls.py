@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ampsq import schema
 from ampsq.flow import Call, command, script_call
+from ampsq.message_types import MessageType
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT
@@ -84,6 +85,10 @@ class Catalog:
     patterns: dict[str, str]
     views: dict[str, str]
     settings: dict[str, str]
+
+    def message_type(self, name: str) -> MessageType:
+        """The message type of a topic or a queue; JSON of what is not defined."""
+        return MessageType.of_definition(self.topics.get(name) or self.queues.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +215,14 @@ class Walk:
         end: the last ID of all that was recorded when it began.
         room: unread messages that belong to the active part; None: all.
         sorted: whether the queue judges its messages.
+        type: the queue's message type.
         cursors: topic -> last ID read.
     """
 
     end: str
     room: int | None
     sorted: bool
+    type: MessageType
     cursors: dict[str, str]
 
 
@@ -485,8 +492,9 @@ def walk(queue: str) -> Call[Walk]:
     """Begin a walk over a queue's messages."""
 
     def read(reply: list[Any]) -> Walk:
-        end, room, placed, *cursors = reply
-        return Walk(end.decode(), None if room < 0 else int(room), bool(placed), _pairs(cursors))
+        end, room, placed, word, *cursors = reply
+        active = None if room < 0 else int(room)
+        return Walk(end.decode(), active, bool(placed), MessageType.parse(word.decode()), _pairs(cursors))
 
     return script_call("walk", [queue], read, repeatable=True)
 

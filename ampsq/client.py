@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.check import check, rebuild_queue
-from ampsq.delivery import Bookmarks, Message, cut, encode
+from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed
+from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.guarantee import Guarantee
 from ampsq.history import history
+from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
 from ampsq.row_subscription import RowSubscription
@@ -23,6 +24,8 @@ from ampsq.session import Session
 from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
+from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_subscription import TopicSubscription
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
     from ampsq.persisted import PersistedAck
+    from ampsq.places import Place
     from ampsq.publish_store import PublishStore
     from ampsq.publishers import PublisherState
     from ampsq.publishing import Publishing
@@ -49,6 +53,8 @@ if TYPE_CHECKING:
     from ampsq.retention import Trimmed
     from ampsq.server import Server
     from ampsq.session import QueueStats
+    from ampsq.topic_message import TopicMessage
+    from ampsq.topic_reading import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["Client"]
@@ -117,10 +123,10 @@ class Client:
         self._address = Address(url, data_dir, appendfsync)
         found = self._address.url
         self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
-        self._presence = Presence(
-            found, self._session.instance, self._session.client, Interval.parse(ack_timeout) / 1000
-        )
+        self._ack_timeout = Interval.parse(ack_timeout) / 1000
+        self._presence = Presence(found, self._session.instance, self._session.client, self._ack_timeout)
         self._subscriptions: list[Subscription] = []
+        self._topic_subscriptions: list[TopicSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
         self._guaranteed: Publishing | None = None
@@ -200,7 +206,8 @@ class Client:
 
         Args:
             topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
-            data: bytes go as they are, everything else is JSON.
+            data: bytes go as they are; everything else is encoded by the topic's `message_type`: JSON, unless it says
+                otherwise (docs/message-types.md).
             headers: names and values, texts.
             expiration: how long it may be in a queue, 1ms or longer; a queue's `expiration_model` says how this and the
                 queue's own go together. Default: the queue's.
@@ -216,6 +223,7 @@ class Client:
             known only later. `flush` waits until all is persisted; `last_persisted`, `on_persisted` tell how far it is.
 
         Raises:
+            DefinitionError: the topic's `message_type` cannot say such data.
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
             ServerFull: the server's memory is full; nothing was recorded.
             PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under
@@ -223,9 +231,14 @@ class Client:
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
-            return self._guaranteed.publish(topic, [encode(data)], envelope, sequence)
+            body = data if isinstance(data, bytes) else self._store.run(self._session.learn_type(topic)).encode(data)
+            return self._guaranteed.publish(topic, [body], envelope, sequence)
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
+
+    def message_type(self, topic: str) -> str:
+        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
+        return (self._store.run(self._session.message_type(topic)) or JSON).name
 
     def publish_many(
         self,
@@ -248,11 +261,12 @@ class Client:
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in cut(messages, batch):
+            for bodies in cut(messages, batch, self._store.run(self._session.learn_type(topic))):
                 sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
             return sequences
         bookmarks = Bookmarks(self.origin)
         with self._publishing:
+            self._store.run(self._session.learn_type(topic))
             calls = self._session.batches(topic, messages, batch, envelope)
             for call in calls:
                 self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
@@ -287,36 +301,92 @@ class Client:
         """Read all publishers that have a name: how far they are, and who is logged on."""
         return self._store.run(publishers(self.instance, self.origin))
 
+    @overload
     def subscribe(
         self,
         name: str,
         *,
         max_backlog: int = 1,
-        filter: str | None = None,  # noqa: A002  (AMPS's word, and the element's)
+        filter: str | None = None,
         renew: bool = False,
         on_message: Callable[[Message], object] | None = None,
-    ) -> Subscription:
-        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included.
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[TopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> TopicSubscription: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], object] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscription | TopicSubscription:
+        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included; or to topics.
+
+        Without `bookmark` a name that is a topic's and no queue's is subscribed to live, from now on. With it, the name
+        is a topic's; a queue's, whose underlying topics are read without taking anything from the queue; or a regular
+        expression of topics, later ones included. Messages come in the order of their recording, from there on and
+        then live, without gap or duplicate (docs/replay.md).
 
         Args:
-            name: the queue or the regular expression.
-            max_backlog: unacknowledged messages at most, over all its queues together; the effective one is also
-                limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
-            filter: only messages that this expression matches (docs/expressions.md); default all. Other messages,
-                however many, cost nothing on the way to the next one. A body that is not JSON matches no filter.
-            renew: extend the leases of this subscription as long as this process lives; default False: a lease
-                lapses unless the message is settled or extended.
-            on_message: called with each message in a thread of the subscription's own; it settles the message. One
-                that raises is logged, and its message cancelled. Without it, iterate or call `get`.
+            name: the queue, topic, or regular expression.
+            max_backlog: of queues: unacknowledged messages at most, over all of them together; the effective one is
+                also limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Of queues, other
+                messages, however many, cost nothing on the way to the next one; of topics, they are read and skipped
+                here. A body that is not JSON matches no filter.
+            renew: of queues: extend the leases of this subscription as long as this process lives; default False: a
+                lease lapses unless the message is settled or extended.
+            on_message: called with each message in a thread of the subscription's own. Of queues, it settles the
+                message, and one that raises is logged and its message cancelled; of topics, it is handled when that
+                returns. Without it, iterate or call `get`.
+            bookmark: where to begin in topics: ``epoch`` (or ``0``), ``now`` (or ``0|1|``), ``most_recent`` (with
+                `sub_id`), a bookmark (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``); several, of
+                which the earliest counts; or ranges of two such places, as in ``[epoch:now)``.
+            options: of topics; see `ReplayOptions`.
 
         Raises:
-            UnknownQueue: no queue has this name. ExpressionError: the filter is wrong.
-            TooManyFilters: the queue's subscriptions have 32 distinct filters already.
+            UnknownQueue, UnknownTopic: nothing has this name. ExpressionError: the filter is wrong.
+            DefinitionError: an option is wrong. TooManyFilters: the queue's subscriptions have 32 distinct filters.
+            BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
         """
         if self._closed:
             raise Closed("this client was closed")
+        if bookmark is None and not options:
+            try:
+                return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
+            except UnknownQueue:
+                if not self._store.run(is_topic(self.instance, name)):
+                    raise
+        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+        reading = TopicReading(self._session, wish, self._ack_timeout)
+        subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def _subscribe_to_queues(
+        self,
+        name: str,
+        max_backlog: int,
+        text: str | None,
+        renew: bool,  # noqa: FBT001  (as it was given)
+        on_message: Callable[[Message], object] | None,
+    ) -> Subscription:
         request = self._session.request()
-        core = SubscriptionCore(self.instance, name, max_backlog, request, text=filter, renewed=renew)
+        core = SubscriptionCore(self.instance, name, max_backlog, request, text=text, renewed=renew)
         core.settlements = self._session.settlements
         self._presence.start()
         self._store.run(core.register())
@@ -632,6 +702,8 @@ class Client:
         self._closed = True
         self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
         try:
+            for topic_subscription in list(self._topic_subscriptions):
+                topic_subscription.close()
             for subscription in list(self._subscriptions):
                 subscription.close()
             if self._presence.is_started:

@@ -38,6 +38,7 @@ class CompiledQueue:
         trees: of its filter, its priority, its barrier expression; "" where there is none.
         ring: the size of the ring, or None.
         recorded: whether its deliveries are recorded.
+        type: the word of its message type, "" for JSON.
     """
 
     numbers: Sequence[int]
@@ -46,11 +47,13 @@ class CompiledQueue:
     trees: Sequence[str]
     ring: int | None
     recorded: bool
+    type: str
 
     @property
     def arguments(self) -> list[EncodableT]:
         """`compiled`, `policy`, `entry`, `priority`, `barrier`, `ring`, `recorded` of the script's head."""
         numbers = " ".join(map(str, self.numbers)) + (f" {self.topic}" if self.topic else "")
+        numbers += f":{self.type}" if self.type else ""
         ring = "" if self.ring is None else self.ring
         return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded)]
 

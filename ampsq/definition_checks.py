@@ -10,6 +10,7 @@ from ampsq.action_checks import check_action
 from ampsq.address_setting import AddressSetting, settled_for
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
 from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
+from ampsq.type_checks import check_types
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
     for definition in definitions:
         with about(definition):
             _check_one(catalog, planned, queues, definition, server)
+            check_types(planned, queues, [definition])
     settings = settings_of(planned)
     for queue in queues.values():
         with about(queue):

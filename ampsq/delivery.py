@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from ampsq.errors import DefinitionError
+from ampsq.message_types import JSON, MessageType
 from ampsq.schema import BATCH, BYTES
 from ampsq.values import Bookmark, Interval, parse_ref
 
@@ -33,28 +34,21 @@ __all__ = [
     "in_short",
 ]
 
+#: Kinds of elements whose body is JSON: our own, and one of somebody else's fields.
+_JSON_KINDS: Final = (b"b", b"f")
+
 #: Characters of a body that a representation has.
 _SHOWN: Final = 80
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
+encode = JSON.encode
+"""Turn what a user publishes into a body of JSON; see `MessageType.encode`."""
 
-def encode(data: Any) -> bytes:
-    """Turn what a user publishes into a body: bytes go as they are, everything else, text too, is JSON.
-
-    Raises:
-        DefinitionError: the data is not JSON: NaN, infinity, or an object that JSON does not know.
-    """
-    if isinstance(data, bytes):
-        return data
-    try:
-        return _JSON.encode(data).encode()
-    except (TypeError, ValueError) as error:
-        raise DefinitionError(
-            f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what JSON can say"
-        ) from error
+decode = JSON.decode
+"""Read JSON; see `MessageType.decode`."""
 
 
-def cut(messages: Iterable[Any], size: int) -> Iterator[list[bytes]]:
+def cut(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
     Raises:
@@ -65,7 +59,7 @@ def cut(messages: Iterable[Any], size: int) -> Iterator[list[bytes]]:
     bodies: list[bytes] = []
     total = 0
     for data in messages:
-        body = data if type(data) is bytes else encode(data)
+        body = data if type(data) is bytes else message_type.encode(data)
         bodies.append(body)
         total += len(body)
         if len(bodies) >= size or total >= BYTES:
@@ -75,29 +69,10 @@ def cut(messages: Iterable[Any], size: int) -> Iterator[list[bytes]]:
         yield bodies
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_JSON_READER = json.JSONDecoder(parse_constant=_refuse)
-
-
-def decode(body: bytes) -> Any:
-    """Read JSON: UTF-8, without NaN and infinity, as everybody else reads it.
-
-    Raises:
-        ValueError: it is not JSON, or nested so deep that it cannot be read.
-    """
+def decoded(body: bytes, message_type: MessageType = JSON) -> Any:
+    """What a body says, or the bytes as they are when they are not of its type."""
     try:
-        return _JSON_READER.decode(body.decode())
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-
-
-def decoded(body: bytes) -> Any:
-    """What JSON says, or the bytes as they are when they are not JSON."""
-    try:
-        return decode(body)
+        return message_type.decode(body)
     except ValueError:
         return body
 
@@ -134,7 +109,12 @@ def document_of(parts: list[bytes], body: bytes) -> Document:
 
     fields = {name.encode(): value for name, value in _fields(b"".join(parts[6:])).items()}
     topic, stream_id = parse_ref(parts[5].decode())
-    return Document(None if parts[4] == b"f" else body, fields=fields, topic=topic, stream_id=stream_id)
+    found = None if parts[4] == b"f" else body
+    return Document(found, fields=fields, topic=topic, stream_id=stream_id, message_type=_type_of(parts))
+
+
+def _type_of(parts: list[bytes]) -> MessageType:
+    return JSON if parts[4] in _JSON_KINDS else MessageType.parse(parts[4].decode())
 
 
 class MessageView:
@@ -181,8 +161,17 @@ class MessageView:
 
     @property
     def data(self) -> Any:
-        """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        return decoded(self.raw)
+        """The body decoded by its message type, or the bytes as they are when they are not of it.
+
+        What JSON or MessagePack says; of nvfix and fix a dict, name -> text, or the list of texts of a name that is
+        there more than once; of binary the bytes.
+        """
+        return decoded(self.raw, _type_of(self.parts))
+
+    @property
+    def message_type(self) -> str:
+        """The type of the body, as in ``msgpack``; of an entry that somebody wrote without ampsq, ``json``."""
+        return _type_of(self.parts).name
 
     @property
     def topic(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.errors import DefinitionError, ExpressionError
+from ampsq.message_types import SEPARATOR
 from ampsq.values import Bookmark, Interval, parse_count, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "Count",
     "Delay",
     "Factor",
+    "FieldSeparator",
     "Filter",
     "LeasePeriod",
     "Life",
@@ -140,6 +142,20 @@ def _moment(value: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _field_separator(value: object) -> str:
+    """A separator, or its code, as AMPS writes it."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and text.isdecimal() and len(text) <= len("127"):
+        text = chr(int(text))
+    # No sign that names and values are made of.
+    if not isinstance(text, str) or len(text) != 1 or not "\0" < text <= "\x7f" or text.isalnum() or text == "=":
+        raise DefinitionError(
+            f"{shown(value)} is no separator; allowed: one ASCII character that is no letter, no digit and no '=', as "
+            f"in '|', or its code, as in 124; default {SEPARATOR!r}, 1"
+        )
+    return text
+
+
 def _expression(value: object, purpose: Literal["filter", "priority", "barrier"]) -> str:
     """Return the text of an expression that may stand there, as it was given."""
     # Late, since most definitions have no expression, and importing the parser takes longer than the rest.
@@ -173,6 +189,7 @@ RingSize = Annotated[int, BeforeValidator(_ring_size)]
 Multiplier = Annotated[float, BeforeValidator(lambda value: _number(value, 1, 1_000, "multiplier"))]
 Factor = Annotated[float, BeforeValidator(lambda value: _number(value, 0, 1, "factor"))]
 RecoveryPoint = Annotated[str, BeforeValidator(_recovery_point)]
+FieldSeparator = Annotated[str, BeforeValidator(_field_separator)]
 Filter = Annotated[str, BeforeValidator(lambda value: _expression(value, "filter"))]
 Priority = Annotated[str, BeforeValidator(lambda value: _expression(value, "priority"))]
 Barrier = Annotated[str, BeforeValidator(lambda value: _expression(value, "barrier"))]

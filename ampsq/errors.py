@@ -7,6 +7,7 @@
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
+    ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
     ├─ Closed                   the client or subscription was closed before the call
     ├─ PublishStoreError        what a publish store holds cannot be written, read, or is used by another process
     │   └─ PublishStoreFull     it holds as much as it may, and the server did not persist any of it in time
@@ -19,6 +20,8 @@
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
     │   ├─ SequenceGap          a publisher's number would leave others out
+    │   ├─ BinaryMessages       a filter on a queue whose messages are binary
+    │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
     │   └─ FormatMismatch       the keys were written by an incompatible version
@@ -36,12 +39,15 @@ from typing import Any, ClassVar, Final, Self
 __all__ = [
     "AlreadyAcked",
     "AmpsqError",
+    "BinaryMessages",
+    "BookmarkNotFound",
     "CatalogChanged",
     "Closed",
     "DefinitionError",
     "EmbeddedServerError",
     "ExpressionError",
     "FormatMismatch",
+    "MessageTypeFixed",
     "NameInUse",
     "NotLeaseHolder",
     "NotPersisted",
@@ -126,6 +132,10 @@ class ServerUnsuitable(AmpsqError):
 
 class ServerFull(AmpsqError):
     """The server is out of memory and refused a publish; acknowledging still works and makes room."""
+
+
+class BookmarkNotFound(AmpsqError):
+    """The log does not have everything any more from where a subscription was to begin, and that is not allowed."""
 
 
 class Closed(AmpsqError):
@@ -262,6 +272,18 @@ class TooManyFilters(Rejected):
     """The queue's subscriptions have as many distinct filters as are allowed; each costs an index. Share filters."""
 
     code = "AMPSQ_TOO_MANY_FILTERS"
+
+
+class BinaryMessages(Rejected):
+    """The queue's messages are binary, which no filter reads. Leave the filter out, or give the topic another type."""
+
+    code = "AMPSQ_BINARY_MESSAGES"
+
+
+class MessageTypeFixed(Rejected):
+    """The topic has had messages, which keep the type they were published with. Define a topic of another name."""
+
+    code = "AMPSQ_MESSAGE_TYPE_FIXED"
 
 
 class CatalogChanged(Rejected):

@@ -18,6 +18,7 @@ from ampsq.elements import (
     Count,
     Delay,
     Factor,
+    FieldSeparator,
     Filter,
     LeasePeriod,
     Life,
@@ -30,7 +31,8 @@ from ampsq.elements import (
     TopicOrPattern,
 )
 from ampsq.errors import DefinitionError
-from ampsq.topic import Topic
+from ampsq.message_types import SEPARATOR, MessageType, MessageTypeName
+from ampsq.topic import Topic, type_conflicts
 from ampsq.values import Bookmark, Interval, is_name, parse_ref, pattern_of, ref_of, shown
 from ampsq.view import View
 
@@ -84,6 +86,9 @@ class Queue(Definition):
             the queue's name.
         default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
             required when that is a regular expression, which must match it.
+        message_type: what the bodies are: ``json`` (default), ``msgpack``, ``nvfix``, ``fix`` or ``binary``, the same
+            as of every underlying topic; see docs/message-types.md. ``binary`` goes with no expression.
+        field_separator: of nvfix and fix, as the topics have it. Default: SOH.
         filter: an expression over the body; only messages that match it enter the queue, which is decided once, when
             the queue reads them. Default: all messages enter.
         semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
@@ -143,6 +148,8 @@ class Queue(Definition):
 
     underlying_topic: TopicOrPattern = _NOT_GIVEN
     default_publish_target: Name = _NOT_GIVEN
+    message_type: MessageTypeName = "json"
+    field_separator: FieldSeparator | None = None
     filter: Filter | None = None
     semantics: Semantics = "at-least-once"
     lease_period: LeasePeriod = _NOT_GIVEN
@@ -166,6 +173,11 @@ class Queue(Definition):
     file_backed_metadata: Literal["enabled", "disabled"] = "disabled"
     allow_redelivery_after_crash: bool = False
     record_deliveries: bool = False
+
+    @property
+    def type(self) -> MessageType:
+        """The message type with its separator."""
+        return MessageType(self.message_type, self.field_separator or SEPARATOR)
 
     @property
     def is_pattern(self) -> bool:
@@ -204,6 +216,7 @@ class Queue(Definition):
         for (element, other), reason in _EXCLUSIVE.items():
             if element in given and given.get(other, NO_RING) != NO_RING:
                 yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
+        yield from type_conflicts(given)
         yield from _redelivery_conflicts(given)
         underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
@@ -288,6 +301,8 @@ CHANGES: Mapping[str, Change] = {
         "Refused: define a queue of another name over the new topics, and drain this one.",
     ),
     "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
+    "message_type": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
+    "field_separator": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
     "filter": Change("at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."),
     "semantics": Change(
         "refused",

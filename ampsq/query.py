@@ -11,6 +11,7 @@ from ampsq.delivery import decoded, in_short
 from ampsq.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first
+from ampsq.message_types import JSON
 from ampsq.schema import FIELDS
 from ampsq.values import Bookmark, parse_ref, shown
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Browsed
     from ampsq.expressions import Expression
+    from ampsq.message_types import MessageType
 
-__all__ = ["Query", "Selection", "SowMessage", "check_text", "parse_query_filter", "select"]
+__all__ = ["Query", "Selection", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -41,11 +43,18 @@ class SowMessage:
         deliveries: how often it was delivered before.
     """
 
-    __slots__ = ("bookmark", "deliveries", "headers", "raw", "topic")
+    __slots__ = ("_type", "bookmark", "deliveries", "headers", "raw", "topic")
 
-    def __init__(
-        self, raw: bytes, topic: str, bookmark: Bookmark | None, headers: dict[str, str], deliveries: int
+    def __init__(  # noqa: PLR0917
+        self,
+        raw: bytes,
+        topic: str,
+        bookmark: Bookmark | None,
+        headers: dict[str, str],
+        deliveries: int,
+        type: MessageType = JSON,  # noqa: A002
     ) -> None:
+        self._type = type
         self.raw = raw
         self.topic = topic
         self.bookmark = bookmark
@@ -54,28 +63,35 @@ class SowMessage:
 
     @property
     def data(self) -> Any:
-        """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        return decoded(self.raw)
+        """The body decoded by its message type, or the bytes as they are when they are not of it."""
+        return decoded(self.raw, self._type)
+
+    @property
+    def message_type(self) -> str:
+        """The type of the body, as in ``msgpack``."""
+        return self._type.name
 
     def __repr__(self) -> str:
         return f"<SowMessage {self.bookmark or self.topic}: {in_short(self.data)}, deliveries {self.deliveries}>"
 
     @classmethod
-    def of(cls, found: Browsed, origin: str) -> SowMessage:
-        """Make it of what a walk gave."""
+    def of(cls, found: Browsed, origin: str, type: MessageType = JSON) -> SowMessage:  # noqa: A002
+        """Make it of what a walk over a queue of that type gave."""
         topic, stream_id = parse_ref(found.ref.decode())
         body = found.fields.get(_BODY)
         headers = found.fields.get(_HEADERS, b"") if body is not None else b""
         return cls(
-            _as_json(found.fields) if body is None else body,
+            as_json(found.fields) if body is None else body,
             topic,
             Bookmark.of(topic, origin, stream_id),
             json.loads(headers) if headers else {},
             found.deliveries,
+            JSON if body is None else type,
         )
 
 
-def _as_json(fields: Mapping[bytes, bytes]) -> bytes:
+def as_json(fields: Mapping[bytes, bytes]) -> bytes:
+    """The body that an entry has for readers which somebody wrote without ampsq: its fields, as JSON."""
     # Bytes that are no text are written \udc80 to \udcff: JSON that can be turned back into them.
     plain = {name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in fields.items()}
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ampsq import calls
 from ampsq.browse import Walker
-from ampsq.delivery import encode, encode_headers
+from ampsq.delivery import encode_headers
 from ampsq.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
 from ampsq.expressions import Document, parse
 from ampsq.flow import Pause, command
@@ -282,7 +282,7 @@ class _Redrive:
                 edited = self._order.edit(letter)
                 if edited is None:
                     return way, None
-                body = encode(edited)
+                body = self._queues[way[1]].type.encode(edited)
             except Exception as error:
                 raise _Unfit(f"edit: {error or type(error).__name__}") from error
         self._check_filter(way[1], way[0], body)
@@ -308,7 +308,13 @@ class _Redrive:
             return
         if name not in self._filters:
             self._filters[name] = parse(text, "filter")
-        document = Document(body, topic=topic, origin=self._scene.origin, instance=self._scene.instance)
+        document = Document(
+            body,
+            topic=topic,
+            origin=self._scene.origin,
+            instance=self._scene.instance,
+            message_type=self._queues[name].type,
+        )
         if not self._filters[name].matches(document):
             raise _Unfit(f"the filter of the queue {name!r} does not let it in")
 

@@ -296,13 +296,23 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":retention", "hash",
             "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
             "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
-            "first, and by whom",
+            "first, and by whom; `removed <topic>` -> the greatest ID that was removed",
             "trim, trim_journal", "define_topic", "not needed: a walk begins anew",
         ),
         "holds": Key(
             ":holds:<topic>", "hash",
             "`<kind> <name>` of a replay, destination or action -> the least ID that it needs, until when, ms, or 0",
             "hold", "hold, trim", "its holder, which holds again",
+        ),
+        "bookmarks": Key(
+            ":bookmarks:<subscription>", "hash",
+            "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
+            "handled behind that: `beyond <topic> <ID>`",
+            "the subscription, with a `RedisBookmarkStore`", "the subscription", "nothing: it is the record",
+        ),
+        "marker": Key(
+            ":marker", "string", "nothing: whoever waits for disk or replicas writes it, behind what it waits for",
+            "fully durable subscriptions", "never", "not needed",
         ),
         "pins": Key(
             ":pins:<topic>", "zset",
@@ -534,7 +544,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
 # fmt: on
 
 #: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score. Behind
-#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`.
+#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`; then, behind a colon,
+#: the message type where it is not JSON, as `MessageType.word` has it.
 COMPILED: Final = (
     "lease",
     "backlog",

@@ -15,7 +15,7 @@ from ampsq import action_calls, calls
 from ampsq.applying import apply, plan
 from ampsq.browse import Scene, ack_matching
 from ampsq.definition_checks import settings_of
-from ampsq.delivery import Bookmarks, cut, encode
+from ampsq.delivery import cut
 from ampsq.errors import (
     AmpsqError,
     DefinitionError,
@@ -27,6 +27,7 @@ from ampsq.errors import (
 from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.letters import letter_filter, named_letters, read_letters, refs_of
+from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing
@@ -37,7 +38,7 @@ from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.unknown import taught
-from ampsq.values import Bookmark, parse_name, parse_ref
+from ampsq.values import Bookmark, is_name, parse_name, parse_ref
 from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.calls import Published, Verb
+    from ampsq.delivery import Bookmarks
     from ampsq.envelope import Envelope
     from ampsq.flow import Call, Flow
     from ampsq.guarantee import Guarantee
@@ -164,6 +166,7 @@ class Session:
         #: Keeps acknowledgements until they are answered, if somebody asked for that.
         self.settlements: Settlements | None = None
         self._requests = itertools.count(1)
+        self._types: dict[str, MessageType] = {}
         self._next_sequence = 1
 
     def request(self) -> str:
@@ -219,9 +222,33 @@ class Session:
 
     # -- publishing
 
+    def learn_type(self, topic: str) -> Flow[MessageType]:
+        """The message type of what is about to be published to, asked for once: a first message fixes it."""
+        if not isinstance(topic, str):
+            return JSON
+        if topic not in self._types:
+            found = yield from self.message_type(topic)
+            if found is None:
+                return JSON
+            self._types[topic] = found
+        return self._types[topic]
+
+    def message_type(self, name: str) -> Flow[MessageType | None]:
+        """The message type of a topic or a queue; None where there is none of this name."""
+        if not isinstance(name, str) or not is_name(name):
+            return None
+        definition = yield self._definition("topics", name)
+        if definition is None:
+            definition = yield self._definition("queues", name)
+        return None if definition is None else MessageType.of_definition(definition)
+
+    def _definition(self, kind: str, name: str) -> Call[bytes | None]:
+        return command(["HGET", key(self.instance, kind), name], lambda reply: reply)
+
     def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
-        call = self._publish_call(topic, [encode(data)], envelope, sequence)
+        body = data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+        call = self._publish_call(topic, [body], envelope, sequence)
         published = yield from self._published(topic, call)
         if published.number:
             return Bookmark.of(published.topic, self.origin, published.first_id)
@@ -237,6 +264,7 @@ class Session:
         try:
             published = yield call
         except UnknownTopic:
+            self._types.pop(topic, None)
             yield from add_published(topic)
             published = yield call
         return published
@@ -254,8 +282,8 @@ class Session:
         return calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times)
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
-        """Cut messages into calls of at most `size` messages and about a megabyte."""
-        for bodies in cut(messages, size):
+        """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
+        for bodies in cut(messages, size, self._types.get(topic, JSON)):
             yield self._publish_call(topic, bodies, envelope, None)
 
     @staticmethod

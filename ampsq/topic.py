@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.definition import Definition, Fault
-from ampsq.elements import PositiveCount  # noqa: TC001  (pydantic reads it)
+from ampsq.elements import FieldSeparator, PositiveCount  # noqa: TC001  (pydantic reads them)
 from ampsq.errors import DefinitionError
+from ampsq.message_types import SEPARATOR, MessageType, MessageTypeName
 from ampsq.values import Interval, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
-__all__ = ["Topic"]
+__all__ = ["Topic", "type_conflicts"]
 
 _LEAST_SIZE: Final = 65_536
 _LEAST_AGE: Final = Interval(1_000)
@@ -47,6 +48,9 @@ else:
         PlainSerializer(lambda age: None if age is None else age.text, when_used="json"),
     ]
 
+#: Elements of a queue that read bodies.
+_CONTENT: Final = ("filter", "priority", "barrier_expression")
+
 # For a type checker, an interval that is not given fits every type.
 _NOT_GIVEN: Any = None
 
@@ -57,6 +61,10 @@ class Topic(Definition):
     Attributes:
         name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``. Nothing else, since a bookmark's text and the keys are
             made of names and of ``~ @ : , | [ ] ( )`` and spaces between them.
+        message_type: what the bodies are: ``json`` (default), ``msgpack``, ``nvfix``, ``fix`` or ``binary``; see
+            docs/message-types.md. It cannot be changed any more once the topic has had a message. (Topics are known by
+            their names alone: there are no two of one name and different types.)
+        field_separator: of nvfix and fix: the one character between fields, or its code. Default: SOH, 1.
         retention_age: how old a message becomes in the log; an older one is removed as soon as nobody needs it. ``0s``
             removes each message as soon as nobody needs it. Default: no age is too old.
         retention_size: memory that the log may use, bytes, about; 64KB or more. What is beyond, the oldest first, is
@@ -69,10 +77,17 @@ class Topic(Definition):
             of a `retention_age` 1s or longer.
     """
 
+    message_type: MessageTypeName = "json"
+    field_separator: FieldSeparator | None = None
     retention_age: RetentionAge = _NOT_GIVEN
     retention_size: RetentionSize | None = None
     retention_count: PositiveCount | None = None
     retention_unsettled: Literal["keep", "discard"] = "keep"
+
+    @property
+    def type(self) -> MessageType:
+        """The message type with its separator."""
+        return MessageType(self.message_type, self.field_separator or SEPARATOR)
 
     @property
     def has_retention(self) -> bool:
@@ -86,6 +101,7 @@ class Topic(Definition):
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from type_conflicts(given)
         if given.get("retention_unsettled") != "discard":
             return
         if not any(element in given for element in _POLICIES):
@@ -102,4 +118,18 @@ class Topic(Definition):
                 "retention_age",
                 f"{shown(given['retention_age'])} with retention_unsettled 'discard' would remove messages before "
                 f"a queue could deliver them; allowed: {_LEAST_AGE.text} or longer, or retention_unsettled 'keep'",
+            )
+
+
+def type_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    """Say what does not go with a message type, of a topic or of a queue."""
+    name = given.get("message_type", "json")
+    if "field_separator" in given and name in ("json", "msgpack", "binary"):
+        yield Fault("field_separator", f"does not go with message_type {name!r}; allowed: with 'nvfix' and 'fix'")
+    for element in _CONTENT if name == "binary" else ():
+        if element in given:
+            yield Fault(
+                element,
+                "reads the body, and message_type 'binary' says that nothing can be read there; allowed: leave it out, "
+                "or another message_type",
             )

@@ -14,11 +14,12 @@ from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
 from ampsq.values import ref_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.browse import Scene
     from ampsq.calls import Browsed
     from ampsq.flow import Call, Flow
+    from ampsq.message_types import MessageType
     from ampsq.models import View
     from ampsq.rows import Rows
 
@@ -77,7 +78,8 @@ class Source(Protocol):
 class WaitingMessages:
     """The available messages of a queue."""
 
-    def __init__(self, scene: Scene, queue: str, view: View) -> None:
+    def __init__(self, scene: Scene, queue: str, view: View, message_type: MessageType) -> None:
+        self._type = message_type
         self._scene, self._queue = scene, queue
         self._filter = parse(view.filter, "filter") if view.filter else None
         self._walker: Walker | None = None
@@ -136,7 +138,7 @@ class WaitingMessages:
 
     def _add(self, rows: Rows, messages: Iterable[Browsed]) -> None:
         for found in messages:
-            rows.add(found.ref, self._scene.document(found))
+            rows.add(found.ref, self._scene.document(found, self._type))
 
     def streams(self) -> dict[str, tuple[str, str]]:
         """See `Source`."""
@@ -187,7 +189,7 @@ class WaitingMessages:
                 if message is None:
                     rows.remove(ref)
                 else:
-                    rows.add(ref, self._scene.document(message))
+                    rows.add(ref, self._scene.document(message, self._type))
             refs = refs[len(found) :]
 
     def _read_log(self, rows: Rows, topic: str, until: str) -> Flow[None]:
@@ -210,10 +212,11 @@ class WaitingMessages:
 
 
 class RecordedMessages:
-    """Every message of some topics."""
+    """Every message of some topics, each with its message type."""
 
-    def __init__(self, scene: Scene, view: View, topics: Iterable[str]) -> None:
+    def __init__(self, scene: Scene, view: View, topics: Mapping[str, MessageType]) -> None:
         self._scene, self._view = scene, view
+        self._types = dict(topics)
         self._cursors = dict.fromkeys(topics, "0-0")
         self._sizes: dict[str, int] = {}
         self._first: deque[str] = deque()
@@ -254,7 +257,7 @@ class RecordedMessages:
             total += sum(map(len, flat))
             ref = ref_of(topic, entry_id.decode()).encode()
             found = calls.Browsed(ref, dict(zip(flat[::2], flat[1::2], strict=True)), 0, b"", (0.0, ref))
-            rows.add(ref, self._scene.document(found), for_good=True)
+            rows.add(ref, self._scene.document(found, self._types[topic]), for_good=True)
         if entries:
             self._sizes[topic] = max(total // len(entries), 1)
             self._cursors[topic] = entries[-1][0].decode()
@@ -266,6 +269,7 @@ class RecordedMessages:
         for topic in catalog.topics:
             if self._view.feeds_from(topic):
                 self._cursors.setdefault(topic, "0-0")
+                self._types[topic] = catalog.message_type(topic)
 
     def renew(self) -> Flow[None]:
         """See `Source`."""

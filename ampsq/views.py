@@ -104,9 +104,11 @@ class Follower:
         self.view, self._instance = view, scene.instance
         self._rows = Rows(view)
         self._source: Source = (
-            WaitingMessages(scene, view.underlying_topic[0], view)
+            WaitingMessages(scene, view.underlying_topic[0], view, catalog.message_type(view.underlying_topic[0]))
             if is_over_queue(catalog, view)
-            else RecordedMessages(scene, view, [topic for topic in catalog.topics if view.feeds_from(topic)])
+            else RecordedMessages(
+                scene, view, {name: catalog.message_type(name) for name in catalog.topics if view.feeds_from(name)}
+            )
         )
         self._given = dict(given or {})
         self._changed: dict[Group, None] = {}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
-__all__ = ["consume", "latencies", "prepare", "publish", "stamped", "wait_until"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["connected", "consume", "latencies", "paced", "prepare", "publish", "stamped", "wait_until"]
 
 _STREAM, _GROUP = "ampsq-bench:raw", "g"
 _BATCH = 100
@@ -44,7 +47,7 @@ def consume(server: redis.Redis, count: int) -> float:
 
 def latencies(url: str, rate: int, count: int) -> list[float]:
     """Publish one at a time at `rate` a second to a blocked `XREADGROUP`; gives seconds from call to receipt."""
-    server, reader = redis.Redis.from_url(url, protocol=2), redis.Redis.from_url(url, protocol=2)
+    server, reader = connected(url), connected(url)
     prepare(server)
     found: list[float] = []
 
@@ -60,10 +63,7 @@ def latencies(url: str, rate: int, count: int) -> list[float]:
 
     thread = threading.Thread(target=read)
     thread.start()
-    started = time.perf_counter()
-    for number in range(count):
-        wait_until(started + number / rate)
-        server.xadd(_STREAM, {"b": stamped()})
+    paced(rate, count, lambda: server.xadd(_STREAM, {"b": stamped()}))
     thread.join()
     server.delete(_STREAM)
     server.close()
@@ -74,6 +74,19 @@ def latencies(url: str, rate: int, count: int) -> list[float]:
 def stamped() -> bytes:
     """A body of 250 bytes that begins with the moment it was made."""
     return f"{time.perf_counter():.9f}".ljust(24).encode() + b"x" * 226
+
+
+def connected(url: str) -> redis.Redis:
+    """A plain client of redis-py."""
+    return redis.Redis.from_url(url, protocol=2)
+
+
+def paced(rate: int, count: int, publish: Callable[[], object]) -> None:
+    """Call a function `count` times, `rate` times a second."""
+    started = time.perf_counter()
+    for number in range(count):
+        wait_until(started + number / rate)
+        publish()
 
 
 def wait_until(moment: float) -> None:

@@ -43,6 +43,8 @@ def _print_tables(figures: dict[str, Any]) -> None:
         _print_rebuild(figures["rebuild"])
     if "publishing" in figures:
         _print_publishing(figures["publishing"])
+    if "replay" in figures:
+        _print_replay(figures["replay"])
 
 
 def _calls(row: dict[str, Any]) -> str:
@@ -93,6 +95,27 @@ def _print_publishing(figures: dict[str, Any]) -> None:
         ]
         table.add_row(name, *cells[0], *cells[1])
     Console().print(table)
+
+
+def _print_replay(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rates = figures["rates"]
+    table = Table(title="Replay beside raw paged XRANGE, messages/s", title_justify="left")
+    for column in ("what", "ampsq", "raw", "ratio"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for name, row in rates.items():
+        if isinstance(row, dict):
+            texts = (f"{row['per_second']:,}", f"{rates['raw_per_second']:,}", f"{row['ratio']:.2f}")
+            table.add_row(name.replace("_", " "), *texts)
+    Console().print(table)
+    click.echo(f"Server time a message: {rates['server_us']} us.")
+    for name, row in figures["latency"].items():
+        click.echo(
+            f"Latency at 1,000/s, {name}: p50 {row['p50_us']} us ({row['p50_ratio']} of a raw blocked XREAD), "
+            f"p99 {row['p99_us']} us ({row['p99_ratio']})"
+        )
 
 
 def _print_kinds(kinds: dict[str, Any]) -> None:
@@ -173,13 +196,13 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--part",
-    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing"]),
+    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay"]),
     default="all",
     show_default=True,
     help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
-    "rebuild: a queue rebuilt from log and journal; "
-    "publishing: with a guarantee beside plain.",
+    "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
+    "replay: topics read from a bookmark on.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -221,6 +244,7 @@ def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], 
     from ampsq.bench.publishing import Publishing
     from ampsq.bench.rebuild import Rebuild
     from ampsq.bench.redrive import Redrive
+    from ampsq.bench.replay import Replay
 
     figures = Bench(url, settings, progress).run() if part in {"all", "raw"} else {}
     if part in {"all", "kinds"}:
@@ -233,6 +257,8 @@ def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], 
         figures["rebuild"] = Rebuild(url, settings, progress).run()
     if part in {"all", "publishing"}:
         figures["publishing"] = Publishing(url, settings, progress).run()
+    if part in {"all", "replay"}:
+        figures["replay"] = Replay(url, settings, progress).run()
     return figures
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -25,12 +27,19 @@ def json_text(value: Any) -> str:
     Raises:
         ValueError: it holds NaN or infinity.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_said)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(value, allow_nan=False)
+        return json.dumps(value, allow_nan=False, default=_said)
     return text
+
+
+def _said(value: object) -> Any:
+    """What MessagePack knows and JSON does not: bytes, times."""
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def json_line(value: Mapping[str, Any]) -> None:
@@ -43,14 +52,22 @@ def message_json(facts: Mapping[str, Any], raw: bytes) -> str:
     if not isinstance(facts["data"], bytes):
         try:
             return json_text(facts)
-        except ValueError:
-            # NaN and infinity, which Python reads and JSON does not have.
+        except (ValueError, TypeError):
+            # NaN and infinity, which Python reads and JSON does not have; and names that are no texts.
             pass
     return json_text({**facts, "data": {"base64": base64.b64encode(raw).decode()}})
 
 
-def body_text(raw: bytes, data: Any) -> str:
-    """Write a body for people, on one line: as it is if it can be printed, else escaped or as base64."""
+def body_text(raw: bytes, data: Any, message_type: str = "json") -> str:
+    """Write a body for people, on one line: as it is if it can be printed, else escaped or as base64.
+
+    What is MessagePack is written as JSON, and in nvfix and fix a bar stands for SOH.
+    """
+    if message_type == "msgpack" and not isinstance(data, bytes):
+        with contextlib.suppress(ValueError, TypeError):
+            return json_text(data)
+    if message_type in {"nvfix", "fix"}:
+        raw = raw.replace(b"\x01", b"|")
     try:
         body = raw.decode()
     except UnicodeDecodeError:

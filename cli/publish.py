@@ -20,8 +20,9 @@ from ampsq.cli.output import json_line
 from ampsq.values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ampsq import Client
     from ampsq.values import Interval
 
 __all__ = ["publish"]
@@ -29,11 +30,13 @@ __all__ = ["publish"]
 _EPILOG = """\b
 JSON is recorded as it is written, and is one of
   an object, a list, a "text" in quotes, a number, true, false, null
+To a topic of message type msgpack, nvfix or fix it is recorded as that.
 
 \b
 Examples:
   ampsq publish orders '{"id": 1, "price": 12.5}'
   ampsq publish orders --text 'any text at all' --header source=till-4
+  ampsq publish executions '{"35": "8", "55": "IBM"}'
   ampsq publish orders '{"id": 2}' --expiration 10m --delay 30s
   ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
   ampsq publish orders --file orders.jsonl.gz
@@ -111,7 +114,8 @@ def publish(
     if not text and (wrong := _fault(body)):
         _refuse(f"not JSON: {wrong}", body)
     with settings.client(**options) as client:
-        published = client.publish(topic, body, **said._asdict())
+        (data,) = _data(client, topic, [body], text=text)
+        published = client.publish(topic, data, **said._asdict())
         client.flush()
     if settings.json:
         json_line({"bookmark" if store is None else "sequence": published})
@@ -174,6 +178,13 @@ def _refuse(what: str, body: bytes) -> NoReturn:
     )
 
 
+def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Sequence[Any]:
+    """What is published: JSON of a JSON topic, and any text, to the byte; else what the JSON says."""
+    if text or client.message_type(topic) == "json":
+        return bodies
+    return [_DECODER.decode(body.decode()) for body in bodies]
+
+
 def _publish_lines(
     settings: Settings, topic: str, file: str, said: _Said, options: dict[str, Any], *, text: bool
 ) -> None:
@@ -187,7 +198,7 @@ def _publish_lines(
             good, wrong = (lines, None) if text else _checked(lines)
             bodies = [line for line in good if line]
             if bodies:
-                client.publish_many(topic, bodies, **said._asdict())
+                client.publish_many(topic, _data(client, topic, bodies, text=text), **said._asdict())
             done, number = done + len(bodies), number + len(good)
             if wrong is not None:
                 before = f"the {done} before it were published" if done else "nothing was published"

@@ -74,7 +74,10 @@ def _json(message: SowMessage) -> str:
 def _line(message: SowMessage) -> str:
     """For people: the bookmark, if any, the body as it is, and what is unusual about it."""
     parts = [str(message.bookmark)] if message.bookmark else []
-    parts += [body_text(message.raw, message.data), *(f"{name}={value}" for name, value in message.headers.items())]
+    parts += [
+        body_text(message.raw, message.data, message.message_type),
+        *(f"{name}={value}" for name, value in message.headers.items()),
+    ]
     if message.deliveries:
         parts.append(
             f"(delivered {message.deliveries} times before)" if message.deliveries > 1 else "(delivered before)"

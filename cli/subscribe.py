@@ -10,6 +10,7 @@ import click
 
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
+from ampsq.cli.topics_read import print_topics, subscribe_to, topic_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,9 @@ Examples:
   ampsq subscribe work --max-backlog 100 --no-ack      # look, and leave them in the queue
   ampsq subscribe '^work-'                             # all queues whose names match
   ampsq subscribe work --filter "/price > 10 AND /symbol LIKE '^A'"
+  ampsq subscribe orders --bookmark epoch              # a topic from its beginning, then live
+  ampsq subscribe orders --bookmark '[2026-05-01T09:00:00Z:now)' --rate 2X
+  ampsq subscribe orders --sub-id audit                # go on behind what was handled
 """
 
 _Verb = Literal["ack", "cancel", "expire", "none"]
@@ -43,6 +47,7 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--no-ack", is_flag=True, help="Hold them until the command ends: then they are queued again.")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
+@topic_options
 @connected
 def subscribe(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
@@ -51,31 +56,45 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     text: str | None,
     count: int | None,
     timeout: Interval | None,
-    **verbs: bool,
+    **options: Any,
 ) -> None:
-    """Print the messages of a queue as they come.
+    """Print the messages of a queue or of topics as they come.
 
     NAME is a queue, or a regular expression of queues. Runs until Ctrl-C unless --count or --timeout ends it.
     With --max-backlog 0 only barriers come. With --json a line has bookmark, topic, queue, data, headers,
     delivery (0: a barrier) and lease_until; data that is not JSON is {"base64": ...}.
+
+    NAME may be a topic that is no queue: then what is published from now on comes. With --bookmark it is a topic,
+    a queue, whose topics are read, or a regular expression of topics; a range ends the command. With --json a line
+    has bookmark, topic, data, headers and timestamp then.
     """
-    verb = _verb(verbs)
+    from ampsq.topic_subscription import TopicSubscription
+
+    verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)
-    show = _json if settings.json else _line
+    with settings.client() as client:
+        subscription = subscribe_to(client, name, max_backlog=max_backlog, text=text, given=options, verb=verb)
+        with subscription:
+            if isinstance(subscription, TopicSubscription):
+                print_topics(subscription, count, timeout, as_json=settings.json, acks=verb == "ack")
+            else:
+                _print_queues(subscription, count, timeout, verb, as_json=settings.json)
+
+
+def _print_queues(
+    subscription: Subscription, count: int | None, timeout: Interval | None, verb: _Verb, *, as_json: bool
+) -> None:
+    show = _json if as_json else _line
     held = 0
-    with (
-        settings.client() as client,
-        client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none") as subscription,
-    ):
-        for message in itertools.islice(_messages(subscription, timeout), count):
-            print(show(message), flush=True)
-            _settle(message, verb)
-            held += verb == "none" and not message.is_barrier
-            if held == subscription.max_backlog and held != count and not message.is_barrier:
-                note(f"{held} held, as many as max_backlog allows: no more come")
+    for message in itertools.islice(_messages(subscription, timeout), count):
+        print(show(message), flush=True)
+        _settle(message, verb)
+        held += verb == "none" and not message.is_barrier
+        if held == subscription.max_backlog and held != count and not message.is_barrier:
+            note(f"{held} held, as many as max_backlog allows: no more come")
 
 
-def _verb(chosen: dict[str, bool]) -> _Verb:
+def _verb(chosen: dict[str, Any]) -> _Verb:
     found: list[_Verb] = [verb for verb in _VERBS if chosen["no_ack" if verb == "none" else verb]]
     if len(found) > 1:
         raise click.UsageError("give one of --ack, --no-ack, --cancel and --expire")
@@ -118,7 +137,7 @@ def _line(message: Message) -> str:
     """For people: the bookmark, the body as it is, and what is unusual about it."""
     parts = [
         message.bookmark,
-        body_text(message.raw, message.data),
+        body_text(message.raw, message.data, message.message_type),
         *(f"{name}={value}" for name, value in message.headers.items()),
     ]
     if message.is_barrier:

@@ -1,6 +1,6 @@
 --- browse: look through one source of a queue's messages, a bounded number a call; nothing is changed.
 --- ARGV now, queue_name, source, after, until_id, filter
---- FAIL UNKNOWN_QUEUE
+--- FAIL UNKNOWN_QUEUE, BINARY_MESSAGES
 --- GIVES {`after` of the next call or '', available, ref, fields, deliveries, holder, score, member, ...}
 --- FLAGS no-writes, allow-oom
 --- @include clock, fail, browse
@@ -8,6 +8,7 @@
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+if filter ~= '' and queue.format == 'binary' then fail(E.BINARY_MESSAGES, {queue = queue_name}) end
 local browse = open_browse(queue, filter)
 local topic = string.match(source, '^log (.*)$')
 local following

@@ -47,7 +47,7 @@ if is_ring then
 end
 examine_anew(queue)
 local compiled, topic = unpack(call('HMGET', K.queue(queue_name), F.compiled, F.paused))
-call('HSET', K.queue(queue_name), F.compiled, numbers_of(compiled) .. (topic ~= '' and ' ' .. topic or ''))
+call('HSET', K.queue(queue_name), F.compiled, with_topic(compiled, topic))
 if kept_out ~= '' then call('HSET', K.queue(queue_name), F.filtered, kept_out) end
 call('HDEL', K.queue(queue_name), F.paused, F.rebuild)
 call('ZREM', K.rebuilding(), queue_name)

@@ -52,6 +52,7 @@ if #ids > 0 then
   removed = #ids - kept
   if dry == '0' then
     local gone = remove_closed(log, ids, needed)
+    if gone[1] then note_removed(topic, gone[#gone]) end
     -- Whose life was to end need not be looked at then.
     if gone[1] and call('EXISTS', K.expirations(topic)) == 1 then call('ZREM', K.expirations(topic), unpack(gone)) end
   end

@@ -1,7 +1,7 @@
 --- walk: where a walk over a queue's messages begins and ends, so that it sees each at most once.
 --- ARGV queue_name
 --- FAIL UNKNOWN_QUEUE
---- GIVES {last ID of all that is recorded, unread messages of the active part or -1, 1 if sorted, topic, cursor, ...}
+--- GIVES {last ID of all that is recorded, unread messages of the active part or -1, 1 if sorted, message type, topic, cursor, ...}
 --- FLAGS no-writes, allow-oom
 --- @include fail, queue, waiting
 local queue = load_queue(queue_name)
@@ -14,4 +14,4 @@ for i = 1, #cursors, 2 do
   local entry = call('XREVRANGE', K.log(cursors[i]), '+', '-', 'COUNT', 1)[1]
   if entry and order_of(entry[1]) > order_of(last) then last = entry[1] end
 end
-return {last, queue.depth > 0 and places_below_depth(queue) or -1, queue.sorted and 1 or 0, unpack(out)}
+return {last, queue.depth > 0 and places_below_depth(queue) or -1, queue.sorted and 1 or 0, queue.format or '', unpack(out)}

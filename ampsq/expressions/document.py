@@ -1,4 +1,4 @@
-"""The documents that expressions read: a message's body as JSON, and what else is known of the message."""
+"""The documents that expressions read: what a message's body holds, and what else is known of the message."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ampsq.expressions.formats import read_body
 from ampsq.expressions.scalars import integer_or_float
 from ampsq.expressions.steps import ENTERING, KEEPING, PIECE
+from ampsq.message_types import JSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ampsq.expressions.scalars import Scalar, Value
+    from ampsq.message_types import MessageType
 
 __all__ = ["Document", "decode", "read"]
 
@@ -88,6 +91,7 @@ class Document:
 
     Attributes:
         body: the message's body; None for an entry that has no body field, whose fields are its document.
+        message_type: the body's message type.
         fields: the entry's other fields, such as ``h`` (headers, JSON) and ``p`` (the publisher).
         topic: the topic of the log that the entry is in.
         stream_id: the entry's id in that log, milliseconds and a sequence.
@@ -103,6 +107,7 @@ class Document:
         "deliveries",
         "fields",
         "instance",
+        "message_type",
         "now",
         "origin",
         "stream_id",
@@ -121,8 +126,10 @@ class Document:
         instance: str = "",
         deliveries: int = 0,
         now: int | None = None,
+        message_type: MessageType = JSON,
     ) -> None:
         self.body = body
+        self.message_type = message_type
         self.fields = fields
         self.topic = topic
         self.stream_id = stream_id
@@ -148,12 +155,12 @@ class Document:
 
     @property
     def is_json(self) -> bool:
-        """Whether there is a document at all: without one, no filter matches."""
+        """Whether there is a document at all, JSON or of another type: without one, no filter matches."""
         return self._content()[0]
 
     @property
     def content(self) -> Any:
-        """What the body holds, as `json.loads` gives it; None where it is no JSON."""
+        """What the body holds, as `json.loads` gives it; None where it is not of its message type."""
         return self._content()[1]
 
     @property
@@ -166,8 +173,13 @@ class Document:
             if self.body is None:
                 self._decoded = True, {_text(name): _text(value) for name, value in self.fields.items()}
             else:
-                self._decoded = decode(self.body)
+                self._decoded = decode(self.body) if self.message_type is JSON else self._read()
         return self._decoded
+
+    def _read(self) -> tuple[bool, Any]:
+        """The body where the type is not that which nobody has to name."""
+        body = self.body or b""
+        return decode(body) if self.message_type == JSON else read_body(self.message_type, body)
 
 
 def _text(field: bytes) -> str:
@@ -233,7 +245,9 @@ def _collect(content: Any, path: tuple[str | int, ...], found: list[Scalar], spe
 
 
 def _scalar(content: Any) -> Scalar | None:
-    """What a JSON value that is no array counts as; null, objects and the empty string are NULL."""
+    """What a value that is no array counts as; null, objects and the empty string are NULL."""
+    if isinstance(content, bytes):
+        return content or None
     if isinstance(content, str):
         return content.encode("utf-8", "surrogateescape") or None
     if isinstance(content, bool):

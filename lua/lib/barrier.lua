@@ -12,13 +12,13 @@ end
 -- messages are returned; its barriers are, too, at the end of `out`, since they come before what it is given next.
 local function send_barrier(queue, plan, ref, fields, members, now, own, out)
   local token = string.format('%d', call('HINCRBY', K.queue(queue.name), F.token, 1))
-  local head, body = pushed_element(queue.name, token, '0', '0', ref, fields)
+  local head, body = pushed_element(queue, token, '0', '0', ref, fields)
   local document = document_of(plan, ref, fields, 0, now)
   for _, id in ipairs(members) do
     local filter = call('HGET', K.subscription(id), F.filter) or V.none
     if filter == V.none or judge(plan, filter, document) then
       if own and own.id == id then
-        out[#out + 1], out[#out + 2] = element_of(queue.name, token, '0', '0', ref, fields)
+        out[#out + 1], out[#out + 2] = element_of(queue, token, '0', '0', ref, fields)
       else
         call('RPUSH', K.inbox(id), head, body)
       end

@@ -1,4 +1,5 @@
 --- document: a message as expressions see it; its body is decoded when something first asks, and once.
+--- @include marked, formats()
 
 -- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one outside of strings.
 local function has_bare_point(text)
@@ -30,11 +31,6 @@ local function decode_body(text)
   local fine, root = pcall(decode, text)
   if not fine or has_bare_point(text) then return nil, false end
   return root, true
-end
-
--- Of a text that begins with the sign of numbers_as_text, or of a name, what stands for it there.
-local function marked_text(text)
-  return string.byte(text, 1) == 1 and '\1' .. text or text
 end
 
 local function marked_number(number)
@@ -71,10 +67,22 @@ local function foreign_root(fields, exact)
   return root
 end
 
--- Makes d.root what the body holds, false where it is not JSON.
+local other_formats = {}
+
+-- What a body of another message type than JSON holds, false where it is not of its type.
+local function read_other(d, exact)
+  other_formats.known = other_formats.known or formats()
+  local root, work = other_formats.known.read_body(d.format, d.body, exact)
+  d.work = d.work + work
+  return root
+end
+
+-- Makes d.root what the body holds, false where it is not of its message type.
 local function load_root(d)
   if not d.body then
     d.root = foreign_root(d.fields)
+  elseif d.format then
+    d.root = read_other(d, false)
   else
     local root, fine = decode_body(d.body)
     d.root = fine and (type(root) == 'table' and root or {})
@@ -84,6 +92,7 @@ end
 
 local function load_exact_root(d)
   if not d.body then return foreign_root(d.fields, true) end
+  if d.format then return read_other(d, true) end
   d.work = d.work + math.floor(#d.body / 2)
   local text = numbers_as_text(d.body)
   if text == d.body then return d.root end

@@ -8,6 +8,7 @@ local function compile_expression(json)
 end
 
 -- fields: as XRANGE gives them. now: ms. An entry without our body field has as document the object of its fields.
+-- Where the message type is not JSON, the caller adds `format`, as formats.lua takes it.
 local function open_document(topic, id, fields, deliveries, now)
   local body
   for i = 1, #fields, 2 do
@@ -32,7 +33,7 @@ local function evaluation_work(d)
   return d.work / 2
 end
 
--- Whether a filter matches; a body that is not JSON matches none.
+-- Whether a filter matches; a body that is not of its message type matches none.
 local function expression_matches(compiled, d)
   return evaluate(compiled, d, truth) == true
 end

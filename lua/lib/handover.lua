@@ -25,7 +25,7 @@ local function hand_over(queue, messages, from, to, subscription, token, deadlin
     local text, ref, delivery = format('%d', token), refs[i], deliveries[i]
     leases[2 * i - 1], leases[2 * i] = ref, text .. holder .. delivery .. ending
     if ends and ends[i] then leases[2 * i] = leases[2 * i] .. ' ' .. ends[i] end
-    out[number + 1], out[number + 2] = make(queue.name, text, delivery, deadline, ref, fields[i])
+    out[number + 1], out[number + 2] = make(queue, text, delivery, deadline, ref, fields[i])
     number = number + 2
   end
 end

@@ -1,5 +1,5 @@
 --- identifier: reading what a path of names and subscripts leads to.
---- @include pairs, document
+--- @include pairs, document, marked
 
 -- An element as a value; objects, JSON's null and the empty string are NULL.
 local function scalar_of(d, value)
@@ -14,7 +14,7 @@ local function scalar_of(d, value)
   if not d.exact or string.byte(value, 1) ~= 1 then return value end
   local text = string.sub(value, 2)
   if string.byte(text, 1) == 1 then return text end
-  if string.find(text, '[.eE]') then return tonumber(text) end
+  if string.find(text, '[.eE]') then return tonumber(text) or 0 / 0 end
   return d.exact.parse(text)
 end
 

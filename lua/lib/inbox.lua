@@ -2,7 +2,7 @@
 --- @include leases, ref, element, settle
 
 local function parse_head(head)
-  local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%l) ([^\n]+)')
+  local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%w+) ([^\n]+)')
   return {queue = queue, token = token, delivery = delivery, deadline = deadline, kind = kind, ref = ref}
 end
 
@@ -23,7 +23,7 @@ local function whole(element, head, body)
   local topic, id = parse_ref(element.ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   if not entry then return nil end
-  return element_of(element.queue, element.token, element.delivery, element.deadline, element.ref, entry[2])
+  return element_of(load_queue(element.queue), element.token, element.delivery, element.deadline, element.ref, entry[2])
 end
 
 -- Returns heads and bodies in turn, and whether it ended because there were too many bytes.

@@ -5,8 +5,13 @@ local function numbers_of(compiled)
   return string.match(compiled, '^' .. string.rep('%d+ ', 9) .. '%d+')
 end
 
+-- With another topic, '' for a queue that may have several; what follows the topic stays.
+local function with_topic(compiled, topic)
+  return numbers_of(compiled) .. (topic ~= '' and ' ' .. topic or '') .. (string.match(compiled, ':%w+$') or '')
+end
+
 local function paused_form(compiled)
-  return numbers_of(compiled) .. ' ' .. V.nowhere
+  return with_topic(compiled, V.nowhere)
 end
 
 -- Who rebuilds the queue and until when he is waited for, ms; nil: nobody.

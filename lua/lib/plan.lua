@@ -11,7 +11,9 @@ local shared_plan = {}
 local function load_plan(queue)
   if loaded_plans[queue.name] then return loaded_plans[queue.name] end
   shared_plan.spent = shared_plan.spent or {work = 0}
-  local plan = {filters = {}, places = {}, trees = {}, compiled = {}, spent = shared_plan.spent}
+  local plan = {
+    filters = {}, places = {}, trees = {}, compiled = {}, spent = shared_plan.spent, format = queue.format,
+  }
   local fields = call('HGETALL', K.filters(queue.name))
   for i = 1, #fields, 2 do
     local kind, id = string.match(fields[i], '^(%l+) ?(.*)$')
@@ -53,6 +55,7 @@ end
 local function document_of(plan, ref, fields, deliveries, now)
   local topic, id = parse_ref(ref)
   local document = language().open_document(topic, id, fields, deliveries, now)
+  if plan.format then document.format = plan.format end
   plan.spent.work = plan.spent.work + 1 + language().document_size(document) / 1500
   return document
 end

@@ -1,4 +1,5 @@
---- queue: a queue's compiled definition: the numbers of schema.COMPILED, then its topic if it has one alone.
+--- queue: a queue's compiled definition: the numbers of schema.COMPILED, then its topic if it has one alone, then, where its
+-- messages are not JSON, a colon and their type, as formats.lua takes it.
 local loaded_queues = {}
 
 -- What few queues have: schema.POLICY.
@@ -13,14 +14,16 @@ local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
   local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded)
   if not fields[1] then return nil end
-  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic = string.match(fields[1],
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?(%S*)$')
+  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
   local queue = {
     name = name, lease = tonumber(lease), backlog = tonumber(backlog), deliveries = tonumber(deliveries),
     cancels = tonumber(cancels), ratio = tonumber(ratio), turn = tonumber(turn), once = once == '1',
     strict = strict == '1', room = tonumber(room), depth = tonumber(depth), topic = topic,
     sorted = fields[2], watched = fields[3], recorded = fields[5], life = 0, model = 0, redelivery = 0,
+    format = nil, kind = ' b ',
   }
+  if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
   loaded_queues[name] = queue
   return queue

@@ -24,6 +24,13 @@ local function save_walk(walk, ended, ms)
     .. ' ' .. walk.front)
 end
 
+-- Readers that begin before it miss something. A walk may remove what an earlier one left standing.
+local function note_removed(topic, id)
+  local field = 'removed ' .. topic
+  local known = call('HGET', K.retention(), field)
+  if not known or order_of(known) < order_of(id) then call('HSET', K.retention(), field, id) end
+end
+
 -- ids: of entries in turn with nothing between them, not none; needed: index -> who needs it. With nothing before them, the first
 -- closed ones are the stream's head: trimming gives whole nodes back and costs least. What is behind a needed one is
 -- deleted by its ID; a node whose entries are all deleted is given back, too. Returns what was removed.

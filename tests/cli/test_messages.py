@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 import pytest
 from observing import eventually
 
+import ampsq
+
 BOOKMARK = re.compile(r"orders~i\d+\.\w+~\d+-\d+")
 
 
@@ -34,6 +36,20 @@ def data(run):
 
 
 # -- publish
+
+
+def test_other_message_types_are_written_from_json_and_shown_readably(run):
+    with run.client() as client:
+        client.apply(*(ampsq.Queue(name=name, message_type=name) for name in ("msgpack", "fix", "binary")))
+    run("publish", "msgpack", '{"a": [1, 2.5]}')
+    run("publish", "fix", '{"35": "D", "55": ["IBM", "MS"]}')
+    run("publish", "binary", "--text", "plain")
+
+    assert run("sow", "msgpack").out.strip().endswith('{"a": [1, 2.5]}')
+    assert run("sow", "fix").out.strip().endswith("35=D|55=IBM|55=MS|")
+    assert run("sow", "binary").out.strip().endswith("plain")
+    assert run("sow", "msgpack", "--json").json[0]["data"] == {"a": [1, 2.5]}
+    assert run("sow", "fix", "--json").json[0]["data"] == {"35": "D", "55": ["IBM", "MS"]}
 
 
 def test_one_message_gives_its_bookmark(defined):

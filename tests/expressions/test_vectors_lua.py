@@ -15,6 +15,7 @@ from ampsq.expressions.check import checked
 from ampsq.expressions.evaluate import Evaluation, compile_tree
 from ampsq.expressions.grammar import parse_nodes
 from ampsq.expressions.steps import OutOfSteps
+from ampsq.message_types import JSON, MessageType
 from ampsq.scripts import compose_text
 
 #: What is known of a message besides its body, unless a case says otherwise.
@@ -61,15 +62,16 @@ local out = {}
 local i = cases_from
 while i <= #ARGV do
   local compiled, fields = compile_expression(ARGV[i]), {}
-  for k = 1, tonumber(ARGV[i + 3]) do fields[k] = ARGV[i + 5 + k] end
+  for k = 1, tonumber(ARGV[i + 3]) do fields[k] = ARGV[i + 6 + k] end
   local document = open_document(ARGV[i + 1], ARGV[i + 2], fields, tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]))
+  if ARGV[i + 6] ~= '' then document.format = ARGV[i + 6] end
   local matches = expression_matches(compiled, document)
   local work = evaluation_work(document)
   local score, prefix = expression_priority(compiled, document)
   local value = describe_value(expression_value(compiled, document))
   out[#out + 1] = {value, matches and 1 or 0, string.format('%.17g', score), prefix, work, document_size(document),
     steps_left()}
-  i = i + 6 + #fields
+  i = i + 7 + #fields
 end
 return out
 """
@@ -85,6 +87,7 @@ class Case:
     fields: dict[bytes, bytes] = field(default_factory=dict)
     known: dict = field(default_factory=lambda: KNOWN)
     fold: bool = True
+    message_type: MessageType = JSON
 
     @property
     def expression(self):
@@ -94,7 +97,7 @@ class Case:
 
     @property
     def document(self):
-        return Document(self.body, fields=self.fields, **self.known)
+        return Document(self.body, fields=self.fields, message_type=self.message_type, **self.known)
 
     @property
     def arguments(self):
@@ -104,7 +107,7 @@ class Case:
         known = self.known
         return [
             *(self.expression.json, known["topic"], known["stream_id"], len(body + pairs)),
-            *(known["deliveries"], known["now"], *body, *pairs),
+            *(known["deliveries"], known["now"], self.message_type.word, *body, *pairs),
         ]
 
     @property

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ampsq import Client, Worker
+from ampsq import Client, RedisBookmarkStore, SqliteBookmarkStore, Worker
 from ampsq.errors import Rejected
 
 
@@ -85,7 +85,31 @@ def publish(url, instance, record):
             record("taken", number=number)
 
 
+def read_durably(url, instance, record):
+    """Read a topic under a name, with places in a file; one of three messages is handled before the one before it."""
+    store = RedisBookmarkStore() if sys.argv[5] == "redis" else SqliteBookmarkStore(sys.argv[5])
+    held = []
+    with (
+        Client(url, instance=instance) as client,
+        client.subscribe(
+            "orders", bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False
+        ) as messages,
+    ):
+        record("ready")
+        while True:
+            message = messages.get(0.2)
+            if message is not None:
+                record("received", data=message.data)
+                held.append(message)
+            if len(held) == 3 or message is None:
+                for done in (*held[1:2], *held[:1], *held[2:]):
+                    record("handled", data=done.data)
+                    done.ack(wait=True)
+                    record("noted", data=done.data)
+                held.clear()
+
+
 if __name__ == "__main__":
-    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive, "publish": publish}[sys.argv[1]](
-        sys.argv[2], sys.argv[3], Records(sys.argv[4])
-    )
+    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive, "publish": publish, "read_durably": read_durably}[
+        sys.argv[1]
+    ](sys.argv[2], sys.argv[3], Records(sys.argv[4]))

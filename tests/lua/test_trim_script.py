@@ -29,7 +29,11 @@ def test_what_every_queue_has_settled_and_is_old_is_removed_from_the_head(world)
     assert log(world) == ids[3:]
     assert world.changes() == {
         ":log:orders": [(ids[3], {"b": "3"})],
-        ":retention": {"log orders": f"{ids[3]} 1 10000 {ids[3]}", "pin orders": f"{ids[3]} queue work leased"},
+        ":retention": {
+            "log orders": f"{ids[3]} 1 10000 {ids[3]}",
+            "pin orders": f"{ids[3]} queue work leased",
+            "removed orders": ids[2],
+        },
     }
 
 

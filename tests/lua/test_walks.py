@@ -44,7 +44,7 @@ def browse(world, queue, source, until="", text=""):
 
 
 def walk(world, queue):
-    last, active, is_sorted, *cursors = world.run("walk", queue)
+    last, active, is_sorted, _, *cursors = world.run("walk", queue)
     return last, active, is_sorted, dict(zip(cursors[::2], cursors[1::2], strict=True))
 
 

@@ -6,8 +6,8 @@ import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of, settle_all
 
-from ampsq import Queue
-from ampsq.errors import DefinitionError, NotLeaseHolder, ServerUnsuitable
+from ampsq import Queue, Topic
+from ampsq.errors import DefinitionError, MessageTypeFixed, NotLeaseHolder, ServerUnsuitable
 from ampsq.flow import script_call
 from ampsq.models import CHANGES
 from ampsq.schema import key
@@ -50,6 +50,25 @@ def default_publish_target_takes_the_next_publish(client):
         got = pick_up(messages, 11)
         assert data_of(got) == list(range(11))
         assert {message.topic for message in got[:10]} == {"orders-1"}
+
+
+def type_follows_the_topics(element, value):
+    def scene(client):
+        queue = Queue(name="work", underlying_topic="orders", message_type="fix")
+        client.apply(queue)
+        with pytest.raises(
+            DefinitionError, match=f"the topic 'orders' is fix, and the queue 'work' over it is .*{value}"
+        ):
+            client.apply(queue.model_copy(update={element: value}))
+        changed = {"message_type": "fix", element: value}
+        client.apply(Topic(name="orders", **changed), queue.model_copy(update=changed))
+        client.publish("work", {"a": 1} if value == "nvfix" else b"55=1|")
+        with client.subscribe("work") as messages:
+            assert data_of(pick_up(messages, 1)) == [{"a": "1"} if value == "nvfix" else {"55": "1"}]
+        with pytest.raises(MessageTypeFixed):
+            client.apply(Topic(name="orders"), queue.model_copy(update={"message_type": "json"}))
+
+    return scene
 
 
 def semantics_is_refused(client):
@@ -361,6 +380,8 @@ SCENES = {
     "max_deliveries": max_deliveries_is_checked_when_a_message_comes_back,
     "max_cancels": max_cancels_is_checked_when_a_message_comes_back,
     "fairness_model": fairness_model_places_everybody_anew,
+    "message_type": type_follows_the_topics("message_type", "nvfix"),
+    "field_separator": type_follows_the_topics("field_separator", "|"),
     "filter": filter_holds_for_what_is_read_from_now_on,
     "priority": priority_puts_everything_in_its_new_place,
     "barrier_expression": barrier_expression_judges_what_waits,

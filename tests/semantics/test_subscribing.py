@@ -49,10 +49,10 @@ def test_a_backlog_that_is_no_count_is_refused(client, asked):
 
 
 def test_a_queue_that_nobody_defined_is_refused_by_name_and_waited_for_by_pattern(either):
-    # A name is of a queue that exists
+    # A name is of a queue, or a topic, that exists
     either.apply(Topic(name="orders"))
     with pytest.raises(UnknownQueue):
-        either.subscribe("orders")
+        either.subscribe("order")
     with pytest.raises(DefinitionError):
         either.subscribe("(")
     # A pattern may match nothing yet

@@ -17,11 +17,12 @@ BESIDE = ROOT.parent / "cli"
 GROUND = {
     "ampsq.schema": set(),
     "ampsq.errors": set(),
+    "ampsq.message_types": {"ampsq.errors"},
     "ampsq.supervisor": set(),
     "ampsq.written": set(),
     "ampsq.values": {"ampsq.errors", "ampsq.written"},
     "ampsq.definition": {"ampsq.errors", "ampsq.values"},
-    "ampsq.elements": {"ampsq.errors", "ampsq.values", "ampsq.expressions"},
+    "ampsq.elements": {"ampsq.errors", "ampsq.values", "ampsq.expressions", "ampsq.message_types"},
     "ampsq.view": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.expressions"},
     "ampsq.address_setting": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements"},
     "ampsq.broker_xml": {
@@ -40,7 +41,7 @@ GROUND = {
         "ampsq.address_setting",
         "ampsq.broker_xml",
     },
-    "ampsq.topic": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements"},
+    "ampsq.topic": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.message_types"},
     "ampsq.action_schedule": {"ampsq.errors", "ampsq.values"},
     "ampsq.action_values": {
         "ampsq.errors",
@@ -82,6 +83,7 @@ GROUND = {
         "ampsq.values",
         "ampsq.definition",
         "ampsq.elements",
+        "ampsq.message_types",
         "ampsq.topic",
         "ampsq.view",
         "ampsq.action",
@@ -90,7 +92,7 @@ GROUND = {
     "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
     "ampsq.flow": {"ampsq.scripts"},
     "ampsq.store": {"ampsq.schema", "ampsq.errors", "ampsq.scripts", "ampsq.flow"},
-    "ampsq.calls": {"ampsq.schema", "ampsq.flow"},
+    "ampsq.calls": {"ampsq.schema", "ampsq.flow", "ampsq.message_types"},
 }
 #: Who may know redis-py: the store, who shows presence by an open connection, and the demo that cleans up.
 REDIS = {"ampsq.store", "ampsq.presence", "ampsq.cli.demo_world"}
@@ -151,7 +153,7 @@ def test_the_ground_floor_imports_only_what_it_stands_on(name):
 def test_expressions_stand_on_the_ground_floor_alone():
     used = {target for name in PATHS if name.startswith("ampsq.expressions") for target in ours(name)}
 
-    allowed = {"ampsq.schema", "ampsq.errors", "ampsq.values"}
+    allowed = {"ampsq.schema", "ampsq.errors", "ampsq.values", "ampsq.message_types"}
     assert {target for target in used if not target.startswith("ampsq.expressions")} <= allowed
 
 

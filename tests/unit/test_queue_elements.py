@@ -22,6 +22,8 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "name": "work",
         "underlying_topic": "work",
         "default_publish_target": "work",
+        "message_type": "json",
+        "field_separator": None,
         "filter": None,
         "semantics": "at-least-once",
         "lease_period": None,

@@ -143,7 +143,7 @@ class Followed:
         entries = read_entries(self._store, self._stream(source), place.cursor, count)
         size = sum(len(value) for _, fields in entries for value in fields.values())
         self._count = max(count // 2, 1) if size > BYTES else min(count * 2, _MOST_READ) if size < BYTES // 4 else count
-        slots = Reader(self._store, self.action, source, self._origin).slots(entries, place)
+        slots = Reader(self._store, self.action, source, self._origin, self.catalog).slots(entries, place)
         for some in _together(slots, self._at_once):
             settled = self._settle(source, place, some)
             if settled is None or time.monotonic() >= until:

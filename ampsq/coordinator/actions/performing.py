@@ -12,6 +12,7 @@ from ampsq.browse import Scene, ack_matching
 from ampsq.coordinator.actions.outside import StepFailed
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first, text_of
+from ampsq.message_types import JSON
 from ampsq.query import Query
 from ampsq.values import is_name, pattern_of
 from ampsq.views import sow
@@ -29,6 +30,8 @@ __all__ = ["Performer"]
 
 _log = logging.getLogger("ampsq.actions")
 _PERCENT: Final = 100
+#: The text that is the message's own body.
+_DATA: Final = "{{AMPS_DATA}}"
 
 
 class Performer:
@@ -55,11 +58,16 @@ class Performer:
             usage = shutil.disk_usage(event.text(condition.path))
             return usage.used * _PERCENT > condition.greater_than * usage.total
         if isinstance(condition, If.condition):
-            return parse(_utf8(event.text(condition.condition)), "query").matches(self._document(event, "AMPS_DATA"))
+            return parse(_utf8(event.text(condition.condition)), "query").matches(
+                self._document(event, event.variables.get("AMPS_DATA", b""), published=True)
+            )
         raise StepFailed(f"{condition.word}: this version does not know this condition")
 
-    def _document(self, event: Event, name: str) -> Document:
-        return Document(event.variables.get(name, b""), origin=self._scene.origin, instance=self._scene.instance)
+    def _document(self, event: Event, body: bytes, *, published: bool) -> Document:
+        """What expressions read of a text: JSON, unless it is the body of the event's message, as it was published."""
+        topic = event.variables.get("AMPS_TOPIC", b"").decode(errors="replace")
+        found = self._catalog.message_type(topic) if published else JSON
+        return Document(body, origin=self._scene.origin, instance=self._scene.instance, message_type=found)
 
     def perform(self, step: Step, event: Event, place: str, sequence: int) -> None:
         """Make one step that is no publish.
@@ -106,7 +114,7 @@ class Performer:
         return [topic] if is_name(topic) else sorted(name for name in names if pattern_of(topic).search(name))
 
     def _extract(self, step: Do.extract, event: Event) -> None:
-        document = Document(event.text(step.data), origin=self._scene.origin, instance=self._scene.instance)
+        document = self._document(event, event.text(step.data), published=step.data == _DATA)
         for item in step.value:
             name, _, text = item.partition("=")
             value = first(parse(text, "query").value(document))

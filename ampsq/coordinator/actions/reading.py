@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ampsq.action import Action
     from ampsq.action_parts import Trigger
     from ampsq.action_sources import Source
+    from ampsq.calls import Catalog
     from ampsq.store import Store
 
 __all__ = ["Reader", "Slot", "place_of", "read_entries", "stream_of"]
@@ -84,10 +85,12 @@ class Reader:
         action: what wants them.
         source: what they are of.
         origin: the instance's.
+        catalog: what is defined.
     """
 
-    def __init__(self, store: Store, action: Action, source: Source, origin: str) -> None:
+    def __init__(self, store: Store, action: Action, source: Source, origin: str, catalog: Catalog) -> None:
         self._store, self._action, self._source, self._origin = store, action, source, origin
+        self._catalog = catalog
 
     def slots(self, entries: Sequence[Entry], place: Place) -> Iterator[Slot]:
         """The events of entries, in order, with their numbers, about a hundred of them read at a time.
@@ -167,7 +170,7 @@ class Reader:
         if filter_ is not None:
             document = Document(
                 fields.get(_BODY), fields=fields, topic=self._source.of, stream_id=stream_id, origin=self._origin,
-                instance=self._store.instance,
+                instance=self._store.instance, message_type=self._catalog.message_type(self._source.of),
             )  # fmt: skip
             if not parse(filter_, "filter").matches(document):
                 return None

@@ -45,7 +45,7 @@ class Timing:
     """
 
     def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str) -> None:
-        self._store, self._action, self._origin = store, action.name, origin
+        self._store, self._action, self._origin, self._catalog = store, action.name, origin, catalog
         self._watched = [
             _Watched(
                 trigger,
@@ -86,7 +86,7 @@ class Timing:
         topic = watched.trigger.topic
         document = Document(
             fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
-            instance=self._store.instance,
+            instance=self._store.instance, message_type=self._catalog.message_type(topic),
         )  # fmt: skip
         if not document.is_json:
             return

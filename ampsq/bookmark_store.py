@@ -1,0 +1,366 @@
+"""Where a durable subscription writes down how far it has come: in memory, in an SQLite file, or in Redis.
+
+A message is noted when it is received and let go of when it is handled. The subscription's place is where everything
+before it is handled; what is handled out of turn is kept beside it until the place has come there. So whoever is killed
+at any moment misses nothing afterwards, and gets again only what was not written down as handled.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq.errors import DefinitionError, Unavailable
+from ampsq.flow import command
+from ampsq.places import Id, Kept, parse_id, text_of
+from ampsq.schema import key
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ampsq.flow import Flow
+
+__all__ = [
+    "BookmarkStore",
+    "Change",
+    "Handling",
+    "MemoryBookmarkStore",
+    "Received",
+    "RedisBookmarkStore",
+    "SqliteBookmarkStore",
+    "SubscriptionName",
+]
+
+_FLOOR: Final = "floor"
+_AT: Final = "at "
+_BEYOND: Final = "beyond "
+#: Seconds for which another process may hold the file.
+_BUSY: Final = 5.0
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS place (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS beyond (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic, id)) WITHOUT ROWID;
+"""
+
+
+class SubscriptionName(NamedTuple):
+    """A durable subscription: the instance that it reads from, and its own name there."""
+
+    instance: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is new since something was written down last.
+
+    Attributes:
+        topics: topic -> the last ID of the place.
+        beyond: topic and ID of what was handled behind the place.
+        reached: those of `beyond`, of earlier changes, that the place has come to.
+    """
+
+    topics: Mapping[str, Id] = field(default_factory=dict)
+    beyond: tuple[tuple[str, str], ...] = ()
+    reached: tuple[tuple[str, str], ...] = ()
+
+
+class BookmarkStore(abc.ABC):
+    """Keeps the places of subscriptions; one process at a time may use a subscription's name."""
+
+    @abc.abstractmethod
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """Read what is kept of a subscription; None: nothing."""
+
+    @abc.abstractmethod
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """Keep this, and nothing of before."""
+
+    @abc.abstractmethod
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """Write down a change."""
+
+
+class MemoryBookmarkStore(BookmarkStore):
+    """Keeps places as long as the process lives: for subscriptions that are closed and made again in it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[SubscriptionName, Kept] = {}
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        yield from ()
+        return self._kept.get(name)
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+        yield from ()
+        self._kept[name] = kept
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+        yield from ()
+        kept = self._kept[name]
+        beyond = kept.beyond.union(change.beyond).difference(change.reached)
+        self._kept[name] = replace(kept, topics={**kept.topics, **change.topics}, beyond=beyond)
+
+
+class SqliteBookmarkStore(BookmarkStore):
+    """Keeps places in a file, for any number of subscriptions, also of several processes on one machine.
+
+    What was written down survives the process, however it ends. After a crash of the machine the last moments may be
+    gone; then some messages come again.
+
+    Args:
+        path: the file; it is made if it does not exist.
+
+    Raises:
+        DefinitionError: it cannot be opened, or is something else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            # What is between BEGIN and COMMIT is said here.
+            self._file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            self._file.execute("PRAGMA journal_mode=WAL")
+            self._file.execute("PRAGMA synchronous=NORMAL")
+            self._file.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise DefinitionError(
+                f"bookmark store {str(path)!r}: {error}; allowed: a file that SQLite can write, or one to be made"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"SqliteBookmarkStore({str(self._path)!r})"
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        yield from ()
+        with self._lock:
+            rows = self._file.execute("SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name)
+            places = {topic: parse_id(text) for topic, text in rows}
+            beyond = self._file.execute("SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name)
+            found = frozenset((topic, text) for topic, text in beyond)
+        # No topic has an empty name.
+        return Kept(places.pop(""), places, found) if "" in places else None
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+        yield from ()
+        with self._writing():
+            for table in ("place", "beyond"):
+                self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name)  # noqa: S608
+            self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond)))
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+        yield from ()
+        with self._writing():
+            self._write(name, change)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Let what is written be there as a whole, or not at all."""
+        try:
+            with self._lock, self._file:
+                self._file.execute("BEGIN IMMEDIATE")
+                yield
+        except sqlite3.Error as error:
+            raise Unavailable(f"bookmark store {str(self._path)!r}: {error}") from error
+
+    def _write(self, name: SubscriptionName, change: Change) -> None:
+        self._file.executemany(
+            "INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)",
+            [(*name, topic, text_of(last)) for topic, last in change.topics.items()],
+        )
+        self._file.executemany(
+            "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name, *one) for one in change.beyond]
+        )
+        self._file.executemany(
+            "DELETE FROM beyond WHERE instance = ? AND subscription = ? AND topic = ? AND id = ?",
+            [(*name, *one) for one in change.reached],
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+
+class RedisBookmarkStore(BookmarkStore):
+    """Keeps places beside the logs, on the server: for subscribers that move from machine to machine."""
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        flat = yield command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        if _FLOOR not in found:
+            return None
+        topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
+        beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
+        return Kept(parse_id(found[_FLOOR]), topics, beyond)
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+        where = key(name.instance, "bookmarks", name.subscription)
+        fields = [_FLOOR, text_of(kept.floor), *_fields(Change(kept.topics, tuple(kept.beyond)))]
+        yield command(["HSET", where, *fields], int)
+        # Only now, so that at no moment nothing is kept.
+        stale = set((yield command(["HKEYS", where], _texts))).difference(fields[::2])
+        if stale:
+            yield command(["HDEL", where, *stale], int)
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+        where = key(name.instance, "bookmarks", name.subscription)
+        if fields := _fields(change):
+            yield command(["HSET", where, *fields], int)
+        # Later: what is written twice does no harm.
+        if change.reached:
+            yield command(["HDEL", where, *(f"{_BEYOND}{topic} {text}" for topic, text in change.reached)], int)
+
+
+def _texts(reply: list[bytes]) -> list[str]:
+    return [text.decode() for text in reply]
+
+
+def _two(text: str) -> tuple[str, str]:
+    _, topic, stream_id = text.split(" ")
+    return topic, stream_id
+
+
+def _fields(change: Change) -> list[str]:
+    fields: list[str] = []
+    for topic, last in change.topics.items():
+        fields += [_AT + topic, text_of(last)]
+    for topic, text in change.beyond:
+        fields += [f"{_BEYOND}{topic} {text}", ""]
+    return fields
+
+
+class Received:
+    """A message that was received, or the end of a page: the places that are reached when all before is handled.
+
+    Attributes:
+        topic: its topic.
+        id: its ID.
+        places: of the end of a page: topic -> the last ID that was read.
+        is_handled: whether it was handled.
+    """
+
+    __slots__ = ("id", "is_handled", "places", "topic")
+
+    def __init__(self, topic: str, stream_id: bytes, places: Mapping[str, Id] | None = None) -> None:
+        self.topic, self.id, self.places = topic, stream_id, places
+        self.is_handled = places is not None
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Topic and ID."""
+        return self.topic, self.id.decode()
+
+
+class Handling:
+    """What a subscription has received and what of it is handled; threads may share it.
+
+    Args:
+        kept: what a store has of it.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self._lock = threading.Lock()
+        self._open: deque[Received] = deque()
+        # IDs as they came, so that only what is written down is looked at closely.
+        self._places: dict[str, Id | bytes] = dict(kept.topics)
+        self._floor = kept.floor
+        # What is handled behind the place: what a store knows of, and what is new.
+        self._noted: set[tuple[str, str]] = set(kept.beyond)
+        self._new: set[tuple[str, str]] = set()
+        self._moved: set[str] = set()
+        self._reached: set[tuple[str, str]] = set()
+
+    @property
+    def open_messages(self) -> int:
+        """Received, and not let go of."""
+        return len(self._open)
+
+    def place(self, topic: str) -> Id:
+        """Up to where a topic's messages are handled."""
+        place = self._places.get(topic, self._floor)
+        return parse_id(place) if isinstance(place, bytes) else place
+
+    def receive(self, messages: Iterable[tuple[str, bytes]], places: Mapping[str, Id]) -> list[Received]:
+        """Note a page: its messages, and up to where it goes. What was handled before is marked so."""
+        page = [Received(topic, stream_id) for topic, stream_id in messages]
+        with self._lock:
+            if self._noted:
+                for one in page:
+                    one.is_handled = one.name in self._noted
+            self._open.extend(page)
+            self._open.append(Received("", b"", {**places}))
+            self._advance()
+        return page
+
+    def handle(self, one: Received) -> None:
+        """Note that a message was handled."""
+        with self._lock:
+            if one.is_handled:
+                return
+            one.is_handled = True
+            if self._open and one is self._open[0]:
+                self._advance()
+            else:
+                self._new.add(one.name)
+
+    def _advance(self) -> None:
+        waiting = self._open
+        while waiting and waiting[0].is_handled:
+            one = waiting.popleft()
+            if one.places is not None:
+                moved = {topic: last for topic, last in one.places.items() if self.place(topic) < last}
+                self._places.update(moved)
+                self._moved.update(moved)
+                continue
+            # Of one topic they come in order.
+            self._places[one.topic] = one.id
+            self._moved.add(one.topic)
+            if self._new or self._noted:
+                self._reach(one.name)
+
+    def _reach(self, name: tuple[str, str]) -> None:
+        self._new.discard(name)
+        if name in self._noted:
+            self._noted.discard(name)
+            self._reached.add(name)
+
+    def take_change(self) -> Change | None:
+        """What is new since the last time; None: nothing."""
+        with self._lock:
+            if not (self._moved or self._new or self._reached):
+                return None
+            topics = {topic: self.place(topic) for topic in self._moved}
+            change = Change(topics, tuple(self._new), tuple(self._reached))
+            self._noted |= self._new
+            self._moved, self._new, self._reached = set(), set(), set()
+            return change
+
+    def put_back(self, change: Change) -> None:
+        """A change was not written down: it is still new."""
+        with self._lock:
+            self._moved.update(change.topics)
+            for two in change.beyond:
+                if two in self._noted:
+                    self._noted.discard(two)
+                    self._new.add(two)
+            self._reached.update(change.reached)

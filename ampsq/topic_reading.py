@@ -1,0 +1,357 @@
+"""A subscription to topics as its client knows it: what is read, chosen, paced and noted; all as flows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+
+from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, SubscriptionName
+from ampsq.durability import Durability
+from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.flow import Pause, command
+from ampsq.pace import Pace
+from ampsq.places import MOST_RECENT, NOW, Asked, Kept, parse_asked
+from ampsq.query import parse_query_filter
+from ampsq.replay import Reader
+from ampsq.schema import key
+from ampsq.topic_message import document_of, is_message
+from ampsq.values import parse_name, shown
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ampsq.bookmark_store import Received
+    from ampsq.expressions import Expression
+    from ampsq.flow import Flow
+    from ampsq.replay import Entry, NotFound
+    from ampsq.session import Session
+
+__all__ = ["Handed", "ReplayOptions", "TopicReading", "TopicWish", "is_topic"]
+
+#: An entry, and what a durable subscription notes of it.
+Handed: TypeAlias = "tuple[Entry, Received | None]"
+_log = logging.getLogger("ampsq")
+_NOT_FOUND: Final = ("now", "epoch", "fail")
+#: Messages of a durable subscription that may be handed out and not handled; then it waits.
+_MOST_OPEN: Final = 100_000
+#: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
+_STEP: Final = 0.05
+_SHORTEST: Final = 0.0005
+
+
+class ReplayOptions(TypedDict, total=False):
+    """What `Client.subscribe` takes of subscriptions to topics, beside `bookmark`.
+
+    Attributes:
+        sub_id: makes the subscription durable under this name: it is written down what was handled, so that another
+            one of the name, with `bookmark` ``most_recent`` (then the default), goes on there: nothing is missed, and
+            only what was not yet written down comes again. Another `bookmark` forgets what was kept, and begins there.
+            One process at a time may use a name.
+        bookmark_store: where; default `RedisBookmarkStore`, beside the logs. `SqliteBookmarkStore` for a file,
+            `MemoryBookmarkStore` for as long as the process lives.
+        auto_ack: of a durable subscription: a message counts as handled when the same thread or task asks for the
+            next one (default). False: when `ack` was called, in any order.
+        rate: hand out no faster: messages a second (``1000``), bytes a second (``100KB``), or a multiple of the pace
+            at which they were recorded (``1.5X``). Default: as fast as they are taken.
+        rate_max_gap: with a multiple of the recorded pace: the longest time between two messages that is kept.
+        fully_durable: hand out only what cannot be lost any more: True (``fsync``): on the server's disk;
+            ``replicas=1``: acknowledged by so many replicas. Default False: at once.
+        bookmark_not_found: when a log does not have everything any more from where it is to be read: ``now``
+            (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
+            `BookmarkNotFound`.
+    """
+
+    sub_id: str | None
+    bookmark_store: BookmarkStore | None
+    auto_ack: bool
+    rate: float | str | None
+    rate_max_gap: timedelta | float | str | None
+    fully_durable: bool | str
+    bookmark_not_found: NotFound
+
+
+@dataclass(frozen=True)
+class TopicWish:
+    """What is asked for, checked; see `ReplayOptions`."""
+
+    name: str
+    asked: Asked
+    filter: Expression | None
+    sub_id: str | None
+    store: BookmarkStore | None
+    auto_ack: bool
+    pace: Pace | None
+    fully_durable: bool | str
+    not_found: NotFound
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        text: str | None,
+        bookmark: object,
+        options: ReplayOptions,
+        *,
+        max_backlog: int = 1,
+        renew: bool = False,
+    ) -> TopicWish:
+        """Check what somebody asks for.
+
+        Raises:
+            DefinitionError: an option is wrong.
+        """
+        if max_backlog != 1 or renew:
+            raise DefinitionError(
+                f"max_backlog and renew are of queues, whose messages are leased; {shown(name)} is read as topics: "
+                "leave them out"
+            )
+        left: dict[str, Any] = dict(options)
+        sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
+        rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
+        not_found = left.pop("bookmark_not_found", "now")
+        auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
+        if left:
+            raise TypeError(f"subscribe() has no argument {next(iter(left))!r}")
+        if not_found not in _NOT_FOUND:
+            raise DefinitionError(f"bookmark_not_found={shown(not_found)}: allowed are 'now', 'epoch' and 'fail'")
+        if store is not None and not isinstance(store, BookmarkStore):
+            raise DefinitionError(
+                f"bookmark_store={shown(store)}: allowed is a BookmarkStore, as MemoryBookmarkStore()"
+            )
+        if sub_id is None and store is not None:
+            raise DefinitionError("bookmark_store needs sub_id, under which it keeps the subscription's place")
+        if rate is None and gap is not None:
+            raise DefinitionError("rate_max_gap needs rate, a multiple of the recorded pace, as in rate='1X'")
+        if bookmark is None:
+            bookmark = NOW if sub_id is None else MOST_RECENT
+        asked = parse_asked(bookmark)
+        if asked.needs_store and sub_id is None:
+            raise DefinitionError("bookmark 'most_recent' needs sub_id, the name under which the place is kept")
+        return cls(
+            name,
+            asked,
+            None if text is None else parse_query_filter(text),
+            None if sub_id is None else parse_name(sub_id),
+            store or (None if sub_id is None else RedisBookmarkStore()),
+            auto_ack,
+            None if rate is None else Pace(rate, gap),
+            durable,
+            not_found,
+        )
+
+
+def is_topic(instance: str, name: str) -> Flow[bool]:
+    """Whether there is a topic of this name."""
+    return bool((yield command(["HEXISTS", key(instance, "topics"), name], int)))
+
+
+class TopicReading:
+    """One subscription to topics: `fetch` fills it, `take` empties it.
+
+    Args:
+        session: of its client.
+        wish: what is asked for.
+        save_after: seconds after which what was handled is written down at the latest while messages are asked for.
+
+    Attributes:
+        id: its name.
+        closed: whether it was closed.
+        auto_ack: whether asking for the next message says that the one before it was handled.
+        is_paused: whether it hands out nothing for a while.
+    """
+
+    def __init__(self, session: Session, wish: TopicWish, save_after: float) -> None:
+        self._session, self._wish, self._save_after = session, wish, save_after
+        self.instance, self.origin = session.instance, session.origin
+        self.id = wish.sub_id or session.request()
+        self.closed = self.is_paused = False
+        self.buffer: deque[Handed] = deque()
+        self._reader: Reader | None = None
+        self._handling: Handling | None = None
+        self._due_at = time.monotonic() + save_after
+        # Who was handed a message and has not asked for the next one: threads or tasks.
+        self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
+        self.auto_ack = wish.auto_ack
+        #: Whether messages go as they are taken, so that whoever iterates need not ask.
+        self.is_unpaced = wish.pace is None
+
+    def __repr__(self) -> str:
+        return f"{self.id} to {self._wish.name!r}"
+
+    @property
+    def completed(self) -> bool:
+        """Whether the end of what was asked for was handed out."""
+        return not self.buffer and self._reader is not None and self._reader.completed
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The topics of which something that was asked for had been trimmed."""
+        return tuple(sorted(self._reader.missed)) if self._reader is not None else ()
+
+    def open(self, channel: Any) -> Flow[None]:
+        """Begin.
+
+        Raises:
+            UnknownTopic, BookmarkNotFound: see `Reader.open`. ServerUnsuitable: it cannot say what is durable.
+        """
+        wish, kept = self._wish, None
+        durability: Durability[Any] | None = (
+            Durability(self.instance, wish.fully_durable) if wish.fully_durable is not False else None
+        )
+        if durability is not None:
+            yield from durability.examine()
+        if wish.store is not None and wish.asked.needs_store:
+            kept = yield from wish.store.load(self._name)
+        reader = Reader(
+            self.instance,
+            self.origin,
+            wish.name,
+            wish.asked,
+            holder=self.id,
+            kept=kept,
+            not_found=wish.not_found,
+            durability=durability,
+        )
+        yield from reader.open(channel)
+        if wish.store is not None:
+            begins = Kept(reader.floor, reader.places(), kept.beyond if kept is not None else frozenset())
+            yield from wish.store.begin(self._name, begins)
+            self._handling = Handling(begins)
+            reader.needed_from = self._handling.place
+        self._reader = reader
+
+    @property
+    def _name(self) -> SubscriptionName:
+        return SubscriptionName(self.instance, self.id)
+
+    # -- reading
+
+    def fetch(self, channel: Any, wait: float) -> Flow[None]:
+        """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
+        if self._reader is None:
+            return
+        held_back = self._held_back()
+        if held_back > 0:
+            yield Pause(min(held_back, wait))
+            return
+        if self.buffer:
+            return
+        until = time.monotonic() + wait
+        while not self.buffer and not self._reader.completed and not self.closed:
+            entries = yield from self._reader.read(channel, max(until - time.monotonic(), 0.0))
+            self._receive(entries)
+            yield from self._reader.read_ahead(channel)
+            if time.monotonic() >= until:
+                return
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was handed out and not handled that nothing more goes."""
+        return self._handling is not None and self._handling.open_messages > _MOST_OPEN + len(self.buffer)
+
+    def _held_back(self) -> float:
+        """Seconds until something may be handed out that is there; 0: now."""
+        if self.is_paused:
+            return _STEP
+        if self.is_full:
+            return _STEP
+        if not self.buffer or self._wish.pace is None:
+            return 0.0
+        left = self._wish.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
+        return left if left > _SHORTEST else 0.0
+
+    def _receive(self, entries: list[Entry]) -> None:
+        # Mostly an entry is a body, and nothing else.
+        wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
+        if self._wish.filter is not None:
+            matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
+            wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance))]
+        if self._handling is None or self._reader is None:
+            self.buffer.extend([(entry, None) for entry in wanted])
+        elif entries:
+            received = self._handling.receive([entry[:2] for entry in wanted], self._reader.places())
+            self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
+
+    def take(self, owner: Any) -> Handed | None:
+        """The next message that may be handed out now.
+
+        Args:
+            owner: the thread or task that says by asking for another one that it was handled; None: it is said.
+        """
+        if self._held_back() > 0:
+            return None
+        try:
+            # Taking from a deque is atomic: threads never get the same message.
+            taken = self.buffer.popleft()
+        except IndexError:
+            return None
+        entry, received = taken
+        if self._wish.pace is not None:
+            self._wish.pace.spend(time.monotonic(), _recorded(entry), len(entry[2][1]))
+        if received is not None and self.auto_ack and owner is not None:
+            self._handed[owner] = received
+        return taken
+
+    # -- what was handled
+
+    def asks(self, owner: Any) -> None:
+        """Somebody asks for the next message: the former one is handled."""
+        if self._handling is not None and (received := self._handed.pop(owner, None)) is not None:
+            self._handling.handle(received)
+
+    def handle(self, received: Received | None) -> None:
+        """Note that a message was handled."""
+        if self._handling is not None and received is not None:
+            self._handling.handle(received)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for what is to be done from time to time, also while nothing is read."""
+        return time.monotonic() >= self._due_at
+
+    def attend(self, channel: Any) -> Flow[None]:
+        """Keep from being trimmed what is not handed on yet."""
+        self._due_at = time.monotonic() + self._save_after
+        if self._reader is not None and self._reader.is_hold_due:
+            yield from self._reader.hold(channel)
+
+    def save(self) -> Flow[None]:
+        """Write down what was handled."""
+        if self._handling is None or self._wish.store is None:
+            return
+        change = self._handling.take_change()
+        if change is None:
+            return
+        try:
+            yield from self._wish.store.save(self._name, change)
+        except BaseException:
+            self._handling.put_back(change)
+            raise
+
+    # -- the rest
+
+    def resume(self) -> None:
+        """Hand out again; what was paused is not caught up with in a burst."""
+        self.is_paused = False
+        if self._wish.pace is not None:
+            self._wish.pace.forget()
+
+    def close(self, channel: Any) -> Flow[None]:
+        """End: what was handled is written down, the logs are let go."""
+        try:
+            yield from self.save()
+            if self._reader is not None:
+                yield from self._reader.close(channel)
+        except AmpsqError as error:
+            with contextlib.suppress(ValueError):
+                _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)
+
+
+def _recorded(entry: Entry) -> int:
+    """When an entry was recorded, ms."""
+    return int(entry[1].partition(b"-")[0])
