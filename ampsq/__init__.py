@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ampsq.connection_state import ConnectionEvent, ConnectionState
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.errors import AmpsqError
+    from ampsq.guarantee import FailedWrite
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
+    from ampsq.persisted import PersistedAck
+    from ampsq.publish_store import FilePublishStore, MemoryPublishStore
     from ampsq.sync_subscription import Subscription
     from ampsq.topic_message import AsyncTopicMessage, TopicMessage
     from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
@@ -38,11 +41,15 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionState",
     "Do",
+    "FailedWrite",
+    "FilePublishStore",
     "If",
     "Interval",
     "MemoryBookmarkStore",
+    "MemoryPublishStore",
     "Message",
     "On",
+    "PersistedAck",
     "Queue",
     "RedisBookmarkStore",
     "Reject",
@@ -71,11 +78,15 @@ _HOMES = {
     "ConnectionEvent": "connection_state",
     "ConnectionState": "connection_state",
     "Do": "models",
+    "FailedWrite": "guarantee",
+    "FilePublishStore": "publish_store",
     "If": "models",
     "Interval": "values",
+    "MemoryPublishStore": "publish_store",
     "MemoryBookmarkStore": "bookmark_store",
     "Message": "delivery",
     "On": "models",
+    "PersistedAck": "persisted",
     "Queue": "models",
     "RedisBookmarkStore": "bookmark_store",
     "Reject": "worker",

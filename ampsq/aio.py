@@ -11,13 +11,15 @@ from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
 from ampsq.connection_state import AsyncListeners
-from ampsq.delivery import AsyncMessage, Bookmarks
+from ampsq.delivery import AsyncMessage, Bookmarks, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
+from ampsq.guarantee import Guarantee
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
+from ampsq.publishers import Sequences, publishers
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -44,10 +46,15 @@ if TYPE_CHECKING:
     from ampsq.check import Checked
     from ampsq.connection_state import ConnectionEvent
     from ampsq.explain import Explanation
+    from ampsq.guarantee import FailedWrite
     from ampsq.history import History
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
+    from ampsq.persisted import PersistedAck
     from ampsq.places import Place
+    from ampsq.publish_store import PublishStore
+    from ampsq.publishers import PublisherState
+    from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
@@ -73,12 +80,25 @@ class AsyncClient:
         *,
         instance: str | None = None,
         publisher: str | None = None,
+        publish_store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
     ) -> None:
+        self._guarantee = Guarantee.of(
+            publisher,
+            publish_store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
@@ -89,6 +109,7 @@ class AsyncClient:
         self._subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._publishing = asyncio.Lock()
+        self._guaranteed: Publishing | None = None
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
@@ -106,6 +127,9 @@ class AsyncClient:
             try:
                 await store.run(self._session.connect())
                 route.logged_on(self._session.origin)
+                if self._guarantee is not None:
+                    revive = self._address.revive
+                    self._guaranteed = await asyncio.to_thread(self._session.guarantee, self._guarantee, route, revive)
                 if self._session.is_heard:
                     await asyncio.to_thread(self._opened[1].start)
             except BaseException:
@@ -170,9 +194,14 @@ class AsyncClient:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         sequence: int | None = None,
-    ) -> Bookmark:
+    ) -> Bookmark | int:
         """Record one message; see `Client.publish`."""
         envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            body = data
+            if not isinstance(data, bytes):
+                body = (await self._store.run(self._session.learn_type(topic))).encode(data)
+            return await self._take(self._guaranteed, topic, [body], envelope, sequence)
         if not self._session.publisher:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
         async with self._publishing:
@@ -192,18 +221,50 @@ class AsyncClient:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
-    ) -> Sequence[Bookmark]:
+    ) -> Sequence[Bookmark] | Sequence[int]:
         """Record many messages; see `Client.publish_many`."""
+        envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            sequences = Sequences()
+            for bodies in cut(messages, batch, await self._store.run(self._session.learn_type(topic))):
+                sequences.add(await self._take(self._guaranteed, topic, bodies, envelope, None), len(bodies))
+            return sequences
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
             await self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
+            calls = self._session.batches(topic, messages, batch, envelope)
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
                 break
             async for published in self._store.stream(calls):
                 self._session.note(bookmarks, published)
         return bookmarks
+
+    async def _take(
+        self, guaranteed: Publishing, topic: str, bodies: list[bytes], envelope: Envelope, sequence: int | None
+    ) -> int:
+        """Take messages in the order of the calls, without holding the event loop up."""
+        async with self._publishing:
+            if guaranteed.may_wait:
+                return await asyncio.to_thread(guaranteed.publish, topic, bodies, envelope, sequence)
+            return guaranteed.publish(topic, bodies, envelope, sequence)
+
+    @property
+    def last_persisted(self) -> int:
+        """The sequence up to which everything is persisted; see `Client.last_persisted`."""
+        return self._guaranteed.persisted if self._guaranteed is not None else 0
+
+    async def flush(self, timeout: timedelta | float | str | None = None) -> None:  # noqa: ASYNC109  (as `Client`'s)
+        """Wait until what was published and acknowledged up to now is persisted; see `Client.flush`."""
+        for subscription in list(self._subscriptions):
+            await subscription.flush()
+        if self._guaranteed is not None:
+            seconds = None if timeout is None else Interval.parse(timeout) / 1000
+            await asyncio.to_thread(self._guaranteed.flush, seconds)
+
+    async def publishers(self) -> list[PublisherState]:
+        """Read all publishers that have a name; see `Client.publishers`."""
+        return await self._store.run(publishers(self.instance, self.origin))
 
     @overload
     def subscribe(
@@ -251,6 +312,7 @@ class AsyncClient:
         core = SubscriptionCore(
             self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=block
         )
+        core.settlements = self._session.settlements
 
         async def begin() -> AsyncSubscription | AsyncTopicSubscription:
             try:
@@ -435,7 +497,7 @@ class AsyncClient:
             self._subscriptions.remove(subscription)
 
     async def close(self) -> None:
-        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again."""
+        """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
         if self._opened is None:
             return
         store, presence = self._opened
@@ -450,10 +512,14 @@ class AsyncClient:
         finally:
             self._opened = None
             await asyncio.to_thread(presence.stop)
-            await store.close()
-            if self._address is not None:
-                await asyncio.to_thread(self._address.release)
-            await self._listeners.aclose()
+            try:
+                if self._guaranteed is not None:
+                    await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)
+            finally:
+                await store.close()
+                if self._address is not None:
+                    await asyncio.to_thread(self._address.release)
+                await self._listeners.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.connect()

@@ -18,6 +18,7 @@ __all__ = [
     "Catalog",
     "Figures",
     "Groups",
+    "LoggedOn",
     "Opened",
     "Page",
     "Published",
@@ -31,17 +32,22 @@ __all__ = [
     "block",
     "browse",
     "catalog",
+    "confirm",
     "explain",
     "hold_view",
+    "logoff",
+    "logon",
     "look",
     "notice",
     "open_instance",
     "publish",
+    "publish_logged_on",
     "redrive",
     "replace",
     "resize",
     "resume",
     "settle",
+    "shaped",
     "stats",
     "subscribe",
     "sweep",
@@ -118,6 +124,22 @@ class Published:
     duplicates: list[tuple[str, str] | None]
     first_id: str
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOn:
+    """A publisher's session, and where the publisher stands.
+
+    Attributes:
+        session: its number; a later logon has a higher one.
+        last: the sequence recorded last; 0 for none.
+        topic, stream_id: where that message is; empty without one.
+    """
+
+    session: int
+    last: int
+    topic: str
+    stream_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +311,54 @@ def publish(
         sequence: of the first message.
         times: how long all of them live and when they are due.
     """
+    shape, values = shaped(bodies, headers, times)
+    arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
+    return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+
+
+def shaped(bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None) -> tuple[str, Sequence[bytes]]:
+    """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""
     shape, columns = "b", [bodies]
     for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
         if column:
             shape += letter
             columns.append(column)
-    values = bodies if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row]
-    arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
-    return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+    return shape, bodies if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row]
+
+
+def publish_logged_on(publisher: str, session: int, sequence: int, arguments: Sequence[EncodableT]) -> Call[Published]:
+    """Record messages of a publisher that is logged on; `arguments`: topic, shape and values."""
+    topic, *rest = arguments
+    return script_call(
+        "publish", ["", topic, publisher, f"{session} {sequence}", *rest], _read_published, repeatable=True
+    )
+
+
+def logon(publisher: str, client: str, first: int, *, again: bool) -> Call[LoggedOn]:
+    """Open a publisher's session.
+
+    Args:
+        publisher: its name.
+        client: the client's name.
+        first: the least sequence that it will send.
+        again: it was logged on before: another client that took the name meanwhile keeps it.
+    """
+
+    def read(reply: list[bytes]) -> LoggedOn:
+        stream_id, _, topic = reply[2].decode().partition(" ")
+        return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id)
+
+    return script_call("logon", ["", publisher, client, first, "1" if again else ""], read, repeatable=True)
+
+
+def logoff(publisher: str, session: int) -> Call[bool]:
+    """End a publisher's session; False when it was ended before."""
+    return script_call("logoff", [publisher, session], bool, repeatable=True)
+
+
+def confirm(publisher: str, session: int, sequence: int) -> Call[bool]:
+    """Write that a session has recorded all up to a sequence, so that the connection can wait for this write."""
+    return script_call("confirm", ["", publisher, session, sequence], bool, repeatable=True)
 
 
 def redrive(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import hiredis
 import redis
 
 from ampsq.causes import translated
 from ampsq.errors import Rejected, Unavailable
+from ampsq.flow import command
+from ampsq.scripts import script
 
 if TYPE_CHECKING:
     from ampsq.errors import AmpsqError
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from ampsq.route import Place
     from ampsq.store import AsyncStore, Store
 
-__all__ = ["AsyncChannel", "Channel", "packed"]
+__all__ = ["AsyncChannel", "Channel", "PinnedChannel", "packed"]
+
+T = TypeVar("T")
 
 
 def packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
@@ -65,14 +69,8 @@ class Channel:
         call = self._sent[0]
         try:
             reply = self._line.read()
-        except redis.exceptions.NoScriptError:
-            # It did not run, and neither did any call behind it: they run in order after this one.
-            self._sent.popleft()
-            try:
-                return self._store.call(call)
-            except BaseException:
-                self.close()
-                raise
+        except redis.exceptions.NoScriptError as error:
+            return self._run_forgotten(call, error)
         except redis.ResponseError as error:
             ours = translated(error, call, self._line.place.url)
             self._sent.popleft()
@@ -87,6 +85,15 @@ class Channel:
             raise
         self._sent.popleft()
         return call.read(reply)
+
+    def _run_forgotten(self, call: Call[Any], error: Exception) -> Any:  # noqa: ARG002  (of those that run nothing else)
+        """It did not run, and neither did any call behind it: they run in order after this one."""
+        self._sent.popleft()
+        try:
+            return self._store.call(call)
+        except BaseException:
+            self.close()
+            raise
 
     def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
         """Drop the connection, and say what the failure means."""
@@ -119,6 +126,38 @@ class Channel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class PinnedChannel(Channel):
+    """A channel whose calls run on one connection or not at all: for who waits for what that connection wrote."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._is_used = False
+
+    def post(self, call: Call[Any]) -> None:
+        """Send a call; see `Channel.post`. Raises `Unavailable` when the connection is gone."""
+        is_elsewhere = self._line is not None and self._line.place is not self._store.route.current
+        if self._is_used and (self._line is None or is_elsewhere):
+            self.close()
+            raise Unavailable("the connection broke while calls were in flight")
+        self._is_used = True
+        super().post(call)
+
+    def ask(self, call: Call[T]) -> T:
+        """Send a call and read its reply, and that of nothing else."""
+        self.post(call)
+        reply: T = self.collect()
+        return reply
+
+    def load(self, *scripts: str) -> None:
+        """Let the server know scripts, by name, before they are sent as hashes."""
+        for name in scripts:
+            self.ask(command(["SCRIPT", "LOAD", script(name).source], bool))
+
+    def _run_forgotten(self, call: Call[Any], error: Exception) -> Any:  # noqa: ARG002
+        self.close()
+        raise Unavailable("the server forgot its scripts; they are loaded again") from error
 
 
 class AsyncChannel:

@@ -11,13 +11,15 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.addresses import redacted
 from ampsq.check import check, rebuild_queue
-from ampsq.delivery import Bookmarks, Message
+from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
+from ampsq.guarantee import Guarantee
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
+from ampsq.publishers import Sequences, publishers
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
@@ -39,10 +41,15 @@ if TYPE_CHECKING:
     from ampsq.check import Checked
     from ampsq.connection_state import ConnectionEvent
     from ampsq.explain import Explanation
+    from ampsq.guarantee import FailedWrite
     from ampsq.history import History
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition, Queue, View
+    from ampsq.persisted import PersistedAck
     from ampsq.places import Place
+    from ampsq.publish_store import PublishStore
+    from ampsq.publishers import PublisherState
+    from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
@@ -73,6 +80,14 @@ class Client:
         instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
         publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
             lost reply is answered by asking again. One process at a time may use a name.
+        publish_store: guarantees publishing (docs/publishing.md): what `publish` takes, and what is acknowledged of
+            queues, is kept here until it is persisted, and sent again after whatever fails. The path of a file, which
+            survives this process, a `FilePublishStore` or a `MemoryPublishStore`; needs a `publisher`.
+        persisted: with a `publish_store`, where a message must be before it lets go of it: ``memory`` of the server,
+            ``fsync`` its disk, or ``replicas=<n>``.
+        ack_conflation: with a `publish_store`, the interval at which persisted messages are told and let go of.
+        on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
+        on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
         ack_timeout: how long an acknowledgement may wait for its batch.
         patience: how long a call that may be repeated is repeated, at one address after the other, while no server
             can be reached.
@@ -83,8 +98,8 @@ class Client:
             ``everysec`` (default) is several times faster.
 
     Raises:
-        Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, or would lose
-            messages.
+        Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
+            messages, or cannot say that it has them as `persisted` asks. PublishStoreError: the store cannot be used.
     """
 
     def __init__(
@@ -93,12 +108,25 @@ class Client:
         *,
         instance: str | None = None,
         publisher: str | None = None,
+        publish_store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
         patience: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
     ) -> None:
+        self._guarantee = Guarantee.of(
+            publisher,
+            publish_store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._patience = Interval.parse(patience) / 1000
         self._address = Address(url, data_dir, appendfsync)
@@ -115,10 +143,13 @@ class Client:
         self._topic_subscriptions: list[TopicSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
+        self._guaranteed: Publishing | None = None
         self._closed = False
         try:
             self._store.run(self._session.connect())
             self._route.logged_on(self._session.origin)
+            if self._guarantee is not None:
+                self._guaranteed = self._session.guarantee(self._guarantee, self._route, self._address.revive)
             if self._session.is_heard:
                 self._presence.start()
         except BaseException:
@@ -198,8 +229,8 @@ class Client:
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         sequence: int | None = None,
-    ) -> Bookmark:
-        """Record one message.
+    ) -> Bookmark | int:
+        """Record one message; with a `publish_store`, take it, to be recorded whatever happens.
 
         Args:
             topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
@@ -215,12 +246,21 @@ class Client:
                 already records nothing and answers the first record's bookmark (with an empty ID where that record
                 is too far back to be found).
 
+        Returns:
+            Its bookmark. With a `publish_store` its sequence, an int, as soon as the store has it: the bookmark is
+            known only later. `flush` waits until all is persisted; `last_persisted`, `on_persisted` tell how far it is.
+
         Raises:
             DefinitionError: the topic's `message_type` cannot say such data.
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
             ServerFull: the server's memory is full; nothing was recorded.
+            PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under
+                the same name now; what the store took of this one is not sent any more.
         """
         envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            body = data if isinstance(data, bytes) else self._store.run(self._session.learn_type(topic)).encode(data)
+            return self._guaranteed.publish(topic, [body], envelope, sequence)
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
 
@@ -238,24 +278,56 @@ class Client:
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
-    ) -> Sequence[Bookmark]:
+    ) -> Sequence[Bookmark] | Sequence[int]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
 
         `headers`, `expiration`, `delay` and `at` are those of each, as of `publish`.
 
         Returns:
-            Their bookmarks, in order, made when they are looked at.
+            Their bookmarks, in order, made when they are looked at; with a `publish_store` their sequences.
         """
+        envelope = Envelope.of(headers, expiration, delay, at)
+        if self._guaranteed is not None:
+            sequences = Sequences()
+            for bodies in cut(messages, batch, self._store.run(self._session.learn_type(topic))):
+                sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
+            return sequences
         bookmarks = Bookmarks(self.origin)
         with self._publishing:
             self._store.run(self._session.learn_type(topic))
-            calls = self._session.batches(topic, messages, batch, Envelope.of(headers, expiration, delay, at))
+            calls = self._session.batches(topic, messages, batch, envelope)
             for call in calls:
                 self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
                 break
             for published in self._store.stream(calls):
                 self._session.note(bookmarks, published)
         return bookmarks
+
+    @property
+    def last_persisted(self) -> int:
+        """With a `publish_store`: the sequence up to which everything is persisted; 0 before the first."""
+        return self._guaranteed.persisted if self._guaranteed is not None else 0
+
+    def flush(self, timeout: timedelta | float | str | None = None) -> None:
+        """Wait until what was published and acknowledged up to now is persisted.
+
+        Without a `publish_store` all that was published is recorded already, and acknowledgements are only sent.
+
+        Args:
+            timeout: how long; default as long as it takes.
+
+        Raises:
+            NotPersisted: the time is over; tells what is missing, and why. It is still sent.
+            NameInUse: another client publishes under this publisher's name now.
+        """
+        for subscription in list(self._subscriptions):
+            subscription.flush()
+        if self._guaranteed is not None:
+            self._guaranteed.flush(None if timeout is None else Interval.parse(timeout) / 1000)
+
+    def publishers(self) -> list[PublisherState]:
+        """Read all publishers that have a name: how far they are, and who is logged on."""
+        return self._store.run(publishers(self.instance, self.origin))
 
     @overload
     def subscribe(
@@ -345,6 +417,7 @@ class Client:
         core = SubscriptionCore(
             self.instance, name, max_backlog, request, text=text, renewed=renew, longest_block=self._route.heartbeat
         )
+        core.settlements = self._session.settlements
         self._presence.start()
         self._store.run(core.register())
         self._presence.add(core)
@@ -649,7 +722,11 @@ class Client:
             self._subscriptions.remove(subscription)
 
     def close(self) -> None:
-        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again."""
+        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again.
+
+        Raises:
+            NotPersisted: a publish store in memory holds messages that the server did not persist within `patience`.
+        """
         if self._closed:
             return
         self._closed = True
@@ -663,9 +740,13 @@ class Client:
                 self._store.run(self._session.leave())
         finally:
             self._presence.stop()
-            self._store.close()
-            self._address.release()
-            self._route.listeners.close()
+            try:
+                if self._guaranteed is not None:
+                    self._guaranteed.close(self._patience, _CLOSE_PATIENCE)
+            finally:
+                self._store.close()
+                self._address.release()
+                self._route.listeners.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from ampsq.errors import DefinitionError
 from ampsq.message_types import JSON, MessageType
+from ampsq.schema import BATCH, BYTES
 from ampsq.values import Bookmark, Interval, parse_ref
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from ampsq.async_subscription import AsyncSubscription
@@ -24,6 +25,7 @@ __all__ = [
     "Bookmarks",
     "Message",
     "MessageView",
+    "cut",
     "decode",
     "decoded",
     "document_of",
@@ -44,6 +46,27 @@ encode = JSON.encode
 
 decode = JSON.decode
 """Read JSON; see `MessageType.decode`."""
+
+
+def cut(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
+    """Encode messages and cut them into runs of at most `size` and about a megabyte.
+
+    Raises:
+        DefinitionError: the size is none, or a message cannot be encoded.
+    """
+    if not 1 <= size <= BATCH:
+        raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
+    bodies: list[bytes] = []
+    total = 0
+    for data in messages:
+        body = data if type(data) is bytes else message_type.encode(data)
+        bodies.append(body)
+        total += len(body)
+        if len(bodies) >= size or total >= BYTES:
+            yield bodies
+            bodies, total = [], 0
+    if bodies:
+        yield bodies
 
 
 def decoded(body: bytes, message_type: MessageType = JSON) -> Any:

@@ -19,12 +19,17 @@
     ├─ ServerFull               the server is out of memory and refused a publish
     ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
     ├─ Closed                   the client or subscription was closed before the call
+    ├─ PublishStoreError        what a publish store holds cannot be written, read, or is used by another process
+    │   └─ PublishStoreFull     it holds as much as it may, and the server did not persist any of it in time
+    ├─ NotPersisted             messages are not persisted in time; they stay in the publish store
     ├─ Rejected                 a script said no; the state is unchanged
     │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
     │   ├─ StaleLease           the lease ended, or the message is held under a newer token
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
+    │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
+    │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
@@ -55,16 +60,21 @@ __all__ = [
     "ExpressionError",
     "FormatMismatch",
     "MessageTypeFixed",
+    "NameInUse",
     "NameNotResolved",
     "NoAnswer",
     "NotAPrimary",
     "NotLeaseHolder",
     "NotPermitted",
+    "NotPersisted",
     "OtherIncarnation",
     "PrimaryUnknown",
+    "PublishStoreError",
+    "PublishStoreFull",
     "Rebuilding",
     "Rejected",
     "ScriptBug",
+    "SequenceGap",
     "ServerFull",
     "ServerUnsuitable",
     "StaleLease",
@@ -208,6 +218,34 @@ class Closed(AmpsqError):
     """The client or subscription was closed before this call."""
 
 
+class PublishStoreError(AmpsqError):
+    """A publish store cannot be written or read, or another process publishes from it under this name."""
+
+
+class PublishStoreFull(PublishStoreError):
+    """The publish store holds as much as it may, and the server did not persist any of it in time.
+
+    The message was not taken: nothing of it is stored or sent.
+    """
+
+
+class NotPersisted(AmpsqError):
+    """Messages or acknowledgements are not persisted in time. They stay in the publish store and are sent again.
+
+    Attributes:
+        first: the least sequence that is missing; None when only acknowledgements are.
+        last: the highest one.
+        acknowledgements: how many settlements of queue messages are unanswered.
+    """
+
+    def __init__(self, text: str, first: int | None, last: int | None, acknowledgements: int) -> None:
+        self.first, self.last, self.acknowledgements = first, last, acknowledgements
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int | None, int | None, int]]:
+        return type(self), (str(self), self.first, self.last, self.acknowledgements)
+
+
 class Rejected(AmpsqError):
     """A script said no and changed nothing.
 
@@ -292,6 +330,18 @@ class NotLeaseHolder(Rejected):
     """The queue's `leasing` is strict and another subscription holds the lease."""
 
     code = "AMPSQ_NOT_LEASE_HOLDER"
+
+
+class NameInUse(Rejected):
+    """Another client logged on under this publisher's name. One at a time may: give each its own name, or stop one."""
+
+    code = "AMPSQ_NAME_IN_USE"
+
+
+class SequenceGap(Rejected):
+    """A publisher's number would leave others out; they are sent first, then this one again."""
+
+    code = "AMPSQ_SEQUENCE_GAP"
 
 
 class TooManyFilters(Rejected):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Verb
     from ampsq.delivery import MessageView
     from ampsq.flow import Call, Flow
+    from ampsq.publish_settlements import Settlements
 
 __all__ = ["Holding", "Parts", "bytes_or_none", "group"]
 
@@ -63,6 +64,8 @@ class Holding(Registration):
         super().__init__(client, wanted)
         self.instance = instance
         self.late: deque[Rejected] = deque(maxlen=1000)
+        #: Keeps acknowledgements until they are answered, if somebody asked for that.
+        self.settlements: Settlements | None = None
         # queue -> token -> ref of everything leased to us, as far as we know
         self._held: dict[bytes, dict[bytes, bytes]] = {}
         # queue -> its lease period in ms, when to read that again, when to extend again
@@ -90,8 +93,17 @@ class Holding(Registration):
         if message.is_barrier:
             return
         call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
+        kept = self.settlements if verb != "extended" else None
+        if kept is not None:
+            kept.keep(verb, [message.parts], period, self.id)
         try:
             refused = yield call
+        except Rejected:
+            raise
+        except BaseException:
+            if kept is not None:
+                kept.abandon([message.parts])
+            raise
         finally:
             # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
             if verb != "extended":
@@ -113,6 +125,12 @@ class Holding(Registration):
         with contextlib.suppress(IndexError):
             while len(acks) < 2 * BATCH:
                 acks.append(self._acks.popleft())
+        if self.settlements is not None and acks:
+            try:
+                self.settlements.keep("acknowledged", acks, None, self.id)
+            except BaseException:
+                self._acks.extendleft(reversed(acks))
+                raise
         return acks
 
     def _flush_beyond(self, number: int) -> Flow[None]:
@@ -148,6 +166,8 @@ class Holding(Registration):
             _log.warning("late acknowledgement: %s", error)
 
     def _forget(self, messages: list[Parts]) -> None:
+        if self.settlements is not None:
+            self.settlements.answered(messages)
         nothing: dict[bytes, bytes] = {}
         if self._doubtful:
             self._doubtful.difference_update([parts[5] for parts in messages])

@@ -285,8 +285,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the subscriptions",
         ),
         "publishers": Key(
-            ":publishers", "hash", "publisher -> sequence, topic, ID of its last message", "publish",
+            ":publishers", "hash", "publisher -> sequence, ID, topic of its last message", "publish, logon",
             "forget_publishers", "the logs",
+        ),
+        "sessions": Key(
+            ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
+            "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
         ),
         "retention": Key(
             ":retention", "hash",
@@ -507,7 +511,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # instance
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended", "heard": "heard",
+        "attended": "attended", "heard": "heard", "logons": "logons",
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ampsq.errors import AmpsqError, ServerUnsuitable
 from ampsq.flow import Flow, command
 
 __all__ = ["Server", "examine"]
+
+#: The first Redis that has WAITAOF; every Valkey that is allowed has it.
+_WAITAOF: Final = (7, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class Server:
         process_id: of the server, as it says.
         never_forgets: what it has answered survives a crash of the machine: an append-only file, flushed at
             every command. Only then can at-most-once be promised.
+        appends: it has an append-only file.
+        waits_for_fsync: it has WAITAOF, which waits until what was written is flushed.
         notes: what is badly configured, each a sentence that says what to do; empty when all is well.
     """
 
@@ -28,6 +33,8 @@ class Server:
     version: str
     process_id: int
     never_forgets: bool
+    appends: bool
+    waits_for_fsync: bool
     notes: tuple[str, ...]
 
 
@@ -84,5 +91,13 @@ def examine() -> Flow[Server]:
     version = facts.get(f"{kind}_version", "0")
     _refuse_old(kind, version)
     notes = _judge(facts, settings)
-    always = facts.get("aof_enabled") == "1" and settings.get("appendfsync") == "always"
-    return Server(kind, version, int(facts.get("process_id", "0")), always, tuple(notes))
+    appends = facts.get("aof_enabled") == "1"
+    return Server(
+        kind,
+        version,
+        int(facts.get("process_id", "0")),
+        never_forgets=appends and settings.get("appendfsync") == "always",
+        appends=appends,
+        waits_for_fsync=kind == "valkey" or _number(version) >= _WAITAOF,
+        notes=tuple(notes),
+    )

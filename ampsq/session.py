@@ -15,6 +15,7 @@ from ampsq import action_calls, calls
 from ampsq.applying import apply, plan
 from ampsq.browse import Scene, ack_matching
 from ampsq.definition_checks import settings_of
+from ampsq.delivery import cut
 from ampsq.errors import (
     AmpsqError,
     DefinitionError,
@@ -28,18 +29,20 @@ from ampsq.flow import command
 from ampsq.letters import letter_filter, named_letters, read_letters, refs_of
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
+from ampsq.publish_session import Identity
+from ampsq.publishing import Publishing
 from ampsq.query import Query
 from ampsq.rebuild import move_queues
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
-from ampsq.schema import BATCH, BYTES, COMPILED, FIELDS, INSTANCES, key
+from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.unknown import taught
 from ampsq.values import Bookmark, is_name, parse_name, parse_ref
 from ampsq.views import aggregated, follow, sow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from ampsq.address_setting import AddressSetting
@@ -48,11 +51,14 @@ if TYPE_CHECKING:
     from ampsq.delivery import Bookmarks
     from ampsq.envelope import Envelope
     from ampsq.flow import Call, Flow
+    from ampsq.guarantee import Guarantee
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
+    from ampsq.publish_settlements import Settlements
     from ampsq.query import SowMessage
     from ampsq.redrive import Redriven
     from ampsq.retention import Trimmed
+    from ampsq.route import Route
     from ampsq.views import Follower
 
 __all__ = ["QueueStats", "Session"]
@@ -160,6 +166,8 @@ class Session:
         self.confirmed_id = ""
         #: Whether its coming was told to actions, so that its leaving is to be seen.
         self.is_heard = False
+        #: Keeps acknowledgements until they are answered, if somebody asked for that.
+        self.settlements: Settlements | None = None
         self._requests = itertools.count(1)
         self._types: dict[str, MessageType] = {}
         self._next_sequence = 1
@@ -191,6 +199,12 @@ class Session:
             publishers = key(self.instance, "publishers")
             last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
             self._next_sequence = int(last.split(b" ")[0]) + 1 if last else 1
+
+    def guarantee(self, guarantee: Guarantee, route: Route, revive: Callable[[], None] | None) -> Publishing:
+        """Begin to publish with a guarantee; settlements are kept as well from here on."""
+        publishing = Publishing(Identity(self.publisher, self.client), route, self.instance, guarantee, revive)
+        self.settlements = publishing.settlements
+        return publishing
 
     def leave(self) -> Flow[None]:
         """Tell the actions that ask for it that this client goes, as far as there is still somebody to tell."""
@@ -274,19 +288,7 @@ class Session:
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
-        if not 1 <= size <= BATCH:
-            raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
-        encode = self._types.get(topic, JSON).encode
-        bodies: list[bytes] = []
-        total = 0
-        for data in messages:
-            body = data if type(data) is bytes else encode(data)
-            bodies.append(body)
-            total += len(body)
-            if len(bodies) >= size or total >= BYTES:
-                yield self._publish_call(topic, bodies, envelope, None)
-                bodies, total = [], 0
-        if bodies:
+        for bodies in cut(messages, size, self._types.get(topic, JSON)):
             yield self._publish_call(topic, bodies, envelope, None)
 
     def note(self, bookmarks: Bookmarks, published: Published) -> None:
@@ -380,7 +382,19 @@ class Session:
         failures: list[Rejected] = []
         for first in range(0, len(refs), BATCH):
             some = refs[first : first + BATCH]
-            refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some))
+            messages = [[queue.encode(), b"", b"", b"", b"", ref] for ref in some]
+            # Not a cancel: made again, it could end a lease that began meanwhile.
+            kept = self.settlements if option != "cancel" else None
+            if kept is not None:
+                kept.keep(_VERBS[option], messages, None, "")
+            try:
+                refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some))
+            except AmpsqError as error:
+                if kept is not None:
+                    (kept.answered if isinstance(error, Rejected) else kept.abandon)(messages)
+                raise
+            if kept is not None:
+                kept.answered(messages)
             failures += [self._refusal(queue, ref, code) for ref, code in refused]
         if failures:
             raise _several(failures, len(refs) - len(failures))

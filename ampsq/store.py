@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 
 from ampsq.causes import harmless, translated
-from ampsq.channels import AsyncChannel, Channel, packed
+from ampsq.channels import AsyncChannel, Channel, PinnedChannel, packed
 from ampsq.errors import AmpsqError, Closed, Unavailable
 from ampsq.finding import slot_of
 from ampsq.flow import Call, Pause, Post
@@ -157,6 +157,10 @@ class Store:
     def channel(self) -> Channel:
         """Open a connection on which calls may be sent before earlier ones are answered."""
         return Channel(self)
+
+    def pinned(self) -> PinnedChannel:
+        """Open a channel whose calls run on one connection or not at all."""
+        return PinnedChannel(self)
 
     def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.

@@ -379,8 +379,13 @@ class SubscriptionCore(Holding):
     def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
-        yield from self._collect_all(channel)
-        yield from self.flush()
+        try:
+            yield from self._collect_all(channel)
+            yield from self.flush()
+        except BaseException:
+            if self.settlements is not None:
+                self.settlements.abandon(list(self._acks))
+            raise
         # Barriers hold no lease.
         unstarted = [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
         held: Groups = group([*unstarted, *self._unwanted])

@@ -41,6 +41,8 @@ def _print_tables(figures: dict[str, Any]) -> None:
         _print_redrive(figures["redrive"])
     if "rebuild" in figures:
         _print_rebuild(figures["rebuild"])
+    if "publishing" in figures:
+        _print_publishing(figures["publishing"])
     if "replay" in figures:
         _print_replay(figures["replay"])
 
@@ -75,6 +77,24 @@ def _print_rebuild(figures: dict[str, Any]) -> None:
             f"A queue of {figures['messages']:,} messages {text}: {row['seconds']} s, {row['per_second']:,} a second; "
             f"{_calls(row)}"
         )
+
+
+def _print_publishing(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title="Guaranteed publishing beside plain, same run, until all is persisted, messages/s", title_justify="left"
+    )
+    for column in ("store; persisted", "100 a call", "plain", "ratio", "one by one", "plain", "ratio"):
+        table.add_column(column, justify="left" if column.startswith("store") else "right")
+    for name, row in figures.items():
+        cells = [
+            (f"{row[f'{kind}_per_second']:,}", f"{row[f'plain_{kind}_per_second']:,}", f"{row[f'{kind}_ratio']:.2f}")
+            for kind in ("many", "single")
+        ]
+        table.add_row(name, *cells[0], *cells[1])
+    Console().print(table)
 
 
 def _print_replay(figures: dict[str, Any]) -> None:
@@ -176,12 +196,13 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--part",
-    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "replay"]),
+    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay"]),
     default="all",
     show_default=True,
     help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
-    "rebuild: a queue rebuilt from log and journal; replay: topics read from a bookmark on.",
+    "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
+    "replay: topics read from a bookmark on.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -220,6 +241,7 @@ def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], 
     from ampsq.bench.expiry import Expiry
     from ampsq.bench.kinds import Kinds
     from ampsq.bench.measure import Bench
+    from ampsq.bench.publishing import Publishing
     from ampsq.bench.rebuild import Rebuild
     from ampsq.bench.redrive import Redrive
     from ampsq.bench.replay import Replay
@@ -233,6 +255,8 @@ def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], 
         figures["redrive"] = Redrive(url, settings, progress).run()
     if part in {"all", "rebuild"}:
         figures["rebuild"] = Rebuild(url, settings, progress).run()
+    if part in {"all", "publishing"}:
+        figures["publishing"] = Publishing(url, settings, progress).run()
     if part in {"all", "replay"}:
         figures["replay"] = Replay(url, settings, progress).run()
     return figures

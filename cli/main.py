@@ -39,6 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sow": "Look at the available messages of a queue, or at the rows of a view.",
     "views": "List the views with what they are made of, or show one's definition.",
     "actions": "List the actions with what they have done, or show one; retry or drop what failed.",
+    "publishers": "List the publishers that have a name: how far they are, and who is logged on.",
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue as they come.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",

@@ -45,12 +45,13 @@ class Settings:
     json: bool
 
     @contextlib.contextmanager
-    def client(self, *, advise: bool = False, patient: bool = False) -> Iterator[Client]:
+    def client(self, *, advise: bool = False, patient: bool = False, **options: Any) -> Iterator[Client]:
         """Connect; to the embedded server, which is started, when no other one is named.
 
         Args:
             advise: say on standard error what is badly configured at the server.
             patient: wait for a server that is away, as services do.
+            options: further ones of `Client`.
         """
         is_new = self.url is None and not Path(self.data_dir).exists()
         if self.url is not None and not patient:
@@ -59,7 +60,7 @@ class Settings:
         level = logger.level
         logger.setLevel(level if advise else logging.ERROR)
         try:
-            client = ampsq.Client(self.url, instance=self.instance, data_dir=self.data_dir)
+            client = ampsq.Client(self.url, instance=self.instance, data_dir=self.data_dir, **options)
         finally:
             logger.setLevel(level)
         with client:

@@ -41,6 +41,7 @@ Examples:
   ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
   ampsq publish orders --file orders.jsonl.gz
   tail -f orders.jsonl | ampsq publish orders -
+  ampsq publish orders --file orders.jsonl --publisher till-4 --store till-4.db --persisted fsync
 """
 
 _BLOCK: Final = 4 << 20
@@ -63,6 +64,14 @@ _GZIP: Final = b"\x1f\x8b"
 )
 @click.option("--delay", type=INTERVAL, metavar="INTERVAL", help="How long until it is delivered; default at once.")
 @click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
+@click.option("--publisher", metavar="NAME", help="Number the messages under this name: recorded once each.")
+@click.option("--store", metavar="FILE", help="Keep messages here until they are persisted, and send them again.")
+@click.option(
+    "--persisted",
+    metavar="LEVEL",
+    default="memory",
+    help="With --store: memory (default), fsync or replicas=N of the server.",
+)
 @connected
 def publish(
     settings: Settings,
@@ -75,12 +84,16 @@ def publish(
     delay: Interval | None,
     at: str | None,
     text: bool,
+    publisher: str | None,
+    store: str | None,
+    persisted: str,
 ) -> None:
     """Publish one message, or one a line of a file.
 
     TOPIC is a topic, which is made when it is new, or a queue, whose publish target then gets the message.
     With - messages are read from standard input, one a line, and published as they come. Prints the bookmark
-    of one message; of many, how many there were.
+    of one message; of many, how many there were. With --store, ends when everything is persisted, also what an
+    earlier run has left in the file, and prints sequences instead of bookmarks.
     """
     if (message is None) == (file is None):
         raise click.UsageError("give one of: a JSON message, --file FILE, or - for standard input")
@@ -88,20 +101,26 @@ def publish(
         raise click.UsageError("--delay and --at exclude each other")
     if expiration == 0:
         raise click.UsageError("--expiration 0: allowed is 1ms or longer, or no --expiration for no limit")
+    if store is not None and publisher is None:
+        raise click.UsageError("--store needs --publisher NAME")
+    if store is None and persisted != "memory":
+        raise click.UsageError("--persisted goes with --store FILE")
     said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
+    options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
     if file is not None or message == "-":
-        _publish_lines(settings, topic, file or "-", said, text=text)
+        _publish_lines(settings, topic, file or "-", said, options, text=text)
         return
     body = os.fsencode(cast("str", message))
     if not text and (wrong := _fault(body)):
         _refuse(f"not JSON: {wrong}", body)
-    with settings.client() as client:
+    with settings.client(**options) as client:
         (data,) = _data(client, topic, [body], text=text)
-        bookmark = client.publish(topic, data, **said._asdict())
+        published = client.publish(topic, data, **said._asdict())
+        client.flush()
     if settings.json:
-        json_line({"bookmark": bookmark})
+        json_line({"bookmark" if store is None else "sequence": published})
     else:
-        print(bookmark)
+        print(published)
 
 
 class _Said(NamedTuple):
@@ -166,11 +185,13 @@ def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Seq
     return [_DECODER.decode(body.decode()) for body in bodies]
 
 
-def _publish_lines(settings: Settings, topic: str, file: str, said: _Said, *, text: bool) -> None:
+def _publish_lines(
+    settings: Settings, topic: str, file: str, said: _Said, options: dict[str, Any], *, text: bool
+) -> None:
     done, began = 0, time.monotonic()
     with contextlib.ExitStack() as stack:
         raw = _open(stack, file)
-        client = stack.enter_context(settings.client())
+        client = stack.enter_context(settings.client(**options))
         progress = stack.enter_context(_progress(raw))
         began, number = time.monotonic(), 0
         for lines in _blocks(raw):
@@ -184,6 +205,7 @@ def _publish_lines(settings: Settings, topic: str, file: str, said: _Said, *, te
                 name = "standard input" if file == "-" else file
                 _refuse(f"{name}: line {number + 1} is not JSON ({before}): {wrong}", lines[len(good)])
             progress()
+        client.flush()
     seconds = time.monotonic() - began
     if settings.json:
         json_line({"published": done, "seconds": round(seconds, 3)})

@@ -12,5 +12,8 @@ for i = 1, #scanned[2], 2 do
   local defined = string.find(name, '^action:') or string.find(name, '^view:')
   if not defined and last and tonumber(last) + V.publisher_age < ms then old[#old + 1] = name end
 end
-if #old > 0 then call('HDEL', K.publishers(), unpack(old)) end
+if #old > 0 then
+  call('HDEL', K.publishers(), unpack(old))
+  call('HDEL', K.sessions(), unpack(old))
+end
 return scanned[1]

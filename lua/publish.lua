@@ -1,11 +1,12 @@
 --- publish: record messages of one topic and push what somebody is free for.
 --- ARGV now, name, publisher, sequence, shape, values...
---- FAIL UNKNOWN_TOPIC
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP
 --- GIVES {topic, duplicates, first ID, number, topic and ID of each duplicate or ''...}
---- @include clock, fail, ids, duplicates, push, dispatch, times()
+--- @include clock, fail, ids, push, dispatch, times(), sequences()
 -- shape: a letter for each value of a message: `b` its body, `h` its headers, `e` how long it lives, ms, `d` when it is due:
 -- ms, or `+` and ms from now on; all but the body may be ''. A named publisher numbers its messages: the first one has
--- `sequence`, the next one more; what is recorded already is answered, not recorded again.
+-- `sequence`, the next one more; what is recorded already is answered, not recorded again. One that logged on says its
+-- session before the sequence, and leaves none out (lib/sequences).
 local ms = clock_ms(now)
 local route = call('HGET', K.routes(), name)
 local topic = name
@@ -15,7 +16,8 @@ if route and string.sub(route, 1, 1) == '>' then
 end
 if not route then fail(E.UNKNOWN_TOPIC, {name = name}) end
 local count = (#ARGV - values_from + 1) / #shape
-local known = publisher ~= '' and known_sequences(publisher, tonumber(sequence), count) or {}
+local from, known = 0, {}
+if publisher ~= '' then from, known = sequences().admit(publisher, sequence, count) end
 local log = K.log(topic)
 local names = {h = F.headers, e = F.expiration, d = F.due}
 local special = {}
@@ -36,7 +38,7 @@ local function add(run, id, i)
   if publisher ~= '' then
     local n = #entry
     entry[n + 1], entry[n + 2], entry[n + 3] = F.publisher, publisher, F.sequence
-    entry[n + 4] = string.format('%.0f', sequence + i)
+    entry[n + 4] = string.format('%.0f', from + i)
   end
   return run('XADD', log, id, unpack(entry))
 end
@@ -45,9 +47,7 @@ local first = ''
 if #known < count then
   local last
   first, last = record(log, ms, #known, count - 1, shape == 'b' and publisher == '' and add_plain or add)
-  if publisher ~= '' then
-    call('HSET', K.publishers(), publisher, string.format('%.0f', sequence + count - 1) .. ' ' .. last .. ' ' .. topic)
-  end
+  if publisher ~= '' then sequences().remember(publisher, from + count - 1, last, topic) end
   if next(special) then times().note_times(topic, route, special, #known, count - 1, ms) end
   push(route, topic, string.match(first, '^%d+'), ms, count - #known, dispatch_or_defer)
 end

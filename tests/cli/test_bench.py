@@ -35,6 +35,10 @@ def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised()
     assert figures["redrive"]["letters"] == 10_000
     assert figures["redrive"].keys() >= {"letters", "per_second", "server_us", "longest_call_ms"}
     assert {row["messages"] for row in figures["expiry"].values()} == {100_000}
+    assert set(figures["publishing"]) == {
+        f"{store}; {level}" for store in ("memory", "file", "file, fsync") for level in ("memory", "fsync")
+    }
+    assert all(row["many_per_second"] > 0 for row in figures["publishing"].values())
     assert figures["memory.bytes_per_queued"] < 1
     assert figures["memory.bytes_per_leased"] <= 256
     # A batch is worth more than a pipeline on any machine; the goal, 2.0, is for a quiet one.

@@ -70,6 +70,26 @@ def test_headers(defined):
     assert "NAME=VALUE" in defined("publish", "orders", "1", "--header", "x", code=2).err
 
 
+def test_a_publisher_with_a_store_gives_sequences_and_goes_on_behind_them(defined):
+    options = ("--publisher", "till-4", "--store", "till-4.db", "--persisted", "memory")
+    assert defined("publish", "orders", "1", *options).out == "1\n"
+    assert defined("publish", "orders", "2", *options, "--json").json == [{"sequence": 2}]
+    assert defined("publish", "orders", "-", *options, "--json", stdin="3\n4\n").json[0]["published"] == 2
+    assert BOOKMARK.fullmatch(defined("publish", "orders", "5", "--publisher", "till-5").out.strip())
+    assert data(defined) == [1, 2, 3, 4, 5]
+    found = {each["name"]: each for each in defined("publishers", "--json").json}
+    assert (found["till-4"]["sequence"], found["till-4"]["client"]) == (4, None)
+    assert found["till-5"]["bookmark"].startswith("orders~")
+    assert re.search(r"till-4 +4 +orders~", defined("publishers").out)
+
+
+def test_options_of_a_guarantee_that_do_not_go_together_are_refused(defined):
+    assert "--publisher NAME" in defined("publish", "orders", "1", "--store", "x.db", code=2).err
+    assert "--store FILE" in defined("publish", "orders", "1", "--persisted", "fsync", code=2).err
+    wrong = defined("publish", "orders", "1", "--publisher", "p", "--store", "x.db", "--persisted", "disk", code=1)
+    assert "allowed are 'memory', 'fsync'" in wrong.err
+
+
 def test_text_is_published_as_it_is(defined):
     defined("publish", "orders", "--text", "Grüße {")
     assert take(defined)[0]["data"] == {"base64": base64.b64encode("Grüße {".encode()).decode()}

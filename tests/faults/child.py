@@ -69,6 +69,22 @@ def redrive(url, instance, record):
         client.redrive("dead", rate=2_000, progress=lambda progress: record("progress", done=progress.done))
 
 
+def publish(url, instance, record):
+    """Publish with a guarantee, one by one and in batches, as fast as it goes; the bodies are the run and a count."""
+    path, run = sys.argv[5:7]
+    with Client(url, instance=instance, publisher="till-1", publish_store=path, persisted="memory") as client:
+        record("ready", last=client.publishers()[0].sequence)
+        number = 0
+        while True:
+            if number % 7 == 3:
+                client.publish_many("orders", [f"{run} {each}" for each in range(number, number + 5)], batch=3)
+                number += 5
+            else:
+                client.publish("orders", f"{run} {number}")
+                number += 1
+            record("taken", number=number)
+
+
 def read_durably(url, instance, record):
     """Read a topic under a name, with places in a file; one of three messages is handled before the one before it."""
     store = RedisBookmarkStore() if sys.argv[5] == "redis" else SqliteBookmarkStore(sys.argv[5])
@@ -94,6 +110,6 @@ def read_durably(url, instance, record):
 
 
 if __name__ == "__main__":
-    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive, "read_durably": read_durably}[sys.argv[1]](
-        sys.argv[2], sys.argv[3], Records(sys.argv[4])
-    )
+    {"work": work, "hold": hold, "stuck": stuck, "redrive": redrive, "publish": publish, "read_durably": read_durably}[
+        sys.argv[1]
+    ](sys.argv[2], sys.argv[3], Records(sys.argv[4]))

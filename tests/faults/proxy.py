@@ -82,6 +82,10 @@ class Proxy:
         """
         self._wanted = [name, nth, late]
 
+    def move(self, upstream):
+        """Lead connections that come from now on to another server."""
+        self._upstream = str(upstream)
+
     def _start(self, function, *arguments):
         thread = threading.Thread(target=function, args=arguments, daemon=True)
         self._threads.append(thread)

@@ -1,0 +1,85 @@
+"""What a guarantee costs: publishing with a store in memory and in a file, at each level, beside plain publishing."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.bench.stage import Stage
+from ampsq.client import Client
+from ampsq.errors import ServerUnsuitable
+from ampsq.models import Topic
+from ampsq.publish_store import FilePublishStore, MemoryPublishStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.publish_store import PublishStore
+
+__all__ = ["Publishing"]
+
+_BODY: Final = b"x" * 250
+_STORES: Final[dict[str, Callable[[Path], PublishStore]]] = {
+    "memory": lambda _: MemoryPublishStore(),
+    "file": FilePublishStore,
+    "file, fsync": lambda path: FilePublishStore(path, fsync=True),
+}
+_LEVELS: Final = ("memory", "fsync")
+#: One at a time takes about twenty times as long as in batches.
+_SINGLE: Final = 10
+
+
+class Publishing(Stage):
+    """The measurement, on one server; see `Stage`."""
+
+    def run(self) -> dict[str, Any]:
+        """Publish in batches of 100 and one by one until all is persisted; each store and level beside plain."""
+        out: dict[str, Any] = {}
+        for store, level in itertools.product(_STORES, _LEVELS):
+            rounds = []
+            try:
+                for number in range(self.settings.rounds):
+                    self.progress(f"publish store: {store}, persisted: {level}, round {number + 1}")
+                    rounds.append((self._plain(), self._guaranteed(store, level)))
+            except ServerUnsuitable as error:
+                self.progress(str(error))
+                continue
+            row: dict[str, float] = {}
+            for index, name in enumerate(("many", "single")):
+                row[f"{name}_per_second"] = round(statistics.median(own[index] for _, own in rounds))
+                row[f"plain_{name}_per_second"] = round(statistics.median(plain[index] for plain, _ in rounds))
+                row[f"{name}_ratio"] = round(statistics.median(own[index] / plain[index] for plain, own in rounds), 2)
+            out[f"{store}; {level}"] = row
+        return out
+
+    def _plain(self) -> tuple[float, float]:
+        return self._rates(self.client())
+
+    def _guaranteed(self, store: str, level: str) -> tuple[float, float]:
+        with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
+            plain = self.client()
+            plain.close()
+            kept = _STORES[store](Path(folder, "till.db"))
+            return self._rates(
+                Client(self.url, instance=plain.instance, publisher="bench", publish_store=kept, persisted=level)
+            )
+
+    def _rates(self, client: Client) -> tuple[float, float]:
+        """Messages a second from the first call until all are persisted: in batches of 100, and one by one."""
+        client.apply(Topic(name="orders"))
+        count, single = self.settings.messages, self.settings.messages // _SINGLE
+        started = time.perf_counter()
+        client.publish_many("orders", itertools.repeat(_BODY, count))
+        client.flush()
+        many = count / (time.perf_counter() - started)
+        started = time.perf_counter()
+        for _ in range(single):
+            client.publish("orders", _BODY)
+        client.flush()
+        one_by_one = single / (time.perf_counter() - started)
+        self.remove(client)
+        return many, one_by_one

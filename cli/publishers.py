@@ -1,0 +1,46 @@
+"""``ampsq publishers``."""
+
+from __future__ import annotations
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+__all__ = ["publishers"]
+
+
+@click.command(epilog="\b\nExamples:\n  ampsq publishers\n  ampsq publishers --json | jq .sequence")
+@connected
+def publishers(settings: Settings) -> None:
+    """List the publishers that have a name: how far they are, and who is logged on.
+
+    Who publishes with a store is logged on from its start to its end in order; who died stays so, until
+    the next process logs on under the name. Names of actions and views begin with action: and view:.
+    """
+    with settings.client() as client:
+        found = client.publishers()
+    if settings.json:
+        for each in found:
+            json_line(
+                {
+                    **each._asdict(),
+                    "at": each.at.isoformat(),
+                    "seen": each.seen.isoformat() if each.seen is not None else None,
+                }
+            )
+    elif found:
+        rows = [
+            [
+                each.name,
+                each.sequence,
+                each.bookmark or "",
+                each.at.isoformat(" ", "seconds"),
+                each.client or "",
+                each.seen.isoformat(" ", "seconds") if each.seen is not None else "",
+            ]
+            for each in found
+        ]
+        table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows)
+    else:
+        note("no publisher with a name yet; ampsq publish TOPIC MESSAGE --publisher NAME is one")

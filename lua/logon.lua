@@ -1,0 +1,20 @@
+--- logon: open a publisher's session, which ends every other one under its name, and say where the publisher stands.
+--- ARGV now, publisher, client, first, again
+--- FAIL NAME_IN_USE
+--- GIVES {session, last sequence recorded, '' or the ID and the topic of that message}
+--- FLAGS allow-oom
+--- @include clock, fail
+-- first: the least sequence that will be sent. What is missing between the last one and this is not held any more: it was
+-- persisted, and the server has lost or forgotten it, or it was refused; the session begins behind it. again: '1' of a client
+-- that was logged on and lost its connection: it does not come back where another one took the name meanwhile.
+local holder = string.match(call('HGET', K.sessions(), publisher) or '', '^%d+ %d+ (.*)$')
+if again == '1' and holder and holder ~= client then fail(E.NAME_IN_USE, {publisher = publisher, by = holder}) end
+local ms = string.format('%.0f', clock_ms(now))
+local last, place = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (.*)$')
+local session = string.format('%.0f', call('HINCRBY', K.instance(), F.logons, 1))
+if not last or tonumber(first) > last + 1 then
+  local from = string.format('%.0f', first - 1)
+  call('HSET', K.publishers(), publisher, from .. ' ' .. (place or ms .. '-0 '))
+end
+call('HSET', K.sessions(), publisher, session .. ' ' .. ms .. ' ' .. client)
+return {session, last or '0', place or ''}
