@@ -41,7 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "actions": "List the actions with what they have done, or show one; retry or drop what failed.",
     "publishers": "List the publishers that have a name: how far they are, and who is logged on.",
     "publish": "Publish one message, or one a line of a file.",
-    "subscribe": "Print the messages of a queue as they come.",
+    "subscribe": "Print the messages of a queue or of topics as they come.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function.",

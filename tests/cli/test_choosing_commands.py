@@ -79,6 +79,12 @@ def test_a_backlog_that_is_cut_is_told_with_its_cause(orders):
     assert done.err == f"WARNING: max_backlog 50 is cut to 10 by {cause}\n"
 
 
+def test_a_view_s_rows_are_subscribed_to_by_its_name(orders):
+    lines = orders("subscribe", "totals", "--bookmark", "epoch", "--count", "2").out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("totals~") and '"symbol"' in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -88,7 +94,6 @@ def test_a_backlog_that_is_cut_is_told_with_its_cause(orders):
         (("sow", "work", "--order-by", "/price DOWN"), 1, "'DOWN' is no direction; allowed behind an expression: ASC"),
         (("sow", "nowhere"), 1, "'nowhere' is neither a queue nor a view; there are 'totals', 'work'"),
         (("sow", "orders"), 1, "'orders' is a topic; its queues are 'work'"),
-        (("subscribe", "totals"), 1, "'totals' is a view; query it with sow, or define a queue over it"),
         (("subscribe", "wrok"), 1, "'wrok' is no queue; did you mean 'work'?"),
         (("subscribe", "/price > 10"), 1, "this looks like a filter: write filter='/price > 10'"),
         (("explain", "totals"), 1, "'totals' is a view"),

@@ -42,6 +42,7 @@ PLAIN = Envelope.of(None, None, None, None)
 MAY_BE_LATER = {
     "beat": r":subscriptions",  # the second sign of life
     "subscribe": r":subscriptions",
+    "confirm": r":sessions",
     "settle": r":q:\w+:leases",  # an extension counts from the second run on
     "watch": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
     "hold_view": r":keepers",
@@ -57,6 +58,7 @@ DOES_MORE = {
     "sweep": "whatever is due by then",
     "overdue": "whatever is due by then; an event of each is made once",
     "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
+    "logon": "a second session of the same client, whose first one nobody knows the number of",
     "happen": "a user's own event is raised again, as it says; comings and goings once",
     "trim": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
@@ -393,7 +395,23 @@ def notice_and_end(work):
     work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
 
 
-WORK = [consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, damage_and_mend, notice_and_end]
+def guaranteed(work):
+    """A publisher's session: what a lost reply makes it send again is recorded once."""
+    session = work.store.call(calls.logon("till-9", "a-client", 1, again=False)).session
+    sent = [calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)]
+    work.apply(Topic(name="sold"))
+    for call in sent:
+        work.store.call(call)
+    assert work.store.call(calls.confirm("till-9", session, 4))
+    work.store.call(calls.logoff("till-9", session))
+    assert work.store.redis.xlen(key(work.store.instance, "log", "sold")) == 4
+    assert work.store.call(calls.logon("till-9", "a-client", 5, again=True)).last == 4
+
+
+WORK = [
+    *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, damage_and_mend, guaranteed),
+    notice_and_end,
+]
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_a_query_gives_a_part_of_an_order(client):
         ({"filter": 5}, "filter=5 is not a text; allowed: an expression"),
         ({"order_by": 5}, "order_by=5: allowed is an expression, .* or a list"),
         ({"order_by": {"/v": "DESC"}}, "order_by=.*: allowed is an expression"),
-        ({"name": None}, "None is not a text"),
+        ({"name": None}, "nothing is not a text"),
     ],
 )
 def test_a_query_that_cannot_be_is_refused_with_what_can(client, options, text):
@@ -418,9 +418,9 @@ def test_what_is_no_text_is_refused_with_what_is(either):
     define(either)
     with pytest.raises(DefinitionError, match="filter=5 is not a text"):
         either.ack("work", filter=5)
-    with pytest.raises(DefinitionError, match="queue: None is not a text"):
+    with pytest.raises(DefinitionError, match="queue: nothing is not a text"):
         either.ack(None, filter="/n = 1")
-    with pytest.raises(DefinitionError, match="queue: None is not a text"):
+    with pytest.raises(DefinitionError, match="queue: nothing is not a text"):
         either.explain(None)
 
 

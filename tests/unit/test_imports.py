@@ -104,7 +104,7 @@ GROUND = {
         "ampsq.finding",
     },
     "ampsq.lines": {"ampsq.errors", "ampsq.causes", "ampsq.finding"},
-    "ampsq.channels": {"ampsq.errors", "ampsq.causes"},
+    "ampsq.channels": {"ampsq.errors", "ampsq.causes", "ampsq.flow", "ampsq.scripts"},
     "ampsq.store": {
         "ampsq.errors",
         "ampsq.flow",
