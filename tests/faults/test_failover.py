@@ -11,7 +11,7 @@ import pytest
 from network import Cluster, Heard
 from observing import eventually
 
-from ampsq import AsyncClient, Client, Queue
+from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
 from ampsq.coordinator import Coordinator
 from ampsq.errors import NotAPrimary, OtherIncarnation, Unavailable
 from ampsq.finding import slot_of
@@ -102,6 +102,48 @@ def test_a_subscription_that_the_next_server_does_not_know_is_made_again(start_n
     assert seen == list(range(4, 21))
     assert heard.wait_for("resubscribed").address == second.url
     assert client.queue_stats("work").depth == 0
+
+
+def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(start_node, connect):
+    # Given a live, a durable and a queue's subscription, and a publisher with a store
+    first, second = start_node(), start_node()
+    second.follow(first)
+    client = connect(
+        [first.url, second.url],
+        heartbeat="1s",
+        patience="20s",
+        publisher="till-1",
+        publish_store=MemoryPublishStore(),
+        persisted="replicas=1",
+    )
+    heard = Heard()
+    client.add_connection_state_listener(heard)
+    define(client)
+    live = client.subscribe("orders", bookmark="now")
+    durable = client.subscribe("orders", bookmark="epoch", sub_id="books")
+    messages = client.subscribe("work", max_backlog=10)
+    client.publish_many("orders", range(10))
+    client.flush(10)
+    for each in (live, durable):
+        assert [each.get(5).data for _ in range(10)] == list(range(10))
+    assert drain(messages, 10) == list(range(10))
+    eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
+    # When the primary dies while more is published, and its replica leads with a replica of its own
+    first.kill()
+    client.publish_many("orders", range(10, 20))
+    second.lead()
+    third = start_node()
+    third.follow(second)
+    # Then each goes on where it was: nothing is missed or comes twice
+    for each in (live, durable):
+        assert [each.get(20).data for _ in range(10)] == list(range(10, 20))
+        assert each.get(0.2) is None
+    assert drain(messages, 10) == list(range(10, 20))
+    client.flush(20)
+    assert client.last_persisted == 20
+    heard.wait_for("publish_replayed")
+    for each in (live, durable, messages):
+        each.close()
 
 
 def test_a_server_with_another_origin_is_never_used(start_node, connect, instance):
