@@ -10,7 +10,7 @@ import pytest
 from observing import eventually
 from scene import pick_up
 
-from ampsq import AddressSetting, AsyncClient, Queue, Topic, View, Worker, calls, define_calls
+from ampsq import AddressSetting, AsyncClient, Queue, Topic, TopicSubscription, View, Worker, calls, define_calls
 from ampsq.config import load
 from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.store import Store
@@ -205,13 +205,14 @@ def test_without_a_setting_that_says_so_nothing_is_made(client):
         assert client.queues() == {}
 
 
-def test_names_that_stand_for_something_else_are_refused_as_ever(client):
+def test_no_queue_is_made_of_a_name_that_stands_for_something_else(client):
     client.apply(AddressSetting(match="#", auto_create_queues=True), Queue(name="work", underlying_topic="orders"))
     client.apply(View(name="rows", underlying_topic="orders", projection=["COUNT(*) AS /n"]))
     client.publish("work", 1)
     assert list(client.queues()) == ["work"]
-    with pytest.raises(UnknownQueue, match="is a view"):
-        client.subscribe("rows")
+    # A view's name is that of the topic that has its rows
+    with client.subscribe("rows") as rows:
+        assert isinstance(rows, TopicSubscription)
     client.publish("orders", 2)
     assert list(client.queues()) == ["work"]
     assert left(client, "work") == [1, 2]
