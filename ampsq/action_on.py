@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ampsq.action_values import NONE, Every, Expression, FilledText, Identifiers, Percent, Period, Reasons
+from ampsq.action_values import NONE, Every, Expression, FilledText, Percent, Period, Reasons
 from ampsq.definition import Checked, Name
-from ampsq.elements import Filter, TopicOrPattern
+from ampsq.elements import Filter, Identifiers, TopicOrPattern
 from ampsq.values import is_name, pattern_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ __all__ = [
     "Expression",
     "Extractions",
     "FilledText",
-    "Identifiers",
     "Orders",
     "Percent",
     "Period",
@@ -120,22 +119,6 @@ def _extractions(value: object) -> tuple[str, ...]:
     return items
 
 
-def _identifiers(value: object) -> tuple[str, ...]:
-    from ampsq.expressions import parse  # noqa: PLC0415
-
-    items = (value,) if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not items:
-        raise DefinitionError(f"{shown(value)}: allowed is a list of identifiers, as in ['/id']")
-    for item in items:
-        try:
-            tree = parse(_filled(item), "filter").tree
-        except ExpressionError as fault:
-            raise DefinitionError(misread(str(item), fault)) from None
-        if tree[0] != "f":
-            raise DefinitionError(f"{shown(item)} is no identifier; allowed: a list of identifiers, as in ['/id']")
-    return tuple(items)
-
-
 def _period(value: object) -> Interval:
     period = Interval.parse(value)
     if period < 1:
@@ -192,9 +175,6 @@ if TYPE_CHECKING:
     class Cases(Texts):
         """``from=to``."""
 
-    class Identifiers(Texts):
-        """As in ``/id``."""
-
     class Orders(Texts):
         """As in ``/price DESC``."""
 
@@ -223,7 +203,6 @@ else:
     Reasons = Annotated[tuple[Reason, ...], BeforeValidator(_listed), AfterValidator(_in_order)]
     Extractions = Annotated[tuple[str, ...], BeforeValidator(_extractions)]
     Cases = Annotated[tuple[str, ...], BeforeValidator(lambda value: _pairs(value, "case", "NEW=open"))]
-    Identifiers = Annotated[tuple[str, ...], BeforeValidator(_identifiers)]
     Percent = Annotated[int, BeforeValidator(_percent)]
     Every = Annotated[str, BeforeValidator(_every)]
     Orders = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]

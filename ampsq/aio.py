@@ -20,6 +20,7 @@ from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
+from ampsq.query import Query
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -211,6 +212,22 @@ class AsyncClient:
         """The message type of a topic or a queue; see `Client.message_type`."""
         return (await self._store.run(self._session.message_type(topic)) or JSON).name
 
+    async def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        sequence: int | None = None,
+    ) -> Bookmark:
+        """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
+        envelope = Envelope.of(headers, expiration, None, None)
+        if not self._session.publisher:
+            return await self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
+        async with self._publishing:
+            return await self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
+
     async def publish_many(
         self,
         topic: str,
@@ -370,9 +387,24 @@ class AsyncClient:
         order_by: str | Sequence[str] = (),
         top_n: int | None = None,
         skip_n: int | None = None,
+        sow_keys: Iterable[Any] | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
     ) -> list[SowMessage]:
-        """Query a queue or a view; see `Client.sow`."""
-        return await self._store.run(self._session.sow(name, filter, order_by, top_n, skip_n))
+        """Query a topic with a key, a queue or a view; see `Client.sow`."""
+        query = Query(filter, order_by, top_n, skip_n)
+        return await self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+
+    async def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        data: Any = None,
+    ) -> int:
+        """Delete records of a topic; see `Client.sow_delete`."""
+        async with self._publishing:
+            return await self._store.run(self._session.sow_delete(topic, keys, filter, data))
 
     def aggregate(
         self,

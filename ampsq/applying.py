@@ -175,7 +175,10 @@ def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
     if text == "{}":
         check_new_topic(catalog, topic)
     queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
-    return define_calls.define_topic(catalog.version, topic, text, queues)
+    stored = Topic.stored(topic, text)
+    paths = "\n".join(f"{parse(path, 'filter').json}\t{path}" for path in stored.key)
+    life = int(stored.expiration or 0)
+    return define_calls.define_topic(catalog.version, topic, text, queues, life=life, paths=paths)
 
 
 def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:

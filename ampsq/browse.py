@@ -287,7 +287,7 @@ def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]
             document = scene.document(found, walker.type)
             number += 1
             rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
-            selection.add(SowMessage.of(found, scene.origin, walker.type), document, rank)
+            selection.add(SowMessage.of(found, scene.origin, type=walker.type), document, rank)
         page = yield from walker.page()
     return selection.messages()
 

@@ -300,6 +300,7 @@ def publish(
     sequence: int,
     *,
     times: Times | None = None,
+    delta: bool = False,
 ) -> Call[Published]:
     """Record messages; without a publisher a repeat would record them twice.
 
@@ -310,15 +311,18 @@ def publish(
         publisher: its name, or "".
         sequence: of the first message.
         times: how long all of them live and when they are due.
+        delta: the bodies are merged into the records of their keys, where the topic has a key.
     """
-    shape, values = shaped(bodies, headers, times)
+    shape, values = shaped(bodies, headers, times, delta=delta)
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
     return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
 
 
-def shaped(bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None) -> tuple[str, Sequence[bytes]]:
+def shaped(
+    bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None, *, delta: bool = False
+) -> tuple[str, Sequence[bytes]]:
     """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""
-    shape, columns = "b", [bodies]
+    shape, columns = "m" if delta else "b", [bodies]
     for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
         if column:
             shape += letter

@@ -20,6 +20,7 @@ from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
+from ampsq.query import Query
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
@@ -256,6 +257,7 @@ class Client:
             ServerFull: the server's memory is full; nothing was recorded.
             PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under
                 the same name now; what the store took of this one is not sent any more.
+            MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
@@ -267,6 +269,36 @@ class Client:
     def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
         return (self._store.run(self._session.message_type(topic)) or JSON).name
+
+    def delta_publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        headers: Mapping[str, str] | None = None,
+        expiration: timedelta | float | str | None = None,
+        sequence: int | None = None,
+    ) -> Bookmark:
+        """Record one message of a topic with a key that says only what changes of the record of its key.
+
+        The server merges it into the record: members replace those of the same name, objects are merged, all else
+        stays to the byte. The whole message is recorded and goes to the queues. Where the key has no record, or the
+        topic no key, it is published as it is.
+
+        Args:
+            topic: the topic.
+            data: a JSON object that has the key and what changes; bytes go as they are.
+            headers: of the whole message; those before are not kept.
+            expiration: of the whole message, as of `publish`.
+            sequence: as of `publish`.
+
+        Raises:
+            MissingKey: the message does not have one value for the topic's key.
+            Unavailable, ServerFull: as of `publish`.
+        """
+        envelope = Envelope.of(headers, expiration, None, None)
+        with self._publishing:
+            return self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
 
     def publish_many(
         self,
@@ -465,24 +497,59 @@ class Client:
         order_by: str | Sequence[str] = (),
         top_n: int | None = None,
         skip_n: int | None = None,
+        sow_keys: Iterable[Any] | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
     ) -> list[SowMessage]:
-        """Query a queue or a view, without taking anything: AMPS's ``sow``.
+        """Query a topic with a key, a queue or a view, without taking anything: AMPS's ``sow``.
 
-        Of a queue, the messages that are available now are looked at, in bounded steps up to the end that stood when
-        the query began: each at most once; one that is leased or settled before its step is not seen, and neither is
-        one that comes back behind it. Of a view, its rows.
+        Of a topic, its records: the last message of each key, as of the step that looked at it (docs/sow.md). Of a
+        queue, the messages that are available now are looked at, in bounded steps up to the end that stood when the
+        query began: each at most once; one that is leased or settled before its step is not seen, and neither is one
+        that comes back behind it. Of a view, its rows.
 
         Args:
-            name: a queue or a view.
+            name: a topic with a key, a queue or a view.
             filter: an expression; default everything.
-            order_by: an expression or several, each with ``ASC`` (default) or ``DESC``; default the order of delivery.
+            order_by: an expression or several, each with ``ASC`` (default) or ``DESC``; default the order of delivery,
+                of records that of their last messages.
             top_n: at most so many.
             skip_n: without so many at the beginning; needs `top_n` and `order_by`.
+            sow_keys: only the records of these keys: texts or numbers, tuples for a key of several parts.
+            bookmark: the records as they were at a message of any topic, it included, or at a time.
 
         Raises:
-            UnknownQueue: there is neither a queue nor a view of this name. DefinitionError: an argument is wrong.
+            UnknownQueue: there is nothing of this name that can be queried. DefinitionError: an argument is wrong.
+            BookmarkNotFound: the log was trimmed, so that the records at the bookmark are not known any more.
         """
-        return self._store.run(self._session.sow(name, filter, order_by, top_n, skip_n))
+        query = Query(filter, order_by, top_n, skip_n)
+        return self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+
+    def sow_delete(
+        self,
+        topic: str,
+        *,
+        keys: Iterable[Any] | None = None,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        data: Any = None,
+    ) -> int:
+        """Delete records of a topic with a key; its queues keep their messages.
+
+        Args:
+            topic: the topic.
+            keys: of the records, as of `sow`; or
+            filter: an expression: all that match, each as of the step that looked at it; or
+            data: a message with the key of the record.
+
+        Returns:
+            How many there were. With a `publisher` a call by keys or data that is repeated after a lost reply deletes
+            nothing that was published meanwhile, and counts nothing.
+
+        Raises:
+            NoRecords: the topic has no key. MissingKey: the data does not have it.
+            DefinitionError: none or several of keys, filter and data.
+        """
+        with self._publishing:
+            return self._store.run(self._session.sow_delete(topic, keys, filter, data))
 
     def aggregate(
         self,
@@ -696,10 +763,10 @@ class Client:
         """Read all topics by name.
 
         Returns:
-            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``retention``
-            (its elements that are given), and of what is kept beyond that: ``kept`` (how many messages; of unread ones
-            only the first counts), ``pinned`` (the first, a bookmark), ``pinned_by`` (who needs it) and ``state`` (what
-            it is there), as the last walk found them.
+            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``key`` (its
+            identifiers), ``records`` (how many), ``retention`` (its elements that are given), and of what is kept
+            beyond that: ``kept`` (how many messages; of unread ones only the first counts), ``pinned`` (the first, a
+            bookmark), ``pinned_by`` (who needs it) and ``state`` (what it is there), as the last walk found them.
         """
         return self._store.run(self._session.topics())
 

@@ -22,9 +22,20 @@ __all__ = [
 ]
 
 
-def define_topic(version: int, topic: str, definition: str, queues: Iterable[str]) -> Call[None]:
-    """Add a topic and the queues that it feeds, if the catalog is still at `version`."""
-    return script_call("define_topic", ["", version, topic, definition, *queues], lambda _: None)
+def define_topic(
+    version: int, topic: str, definition: str, queues: Iterable[str], *, life: int = 0, paths: str = ""
+) -> Call[None]:
+    """Add a topic and the queues that it feeds, if the catalog is still at `version`.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        topic: its name.
+        definition: as JSON.
+        queues: those that it feeds.
+        life: of its records, ms; 0 without a limit.
+        paths: of its key, as lua/lib/record_key.lua takes them.
+    """
+    return script_call("define_topic", ["", version, topic, definition, life, paths, *queues], lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)

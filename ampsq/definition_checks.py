@@ -106,6 +106,7 @@ def _check_one(
     outcome = outcome_of(catalog, definition)
     if isinstance(definition, Topic):
         _check_topic(queues, definition)
+        _check_records(planned, definition)
     if isinstance(definition, Queue) and outcome != "unchanged":
         _check_queue(catalog, definition, server)
         _check_names(planned, definition)
@@ -114,6 +115,8 @@ def _check_one(
         _check_view_of_views(planned, definition)
     if isinstance(definition, Topic | View):
         _check_retention(planned, queues, definition)
+    if isinstance(definition, Queue | View) and definition.name in planned.topics:
+        _check_records(planned, Topic.stored(definition.name, planned.topics[definition.name]))
 
 
 def _check_longest_delay(queue: Queue, settled: Queue) -> None:
@@ -206,6 +209,16 @@ def _check_view_of_views(planned: Catalog, view: View) -> None:
 
 def _is_queue_alone(queues: dict[str, Queue], name: str) -> bool:
     return name in queues and queues[name].underlying_topic != name
+
+
+def _check_records(planned: Catalog, topic: Topic) -> None:
+    """A query by name finds one thing: the messages of a queue, the rows of a view, or the records of a topic."""
+    kind = "queue" if topic.name in planned.queues else "view" if topic.name in planned.views else ""
+    if topic.key and kind:
+        raise DefinitionError(
+            f"Topic {topic.name!r}: key: a {kind} has the same name, so that nobody could say which one to query; "
+            f"allowed: another name for the {kind}, or no key"
+        )
 
 
 def _check_retention(planned: Catalog, queues: dict[str, Queue], definition: Topic | View) -> None:

@@ -13,6 +13,7 @@ from ampsq.message_types import SEPARATOR
 from ampsq.values import Bookmark, Interval, parse_count, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Factor",
     "FieldSeparator",
     "Filter",
+    "Identifiers",
     "LeasePeriod",
     "Life",
     "Multiplier",
@@ -176,6 +178,24 @@ def _expression(value: object, purpose: Literal["filter", "priority", "barrier"]
     return value
 
 
+def _identifiers(value: object) -> tuple[str, ...]:
+    from ampsq.expressions import parse  # noqa: PLC0415
+
+    items = (value,) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not items:
+        raise DefinitionError(f"{shown(value)}: allowed is a list of identifiers, as in ['/id']")
+    for item in items:
+        if not isinstance(item, str) or not item.strip():
+            raise DefinitionError(f"{shown(item)} is no identifier; allowed: a list of identifiers, as in ['/id']")
+        try:
+            tree = parse(item, "filter").tree
+        except ExpressionError as fault:
+            raise DefinitionError(misread(item, fault)) from None
+        if tree[0] != "f":
+            raise DefinitionError(f"{shown(item)} is no identifier; allowed: a list of identifiers, as in ['/id']")
+    return tuple(items)
+
+
 def misread(text: str, fault: ExpressionError) -> str:
     """Say on one line where and why an expression cannot be read: faults are listed one a line."""
     return f"{shown(text)}: column {fault.column}: {fault.reason}"
@@ -204,6 +224,12 @@ if TYPE_CHECKING:
 
     Life = LeasePeriod
 
+    class Identifiers:
+        """The same of one text or several."""
+
+        def __get__(self, instance: object, owner: type) -> tuple[str, ...]: ...
+        def __set__(self, instance: object, value: str | Sequence[str]) -> None: ...
+
     class Delay:
         """The same of an interval that is always there."""
 
@@ -214,6 +240,7 @@ else:
     _AS_TEXT = PlainSerializer(lambda period: period and period.text, when_used="json")
     LeasePeriod = Annotated[Interval, PlainValidator(_lease_period), _AS_TEXT]
     Life = Annotated[Interval, PlainValidator(_life), _AS_TEXT]
+    Identifiers = Annotated[tuple[str, ...], BeforeValidator(_identifiers)]
     Delay = Annotated[
         Interval,
         PlainValidator(Interval.parse),

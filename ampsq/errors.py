@@ -27,6 +27,9 @@
     │   ├─ StaleLease           the lease ended, or the message is held under a newer token
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
+    │   ├─ MissingKey           the topic has a key, and the message does not
+    │   ├─ NoRecords            the topic has no key, so that it keeps no records
+    │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
     │   ├─ SequenceGap          a publisher's number would leave others out
@@ -60,9 +63,11 @@ __all__ = [
     "ExpressionError",
     "FormatMismatch",
     "MessageTypeFixed",
+    "MissingKey",
     "NameInUse",
     "NameNotResolved",
     "NoAnswer",
+    "NoRecords",
     "NotAPrimary",
     "NotLeaseHolder",
     "NotPermitted",
@@ -72,6 +77,7 @@ __all__ = [
     "PublishStoreError",
     "PublishStoreFull",
     "Rebuilding",
+    "RecordsBehind",
     "Rejected",
     "ScriptBug",
     "SequenceGap",
@@ -342,6 +348,26 @@ class SequenceGap(Rejected):
     """A publisher's number would leave others out; they are sent first, then this one again."""
 
     code = "AMPSQ_SEQUENCE_GAP"
+
+class MissingKey(Rejected):
+    """The topic has a key, and this message does not have one value there; nothing of its call was recorded.
+
+    `detail`: ``key``, the identifier, and ``message``, which one of the call, from 0.
+    """
+
+    code = "AMPSQ_MISSING_KEY"
+
+
+class NoRecords(Rejected):
+    """The topic keeps no records, since it has no key; define it with `Topic(name=..., key="/id")`."""
+
+    code = "AMPSQ_NO_RECORDS"
+
+
+class RecordsBehind(Rejected):
+    """The topic's records have not come to the end of its log yet; let them catch up and retry."""
+
+    code = "AMPSQ_RECORDS_BEHIND"
 
 
 class TooManyFilters(Rejected):

@@ -41,17 +41,20 @@ class SowMessage:
         bookmark: its public identity; None for a row.
         headers: the headers that it was published with.
         deliveries: how often it was delivered before.
+        key: of a topic's record, its key (several parts have ``|`` between them); None of all else.
     """
 
-    __slots__ = ("_type", "bookmark", "deliveries", "headers", "raw", "topic")
+    __slots__ = ("_type", "bookmark", "deliveries", "headers", "key", "raw", "topic")
 
-    def __init__(  # noqa: PLR0917
+    def __init__(  # noqa: PLR0917  (made here only)
         self,
         raw: bytes,
         topic: str,
         bookmark: Bookmark | None,
         headers: dict[str, str],
         deliveries: int,
+        *,
+        key: str | None = None,
         type: MessageType = JSON,  # noqa: A002
     ) -> None:
         self._type = type
@@ -60,6 +63,7 @@ class SowMessage:
         self.bookmark = bookmark
         self.headers = headers
         self.deliveries = deliveries
+        self.key = key
 
     @property
     def data(self) -> Any:
@@ -75,8 +79,15 @@ class SowMessage:
         return f"<SowMessage {self.bookmark or self.topic}: {in_short(self.data)}, deliveries {self.deliveries}>"
 
     @classmethod
-    def of(cls, found: Browsed, origin: str, type: MessageType = JSON) -> SowMessage:  # noqa: A002
-        """Make it of what a walk over a queue of that type gave."""
+    def of(
+        cls,
+        found: Browsed,
+        origin: str,
+        *,
+        key: str | None = None,
+        type: MessageType = JSON,  # noqa: A002
+    ) -> SowMessage:
+        """Make it of what a walk gave; `type` is that of the queue or topic."""
         topic, stream_id = parse_ref(found.ref.decode())
         body = found.fields.get(_BODY)
         headers = found.fields.get(_HEADERS, b"") if body is not None else b""
@@ -86,7 +97,8 @@ class SowMessage:
             Bookmark.of(topic, origin, stream_id),
             json.loads(headers) if headers else {},
             found.deliveries,
-            JSON if body is None else type,
+            key=key,
+            type=JSON if body is None else type,
         )
 
 

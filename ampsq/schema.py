@@ -277,7 +277,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "routes": Key(
             ":routes", "hash",
-            "topic -> the queues that it feeds, `*` before one of several topics; queue -> `>` and its publish target",
+            "topic -> the queues that it feeds, `*` before one of several topics, `* ` before all of one with a key; "
+            "queue -> `>` and its publish target",
             "define_topic, define_queue", "never", "topics and queues",
         ),
         "patterns": Key(
@@ -291,6 +292,22 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "sessions": Key(
             ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
             "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
+        ),
+        "sow": Key(
+            ":sow:<topic>", "hash",
+            "of a topic with a key: the key's trees, `life` of a record in ms, `read_to` where its records come to in "
+            "the log, `keyless`, entries there without the key",
+            "define_topic, publish, catch_up, sow_delete, sweep", "define_topic", "the definition and the log",
+        ),
+        "records": Key(
+            ":records:<topic>", "hash",
+            "key -> the last message with it: ID, ms when its life is over or 0, kind, other fields, body",
+            "publish, catch_up, sweep", "sow_delete, sweep, define_topic",
+            "the log, as far as it is still there",
+        ),
+        "ends": Key(
+            ":ends:<topic>", "zset", "key of a record whose life ends -> when, ms", "publish, catch_up, sweep",
+            "publish, sow_delete, sweep, define_topic", "the records",
         ),
         "retention": Key(
             ":retention", "hash",
@@ -326,7 +343,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "due": Key(
             ":due", "zset",
             "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
-            "`expiry <queue>`, `expirations <topic>`, `filter <queue> <id>`, `watch <queue>` -> ms",
+            "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
+            "`watch <queue>` -> ms",
             "publish, dispatch, settle, unsubscribe, watch", "sweep",
             "leases, log and definitions; for delays of what came back: nothing, they are not durable",
         ),
@@ -527,6 +545,10 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
         "expiration": "e", "due": "d", "addressed": "q",
+        # ends of records, in the log
+        "ended": "o", "record": "k",
+        # state of the world
+        "paths": "paths", "life": "life", "read_to": "read_to", "keyless": "keyless",
         # definitions
         "cursors": "cursors",
         # journal entries
@@ -580,7 +602,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "retention": "retention",
         "publisher_age": PUBLISHER_AGE,
         "trim_refs": TRIM_REFS,
-        # The topic of a queue that is being rebuilt: no name can be that.
+        "deleted": "deleted",
+        # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",
         "format": str(FORMAT),
         "batch": BATCH,

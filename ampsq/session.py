@@ -31,19 +31,21 @@ from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing
-from ampsq.query import Query
+from ampsq.query import parse_query_filter
 from ampsq.rebuild import move_queues
+from ampsq.records import Publisher, delete_matching, delete_records, key_texts, when_caught_up
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
+from ampsq.sow import sow
 from ampsq.unknown import taught
 from ampsq.values import Bookmark, is_name, parse_name, parse_ref
-from ampsq.views import aggregated, follow, sow
+from ampsq.views import aggregated, follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
     from ampsq.publish_settlements import Settlements
-    from ampsq.query import SowMessage
+    from ampsq.query import Query, SowMessage
     from ampsq.redrive import Redriven
     from ampsq.retention import Trimmed
     from ampsq.route import Route
@@ -251,7 +253,15 @@ class Session:
     def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
         body = data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
-        call = self._publish_call(topic, [body], envelope, sequence)
+        return (yield from self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence)))
+
+    def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
+        """Record one message, merged into the record of its key; see `Client.delta_publish`."""
+        body = data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+        call = self._publish_call(topic, [body], envelope, sequence, delta=True)
+        return (yield from self._publish_one(topic, call))
+
+    def _publish_one(self, topic: str, call: Call[Published]) -> Flow[Bookmark]:
         published = yield from self._published(topic, call)
         if published.number:
             return Bookmark.of(published.topic, self.origin, published.first_id)
@@ -265,7 +275,7 @@ class Session:
     def _published(self, topic: str, call: Call[Published]) -> Flow[Published]:
         published: Published
         try:
-            published = yield call
+            published = yield from when_caught_up(call)
         except UnknownTopic:
             self._types.pop(topic, None)
             yield from add_published(topic)
@@ -275,7 +285,7 @@ class Session:
         return published
 
     def _publish_call(
-        self, topic: str, bodies: Sequence[bytes], envelope: Envelope, sequence: int | None
+        self, topic: str, bodies: Sequence[bytes], envelope: Envelope, sequence: int | None, *, delta: bool = False
     ) -> Call[Published]:
         first = self._next_sequence if sequence is None else sequence
         if sequence is not None and not self.publisher:
@@ -284,7 +294,7 @@ class Session:
             raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
         self._next_sequence = max(self._next_sequence, first + len(bodies))
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        return calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times)
+        return calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
@@ -329,15 +339,36 @@ class Session:
 
     @taught("queue", "view")
     def sow(
-        self,
-        name: str,
-        filter: str | None,  # noqa: A002  (AMPS's word)
-        order_by: str | Sequence[str],
-        top_n: int | None,
-        skip_n: int | None,
+        self, name: str, query: Query, keys: Iterable[Any] | None, bookmark: Bookmark | str | datetime | None
     ) -> Flow[list[SowMessage]]:
-        """Query a queue or a view; see `Client.sow`."""
-        return (yield from sow(self.scene, name, Query(filter, order_by, top_n, skip_n)))
+        """Query a topic's records, a queue or a view; see `Client.sow`."""
+        return (yield from sow(self.scene, name, query, keys, bookmark))
+
+    def sow_delete(
+        self,
+        topic: str,
+        keys: Iterable[Any] | None,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        data: Any,
+    ) -> Flow[int]:
+        """Delete records of a topic; see `Client.sow_delete`."""
+        given = [name for name, value in (("keys", keys), ("filter", filter), ("data", data)) if value is not None]
+        if len(given) != 1:
+            raise DefinitionError(
+                f"sow_delete of {topic!r} got {' and '.join(given) or 'nothing'}; allowed: one of keys, filter and data"
+            )
+        if filter is not None:
+            return (yield from delete_matching(topic, parse_query_filter(filter)))
+        if keys is not None:
+            return (yield from delete_records(topic, "keys", key_texts(keys), self._next_publisher))
+        return (yield from delete_records(topic, "data", [encode(data)], self._next_publisher))
+
+    def _next_publisher(self) -> Publisher:
+        """A number of this session's publisher, if it has one, for something that is to be done once."""
+        if not self.publisher:
+            return Publisher()
+        self._next_sequence += 1
+        return Publisher(self.publisher, self._next_sequence - 1)
 
     @taught("queue")
     def dead_letters(

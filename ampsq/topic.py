@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.definition import Definition, Fault
-from ampsq.elements import FieldSeparator, PositiveCount  # noqa: TC001  (pydantic reads them)
+from ampsq.elements import (  # noqa: TC001  (pydantic reads them)
+    FieldSeparator,
+    Identifiers,
+    Life,
+    PositiveCount,
+)
 from ampsq.errors import DefinitionError
 from ampsq.message_types import SEPARATOR, MessageType, MessageTypeName
 from ampsq.values import Interval, parse_size, shown
@@ -51,8 +56,9 @@ else:
 #: Elements of a queue that read bodies.
 _CONTENT: Final = ("filter", "priority", "barrier_expression")
 
-# For a type checker, an interval that is not given fits every type.
+# For a type checker, what is not given fits every type.
 _NOT_GIVEN: Any = None
+_NOTHING: Any = ()
 
 
 class Topic(Definition):
@@ -75,10 +81,19 @@ class Topic(Definition):
             (default): they stay until it has, and are reported. ``discard``: the queue loses them, and counts and
             journals them as missing; a leased one stays until its lease ends. That needs one of the other three, and
             of a `retention_age` 1s or longer.
+        key: identifiers, as in ``/id``, that make messages versions of one record: the topic then keeps the last
+            message of each key, which `sow` queries, whatever retention removes (docs/sow.md). A message that does not
+            have one value at each of them is refused. Default: none, and no records.
+        expiration: how long a message published without an `expiration` of its own lives, 1ms or longer, in the records
+            and in queues; needs `key`. Default: no limit.
     """
 
     message_type: MessageTypeName = "json"
     field_separator: FieldSeparator | None = None
+
+    key: Identifiers = _NOTHING
+    expiration: Life = _NOT_GIVEN
+
     retention_age: RetentionAge = _NOT_GIVEN
     retention_size: RetentionSize | None = None
     retention_count: PositiveCount | None = None
@@ -102,6 +117,8 @@ class Topic(Definition):
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
         yield from type_conflicts(given)
+        if "expiration" in given and not given.get("key"):
+            yield Fault("expiration", "the topic keeps no records; allowed: with key, or expiration of its queues")
         if given.get("retention_unsettled") != "discard":
             return
         if not any(element in given for element in _POLICIES):

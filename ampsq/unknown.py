@@ -57,7 +57,9 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         )
     if name in catalog.topics and "topic" not in kinds:
         none = f"; define one with underlying_topic {name!r}"
-        return f"{name!r} is a topic" + (_over(catalog, name, "; its queues") or f", and no queue is over it{none}")
+        over = _over(catalog, name, "; its queues") or f", and no queue is over it{none}"
+        key = f"; to query the topic itself, give it a key, as in Topic(name={name!r}, key='/id')"
+        return f"{name!r} is a topic{over}{key if 'view' in kinds else ''}"
     known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
     names = sorted({each for kind in kinds for each in known[kind]})
     what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"

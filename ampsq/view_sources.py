@@ -10,6 +10,7 @@ from ampsq import calls
 from ampsq.browse import Walker
 from ampsq.expressions import parse
 from ampsq.flow import command
+from ampsq.record_calls import is_end
 from ampsq.schema import BATCH, BYTES, EVENTS, FIELDS, key
 from ampsq.values import ref_of
 
@@ -257,7 +258,8 @@ class RecordedMessages:
             total += sum(map(len, flat))
             ref = ref_of(topic, entry_id.decode()).encode()
             found = calls.Browsed(ref, dict(zip(flat[::2], flat[1::2], strict=True)), 0, b"", (0.0, ref))
-            rows.add(ref, self._scene.document(found, self._types[topic]), for_good=True)
+            if not is_end(found.fields):
+                rows.add(ref, self._scene.document(found, self._types[topic]), for_good=True)
         if entries:
             self._sizes[topic] = max(total // len(entries), 1)
             self._cursors[topic] = entries[-1][0].decode()

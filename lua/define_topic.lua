@@ -1,8 +1,10 @@
---- define_topic: add a topic and the queues that it feeds.
---- ARGV now, version, topic, definition, queues...
+--- define_topic: add a topic and the queues that it feeds, and say whether it keeps records.
+--- ARGV now, version, topic, definition, life, paths, queues...
 --- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED
 --- GIVES 1
---- @include clock, fail, catalog, plain
+--- @include clock, fail, catalog, plain, route
+-- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. By
+-- another key the records are made anew of what the log has, in steps that the timetable begins.
 local ms = clock_ms(now)
 check_catalog(version)
 -- What is recorded has the type that the topic had.
@@ -16,6 +18,16 @@ if type_of(former) ~= type_of(definition) and call('EXISTS', K.log(topic)) == 1 
 end
 call('HSET', K.topics(), topic, definition)
 call('HSETNX', K.routes(), topic, '')
+mark_route(topic, paths ~= '')
+if (call('HGET', K.sow(topic), F.paths) or '') ~= paths then
+  call('UNLINK', K.sow(topic), K.records(topic), K.ends(topic))
+  call('ZREM', K.due(), 'records ' .. topic)
+  if paths ~= '' then
+    call('HSET', K.sow(topic), F.paths, paths, F.read_to, '0-0')
+    if call('EXISTS', K.log(topic)) == 1 then call('ZADD', K.due(), ms, 'records ' .. topic) end
+  end
+end
+if paths ~= '' then call('HSET', K.sow(topic), F.life, life) end
 -- Another retention is another walk.
 call('HDEL', K.retention(), 'log ' .. topic, 'pin ' .. topic)
 for i = queues_from, #ARGV do

@@ -2,7 +2,7 @@
 --- ARGV now, topics...
 --- GIVES the last ID of each topic, '' where its log is empty
 --- FLAGS allow-oom
---- @include clock, fail, ref, push, plain
+--- @include clock, fail, ref, push, plain, route
 -- topics: pairs of a topic and the last ID that the caller has seen there; nothing is done where that is still the last.
 local ms = clock_ms(now)
 local lasts = {}
@@ -14,7 +14,11 @@ for i = topics_from, #ARGV, 2 do
   if last ~= seen and last ~= '' then
     local order = order_of(last)
     if order > order_of(call('GET', K.clock()) or '0-0') then call('SET', K.clock(), last) end
-    push(call('HGET', K.routes(), topic) or '', topic, 0, ms, V.batch, dispatch_soon)
+    local route = call('HGET', K.routes(), topic) or ''
+    if is_marked(route) and call('HGET', K.sow(topic), F.read_to) ~= last then
+      call('ZADD', K.due(), 'LT', ms, 'records ' .. topic)
+    end
+    push(route, topic, 0, ms, V.batch, dispatch_soon)
   end
 end
 return lasts

@@ -1,9 +1,9 @@
---- sweep: do what is due: lease passes, messages whose time has come or whose life is over, dispatches left over, what
+--- sweep: do what is due: lease passes, messages whose time has come or whose life is over, records, dispatches left over, what
 --- nobody uses or watches any more.
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, pass, filters, events, due, expiry()
+--- @include clock, fail, pass, filters, events, due, expiry(), ended()
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
@@ -37,6 +37,9 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     work = work + V.batch
   elseif kind == 'expirations' then
     expiry().pass_expirations(name, ms)
+    work = work + V.batch
+  elseif kind == 'records' then
+    ended().pass_records(name, ms)
     work = work + V.batch
   elseif kind == 'filter' then
     forget_filter(name, ref, ms)

@@ -158,17 +158,43 @@ class World:
         return self.run("define_action", self.now, self.version(), action, "{}", 0, *order)
 
     def topic(self, name, *queues):
-        return self.run("define_topic", self.now, self.version(), name, "{}", *queues)
+        return self.run("define_topic", self.now, self.version(), name, "{}", 0, "", *queues)
 
-    def publish(self, topic, *bodies, publisher="", sequence="", expiration=None, due=None):
+    def keyed(self, name, *paths, queues=(), life=0):
+        """A topic with a key."""
+        key = "\n".join(f"{parse(path, 'filter').json}\t{path}" for path in paths or ("/id",))
+        return self.run("define_topic", self.now, self.version(), name, "{}", life, key, *queues)
+
+    def publish(self, topic, *bodies, publisher="", sequence="", expiration=None, due=None, delta=False):
         """`expiration` and `due` as the script takes them, the same for each body."""
-        columns = {"b": bodies}
+        columns = {"m" if delta else "b": bodies}
         if expiration is not None:
             columns["e"] = [expiration] * len(bodies)
         if due is not None:
             columns["d"] = [due] * len(bodies)
         values = [value for row in zip(*columns.values(), strict=True) for value in row]
         return self.run("publish", self.now, topic, publisher, sequence, "".join(columns), *values)
+
+    def records(self, topic, filter=None, keys=()):  # noqa: A002
+        """Key -> ID and body, as queries find them."""
+        found, after = {}, ""
+        while True:
+            after, *flat = self.run("browse_records", self.now, topic, wished(filter)[1], after, *keys)
+            for i in range(0, len(flat), 3):
+                fields = dict(zip(flat[i + 2][::2], flat[i + 2][1::2], strict=True))
+                found[flat[i]] = (flat[i + 1], fields.get("b"))
+            if not after:
+                return found
+
+    def delete(self, topic, how, *values, publisher="", sequence=""):
+        """How many were deleted, all steps together."""
+        after, number, tree = "", 0, wished(values[0])[1] if how == "filter" else ""
+        while True:
+            given = () if how == "filter" else values
+            after, count, _ = self.run("sow_delete", self.now, topic, publisher, sequence, tree, after, how, *given)
+            number += count
+            if not after:
+                return number
 
     def xadd(self, topic, stream_id, *fields):
         """Somebody else's entry."""

@@ -13,6 +13,7 @@ from ampsq.expressions import Document, parse
 from ampsq.expressions.show import show
 from ampsq.flow import command
 from ampsq.letters import embedded
+from ampsq.record_calls import is_end
 from ampsq.schema import FIELDS, key
 from ampsq.values import Bookmark, parse_ref
 
@@ -165,6 +166,8 @@ class Reader:
 
     def _published(self, entry: Entry) -> Event | None:
         stream_id, fields = entry
+        if is_end(fields):
+            return None
         trigger = self._source.trigger
         filter_ = getattr(trigger, "filter", None)
         if filter_ is not None:

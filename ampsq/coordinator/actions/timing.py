@@ -11,6 +11,7 @@ from ampsq.action_sources import keys_of, track_name
 from ampsq.coordinator.actions.reading import place_of, read_entries
 from ampsq.expressions import Document, parse
 from ampsq.letters import embedded
+from ampsq.record_calls import is_end
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Timing:
             fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
             instance=self._store.instance, message_type=self._catalog.message_type(topic),
         )  # fmt: skip
-        if not document.is_json:
+        if is_end(fields) or not document.is_json:
             return
         values = [expression.value(document) for expression in watched.keys]
         name = json.dumps(values, separators=(",", ":"), ensure_ascii=False, default=_text)

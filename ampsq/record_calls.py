@@ -1,0 +1,110 @@
+"""The calls about a topic's records: letting them follow the log, looking through them, deleting; see `ampsq.calls`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ampsq.calls import Browsed
+from ampsq.flow import Call, script_call
+from ampsq.schema import FIELDS, VALUES
+from ampsq.values import parse_ref, ref_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Deleted", "Record", "RecordPage", "browse_records", "catch_up", "is_end", "record_of", "sow_delete"]
+
+_BODY: Final = FIELDS["body"].encode()
+_ADDRESSED: Final = FIELDS["addressed"].encode()
+_NOWHERE: Final = str(VALUES["nowhere"]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last message of a key.
+
+    Attributes:
+        key: as it is kept.
+        message: the message, as a walk over a queue would give it.
+    """
+
+    key: bytes
+    message: Browsed
+
+    @property
+    def id(self) -> str:
+        """The message's, in the log."""
+        return parse_ref(self.message.ref.decode())[1]
+
+
+def is_end(fields: Mapping[bytes, bytes]) -> bool:
+    """Whether a log entry tells that a record ended, and is no message."""
+    return fields.get(_ADDRESSED) == _NOWHERE and _BODY in fields
+
+
+def record_of(topic: str, key: bytes, stream_id: bytes, flat: Sequence[bytes]) -> Record:
+    """Make a record of its key and of the log entry of its message, fields in turn."""
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return Record(key, Browsed(ref_of(topic, stream_id.decode()).encode(), fields, 0, b"", (0.0, b"")))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """One step of a walk over records: where the next begins (None: nowhere), and those that match."""
+
+    next: str | None
+    records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of one step of a deletion: where the next begins (None: nowhere), how many, or done before."""
+
+    next: str | None
+    number: int
+    repeated: bool
+
+
+def catch_up(topic: str) -> Call[tuple[bool, str]]:
+    """Let the records follow the log, one step; gives whether more is to be read, and the last ID that was."""
+    return script_call("catch_up", ["", topic], lambda reply: (bool(reply[0]), reply[1].decode()), repeatable=True)
+
+
+def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()) -> Call[RecordPage]:
+    """Look through a part of a topic's records; nothing changes.
+
+    Args:
+        topic: the topic.
+        tree: of the filter that records must match, "" for all.
+        after: the `next` of the step before, "" at first.
+        keys: only these; none: all, of which one may come twice.
+    """
+
+    def read(reply: list[Any]) -> RecordPage:
+        records = [record_of(topic, *reply[i : i + 3]) for i in range(1, len(reply), 3)]
+        return RecordPage(reply[0].decode() or None, records)
+
+    return script_call("browse_records", ["", topic, tree, after, *keys], read, repeatable=True)
+
+
+def sow_delete(  # noqa: PLR0917  (in the order of the script's head)
+    topic: str,
+    how: Literal["keys", "data", "filter"],
+    values: Sequence[bytes],
+    tree: str = "",
+    after: str = "",
+    publisher: str = "",
+    sequence: int | None = None,
+) -> Call[Deleted]:
+    """Delete records: those of keys, those with the keys of messages, or a part of those that match a filter.
+
+    With a publisher and its sequence it is done once, however often it is sent; otherwise a repeat could delete what
+    was published meanwhile.
+    """
+
+    def read(reply: list[Any]) -> Deleted:
+        return Deleted(reply[0].decode() or None, reply[1], bool(reply[2]))
+
+    arguments = ["", topic, publisher, "" if sequence is None else sequence, tree, after, how, *values]
+    return script_call("sow_delete", arguments, read, repeatable=bool(publisher))

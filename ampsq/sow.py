@@ -1,0 +1,41 @@
+"""Queries by name: the records of a topic, the available messages of a queue, the rows of a view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ampsq import views
+from ampsq.errors import DefinitionError
+from ampsq.query import check_text
+from ampsq.record_history import sow_history
+from ampsq.records import key_texts, keyed_topic, sow_records
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ampsq.browse import Scene
+    from ampsq.flow import Flow
+    from ampsq.models import Topic
+    from ampsq.query import Query, SowMessage
+    from ampsq.values import Bookmark
+
+__all__ = ["sow"]
+
+
+def sow(
+    scene: Scene, name: str, query: Query, keys: Any = None, bookmark: Bookmark | str | datetime | None = None
+) -> Flow[list[SowMessage]]:
+    """Query what has this name; see `Client.sow`."""
+    check_text("name of a topic, queue or view", name)
+    topic: Topic | None = yield from keyed_topic(scene.instance, name)
+    if topic is None or not topic.key:
+        if keys is not None or bookmark is not None:
+            raise DefinitionError(
+                f"sow of {name!r}: keys and bookmark are for the records of a topic with a key; allowed: such a topic, "
+                "or the query without them"
+            )
+        return (yield from views.sow(scene, name, query))
+    if bookmark is None:
+        return (yield from sow_records(scene, name, query, keys))
+    named = None if keys is None else key_texts(keys)
+    return (yield from sow_history(scene, topic, query, named, bookmark))

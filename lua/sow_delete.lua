@@ -1,0 +1,40 @@
+--- sow_delete: delete records of a topic, and tell it in the topic's log; no queue is touched.
+--- ARGV now, topic, publisher, sequence, filter, after, how, values...
+--- FAIL NO_RECORDS, RECORDS_BEHIND, MISSING_KEY
+--- GIVES {`after` of the next call or '', number, 1 if it was done before else 0}
+--- FLAGS allow-oom
+--- @include clock, fail, keyed, ended, record_walk
+-- how: `keys`, whose records go, or `data`, messages that have the keys, 500 at most; `filter`, whose tree all that match go, in
+-- steps. A named publisher numbers this like a message, and what it did before is not done again.
+local ms = clock_ms(now)
+local records = opened_or_refused(topic)
+if not is_at_end(records) then fail(E.RECORDS_BEHIND, {topic = topic}) end
+local former = publisher ~= '' and call('HGET', K.publishers(), publisher)
+if former and tonumber(string.match(former, '^%d+')) >= tonumber(sequence) then return {'', 0, 1} end
+if how == 'data' then
+  for i = values_from, #ARGV do
+    local key, lacking = key_in(records, '0-0', {F.body, ARGV[i]}, ms)
+    if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i - values_from}) end
+    ARGV[i] = key
+  end
+end
+
+local keys, found, following = {}, {}, ''
+local function add(key)
+  if not found[key] then keys[#keys + 1], found[key] = key, true end
+end
+if how == 'filter' then
+  following = walk_records(open_record_walk(topic, filter, ms), after, add)
+else
+  for i = values_from, #ARGV do
+    local ends = call('ZSCORE', K.ends(topic), ARGV[i])
+    if call('HEXISTS', K.records(topic), ARGV[i]) == 1 and (not ends or tonumber(ends) > ms) then add(ARGV[i]) end
+  end
+end
+local by = publisher ~= '' and {F.publisher, publisher, F.sequence, sequence} or {}
+local last = end_records(records, keys, V.deleted, by, ms)
+if publisher ~= '' and following == '' then
+  local _, id, where = string.match(former or '', '^(%d+) (%S+) (.*)$')
+  call('HSET', K.publishers(), publisher, sequence .. ' ' .. (last or id or '0-0') .. ' ' .. (last and topic or where or topic))
+end
+return {following, #keys, 0}
