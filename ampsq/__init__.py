@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ampsq.models import Action, Do, If, On, Queue, Topic, View
     from ampsq.persisted import PersistedAck
     from ampsq.publish_store import FilePublishStore, MemoryPublishStore
+    from ampsq.record_following import RecordChange
+    from ampsq.record_subscription import AsyncRecordSubscription, RecordSubscription
     from ampsq.sync_subscription import Subscription
     from ampsq.topic_message import AsyncTopicMessage, TopicMessage
     from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
@@ -33,6 +35,7 @@ __all__ = [
     "AmpsqError",
     "AsyncClient",
     "AsyncMessage",
+    "AsyncRecordSubscription",
     "AsyncSubscription",
     "AsyncTopicMessage",
     "AsyncTopicSubscription",
@@ -51,6 +54,8 @@ __all__ = [
     "On",
     "PersistedAck",
     "Queue",
+    "RecordChange",
+    "RecordSubscription",
     "RedisBookmarkStore",
     "Reject",
     "SqliteBookmarkStore",
@@ -70,6 +75,7 @@ _HOMES = {
     "AmpsqError": "errors",
     "AsyncClient": "aio",
     "AsyncMessage": "delivery",
+    "AsyncRecordSubscription": "record_subscription",
     "AsyncSubscription": "async_subscription",
     "AsyncTopicMessage": "topic_message",
     "AsyncTopicSubscription": "topic_subscription",
@@ -88,6 +94,8 @@ _HOMES = {
     "On": "models",
     "PersistedAck": "persisted",
     "Queue": "models",
+    "RecordChange": "record_following",
+    "RecordSubscription": "record_subscription",
     "RedisBookmarkStore": "bookmark_store",
     "Reject": "worker",
     "SqliteBookmarkStore": "bookmark_store",

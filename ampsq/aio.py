@@ -21,6 +21,8 @@ from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
 from ampsq.query import Query
+from ampsq.record_following import RecordFollowing
+from ampsq.record_subscription import AsyncRecordSubscription
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
@@ -109,6 +111,7 @@ class AsyncClient:
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
+        self._record_subscriptions: list[AsyncRecordSubscription] = []
         self._publishing = asyncio.Lock()
         self._guaranteed: Publishing | None = None
 
@@ -394,6 +397,28 @@ class AsyncClient:
         query = Query(filter, order_by, top_n, skip_n)
         return await self._store.run(self._session.sow(name, query, sow_keys, bookmark))
 
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        oof: bool = False,
+    ) -> Subscribing[AsyncRecordSubscription]:
+        """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
+        query = Query(filter, order_by, top_n, skip_n)
+        following = RecordFollowing(self._session.scene, topic, query, oof=oof, name=self._session.request())
+
+        async def begin() -> AsyncRecordSubscription:
+            subscription = AsyncRecordSubscription(following, self._store, self._record_subscriptions.remove)
+            await subscription.open()
+            self._record_subscriptions.append(subscription)
+            return subscription
+
+        return Subscribing(begin(), f"the records of {topic!r}")
+
     async def sow_delete(
         self,
         topic: str,
@@ -535,6 +560,8 @@ class AsyncClient:
         store, presence = self._opened
         store.patience = min(store.patience, _CLOSE_PATIENCE)
         try:
+            for record_subscription in list(self._record_subscriptions):
+                await record_subscription.close()
             for topic_subscription in list(self._topic_subscriptions):
                 await topic_subscription.close()
             for subscription in list(self._subscriptions):

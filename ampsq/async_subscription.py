@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.calls import Verb
+    from ampsq.record_subscription import AsyncRecordSubscription
     from ampsq.row_subscription import AsyncRowSubscription
     from ampsq.store import AsyncStore
     from ampsq.subscription import SubscriptionCore
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSubscription", "Subscribing"]
 
-Made = TypeVar("Made", bound="AsyncSubscription | AsyncRowSubscription | AsyncTopicSubscription")
+Made = TypeVar(
+    "Made", bound="AsyncSubscription | AsyncRowSubscription | AsyncTopicSubscription | AsyncRecordSubscription"
+)
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
 

@@ -21,6 +21,8 @@ from ampsq.message_types import JSON
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences, publishers
 from ampsq.query import Query
+from ampsq.record_following import RecordFollowing
+from ampsq.record_subscription import RecordSubscription
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
@@ -142,6 +144,7 @@ class Client:
         self._presence = Presence(self._route, self._session.client, self._ack_timeout)
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
+        self._record_subscriptions: list[RecordSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
         self._guaranteed: Publishing | None = None
@@ -524,6 +527,41 @@ class Client:
         query = Query(filter, order_by, top_n, skip_n)
         return self._store.run(self._session.sow(name, query, sow_keys, bookmark))
 
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        oof: bool = False,
+    ) -> RecordSubscription:
+        """Query the records of a topic and subscribe to what changes them, from one point in time (docs/sow.md).
+
+        First come the records, as of `sow`, all as they were at one message of the log; then every message behind it,
+        none missed and none twice. After a reconnect it goes on where it was; where the log was trimmed past that, the
+        records are looked at anew and the differences told.
+
+        Args:
+            topic: a topic with a key.
+            filter: an expression, for the records and for what comes; default everything.
+            order_by: of the records, as of `sow`.
+            top_n: so many records at most; what comes later is not limited.
+            skip_n: as of `sow`.
+            oof: tell also of records that were given and leave: deleted, expired, or not matching any more.
+
+        Raises:
+            NoRecords: the topic has no key. DefinitionError: an argument is wrong.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        query = Query(filter, order_by, top_n, skip_n)
+        following = RecordFollowing(self._session.scene, topic, query, oof=oof, name=self._session.request())
+        subscription = RecordSubscription(following, self._store, self._record_subscriptions.remove)
+        self._record_subscriptions.append(subscription)
+        return subscription
+
     def sow_delete(
         self,
         topic: str,
@@ -799,6 +837,8 @@ class Client:
         self._closed = True
         self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
         try:
+            for record_subscription in list(self._record_subscriptions):
+                record_subscription.close()
             for topic_subscription in list(self._topic_subscriptions):
                 topic_subscription.close()
             for subscription in list(self._subscriptions):

@@ -217,7 +217,7 @@ class ServerFull(AmpsqError):
 
 
 class BookmarkNotFound(AmpsqError):
-    """The log does not have everything any more from where a subscription was to begin, and that is not allowed."""
+    """The log does not have everything any more that a bookmark asks for: a subscription or a query of the past."""
 
 
 class Closed(AmpsqError):

@@ -361,7 +361,7 @@ class Session:
             return (yield from delete_matching(topic, parse_query_filter(filter)))
         if keys is not None:
             return (yield from delete_records(topic, "keys", key_texts(keys), self._next_publisher))
-        return (yield from delete_records(topic, "data", [encode(data)], self._next_publisher))
+        return (yield from delete_records(topic, "data", [(yield from self.learn_type(topic)).encode(data)], self._next_publisher))
 
     def _next_publisher(self) -> Publisher:
         """A number of this session's publisher, if it has one, for something that is to be done once."""

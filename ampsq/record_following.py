@@ -1,0 +1,235 @@
+"""A query of records and a subscription to what changes them, from one point in time; all as flows.
+
+The log is read from where it stood before the records were looked at, so that what changed meanwhile is put into them:
+they are given as they were at the end of that. Then changes come from there on, from the same cursor. Which records a
+subscriber was given only its client knows, and so it makes the notices of those that leave its view.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from ampsq.errors import BookmarkNotFound, NoRecords
+from ampsq.places import FIRST, parse_asked, parse_id
+from ampsq.query import SowMessage
+from ampsq.record_history import change_of
+from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records
+from ampsq.replay import Reader
+from ampsq.values import Bookmark
+
+if TYPE_CHECKING:
+    from ampsq.browse import Scene
+    from ampsq.flow import Flow
+    from ampsq.models import Topic
+    from ampsq.places import Id
+    from ampsq.query import Query
+    from ampsq.record_calls import Record
+    from ampsq.record_history import Change
+    from ampsq.replay import Entry
+
+__all__ = ["RecordChange", "RecordFollowing"]
+
+_log = logging.getLogger("ampsq")
+#: Times that a log is begun to be read anew since it was trimmed meanwhile.
+_BEGINNINGS: Final = 10
+
+Command: TypeAlias = Literal["sow", "publish", "oof"]
+Reason: TypeAlias = Literal["", "deleted", "expired", "match"]
+
+
+class RecordChange(SowMessage):
+    """What a `RecordSubscription` gives: a record, or that one left its view.
+
+    Attributes:
+        command: ``sow``: a record as the query found it; ``publish``: one that came or changed; ``oof``: out of focus:
+            one that was given is not in view any more.
+        reason: why it is out of focus: ``deleted``, ``expired``, or ``match``: it does not match the filter any more.
+            "" of others.
+        raw: of ``oof`` by ``match`` the message that does not match; of the other two empty.
+        bookmark: of the message, or of the entry of the log that told the end.
+    """
+
+    __slots__ = ("command", "reason")
+
+    def __init__(self, message: SowMessage, command: Command, reason: Reason = "") -> None:
+        super().__init__(message.raw, message.topic, message.bookmark, message.headers, message.deliveries, message.key)
+        self.command = command
+        self.reason = reason
+
+    @property
+    def data(self) -> Any:
+        """The body decoded: what JSON says, or the bytes as they are when they are not JSON; None without a body."""
+        return super().data if self.raw or self.command != "oof" else None
+
+    def __repr__(self) -> str:
+        what = f"{self.command} {self.reason}".strip()
+        return f"<RecordChange {what} {self.key!r}: {self.bookmark}>"
+
+
+class _View(NamedTuple):
+    """What belongs to one beginning: the reader, and the key by which its topic makes records."""
+
+    reader: Reader
+    key: RecordKey
+
+
+class RecordFollowing:
+    """A query of a topic's records, and then what changes them.
+
+    Args:
+        scene: where the topic is.
+        topic: its name.
+        query: filter and order of the records; the filter is that of the changes, too.
+        oof: tell of records that leave the view.
+        name: unlike all others, under which the log is held.
+
+    Attributes:
+        topic: the topic's name.
+        changes: what was read and not handed out yet.
+    """
+
+    def __init__(self, scene: Scene, topic: str, query: Query, *, oof: bool, name: str) -> None:
+        self._scene, self.topic, self._query, self._oof, self._name = scene, topic, query, oof, name
+        self.changes: deque[RecordChange] = deque()
+        self._view: _View | None = None
+        # The records in view and their last messages; without notices nobody asks for them.
+        self._known: dict[bytes, Id] = {}
+
+    def open(self, channel: Any) -> Flow[None]:
+        """Query the records.
+
+        Raises:
+            NoRecords: the topic has no key, or there is no such topic.
+        """
+        records = yield from self._begin(channel)
+        found = chosen(self._scene, self._query, records.values())
+        self.changes.extend(RecordChange(message, "sow") for message in found)
+        if self._oof and len(found) < len(records):
+            given = {_bytes(message.key or "") for message in found}
+            self._known = {text: place for text, place in self._known.items() if text in given}
+
+    def fetch(self, channel: Any, wait: float) -> Flow[None]:
+        """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
+        if self.changes or self._view is None:
+            return
+        try:
+            entries = yield from self._view.reader.read(channel, wait)
+        except BookmarkNotFound as error:
+            _log.warning("%s; looking at its records anew", error)
+            yield from self._look_anew(channel)
+            return
+        for entry in entries:
+            change = self._change_of(self._view, entry)
+            if change is not None:
+                self._tell(change, entry)
+        yield from self._view.reader.read_ahead(channel)
+
+    def close(self, channel: Any) -> Flow[None]:
+        """End it: the log is let go."""
+        if self._view is not None:
+            yield from self._view.reader.close(channel)
+
+    # -- beginning
+
+    def _begin(self, channel: Any) -> Flow[dict[bytes, Record]]:
+        """Read all records that match, as they are at the place from where the reader goes on."""
+        for attempt in range(_BEGINNINGS):
+            topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
+            if topic is None or not topic.key:
+                raise NoRecords(topic=self.topic)
+            place = yield from caught_up(self.topic)
+            view = _View(self._reader(place), RecordKey(topic))
+            try:
+                yield from view.reader.open(channel)
+                tree = self._query.filter.json if self._query.filter is not None else ""
+                found = yield from read_records(self.topic, tree, None)
+                records = {record.key: record for record in found}
+                end = yield from caught_up(self.topic)
+                yield from self._roll_forward(view, channel, records, parse_id(place), parse_id(end))
+            except BookmarkNotFound:
+                if attempt == _BEGINNINGS - 1:
+                    raise
+                continue
+            break
+        self._view = view
+        if self._oof:
+            self._known = {text: parse_id(record.id) for text, record in records.items()}
+        return records
+
+    def _reader(self, place: str) -> Reader:
+        after = "epoch" if parse_id(place) == FIRST else str(Bookmark.of(self.topic, self._scene.origin, place))
+        scene = self._scene
+        return Reader(scene.instance, scene.origin, self.topic, parse_asked(after), holder=self._name, not_found="fail")
+
+    def _roll_forward(
+        self, view: _View, channel: Any, records: dict[bytes, Record], place: Id, end: Id
+    ) -> Flow[None]:  # fmt: skip
+        """Put what changed while the records were read into them."""
+        while place < end:
+            entries = yield from view.reader.read(channel, 0.0)
+            for entry in entries:
+                place = parse_id(entry[1])
+                change = self._change_of(view, entry)
+                if change is None or (change.key in records and parse_id(records[change.key].id) >= place):
+                    continue
+                if change.record is not None and self._matches(change.record):
+                    records[change.key] = change.record
+                else:
+                    records.pop(change.key, None)
+            if not entries:
+                # What came last was removed from the log by somebody else.
+                return
+
+    # -- changes
+
+    def _change_of(self, view: _View, entry: Entry) -> Change | None:
+        return change_of(self.topic, view.key, self._scene, entry[1], entry[2])
+
+    def _matches(self, record: Record) -> bool:
+        return self._query.filter is None or self._query.filter.matches(self._scene.document(record.message))
+
+    def _tell(self, change: Change, entry: Entry) -> None:
+        if change.record is not None and self._matches(change.record):
+            if self._oof:
+                self._known[change.key] = parse_id(entry[1])
+            self.changes.append(RecordChange(self._message(change.record), "publish"))
+        elif self._known.pop(change.key, None) is not None:
+            if change.record is not None:
+                self.changes.append(RecordChange(self._message(change.record), "oof", "match"))
+            else:
+                reason: Reason = "expired" if change.how == "expired" else "deleted"
+                self.changes.append(self._gone(change.key, reason, entry[1].decode()))
+
+    def _message(self, record: Record) -> SowMessage:
+        return SowMessage.of(record.message, self._scene.origin, _text(record.key))
+
+    def _gone(self, record_key: bytes, reason: Reason, stream_id: str | None) -> RecordChange:
+        bookmark = None if stream_id is None else Bookmark.of(self.topic, self._scene.origin, stream_id)
+        return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, _text(record_key)), "oof", reason)
+
+    def _look_anew(self, channel: Any) -> Flow[None]:
+        """The log was trimmed behind the cursor: query once more, and tell the differences."""
+        passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
+        known = self._known
+        records = yield from self._begin(channel)
+        gone = [text for text in known if text not in records]
+        left: list[Record] = (yield from read_records(self.topic, "", gone)) if gone else []
+        others = {record.key: record for record in left}
+        for text in gone:
+            if text in others:
+                self.changes.append(RecordChange(self._message(others[text]), "oof", "match"))
+            else:
+                self.changes.append(self._gone(text, "deleted", None))
+        news = [record for record in records.values() if parse_id(record.id) > passed]
+        for record in sorted(news, key=lambda each: parse_id(each.id)):
+            self.changes.append(RecordChange(self._message(record), "publish"))
+
+
+def _text(record_key: bytes) -> str:
+    return record_key.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,176 @@
+"""Subscriptions to the records of a topic: iterate over one, or call `get`; the same awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ampsq.errors import AmpsqError, Closed
+from ampsq.values import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from datetime import timedelta
+
+    from ampsq.record_following import RecordChange, RecordFollowing
+    from ampsq.store import AsyncStore, Store
+
+__all__ = ["AsyncRecordSubscription", "RecordSubscription"]
+
+#: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
+_STEP: Final = 1.0
+
+
+class _Front:
+    """What both kinds tell, and what needs no waiting."""
+
+    def __init__(self, following: RecordFollowing, channel: Any, end: Callable[[Any], None]) -> None:
+        self._following, self._channel, self._end, self._closed = following, channel, end, False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} to {self._following.topic!r}>"
+
+    def _take(self) -> RecordChange | None:
+        changes = self._following.changes
+        if not changes and self._closed:
+            raise Closed("this subscription was closed")
+        return changes.popleft() if changes else None
+
+    @staticmethod
+    def _until(timeout: timedelta | float | str | None) -> float:
+        return float("inf") if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
+
+    @staticmethod
+    def _wait(until: float) -> float:
+        """Seconds of the next wait."""
+        return min(max(until - time.monotonic(), 0.0), _STEP)
+
+
+class RecordSubscription(_Front):
+    """The records of a topic as a query finds them, and then what changes them. Made by `Client.sow_and_subscribe`.
+
+    Threads may share it: each change goes to one of them.
+    """
+
+    def __init__(self, following: RecordFollowing, store: Store, end: Callable[[RecordSubscription], None]) -> None:
+        super().__init__(following, store.channel(), end)
+        self._store = store
+        self._lock = threading.Lock()
+        store.run(following.open(self._channel))
+
+    def get(self, timeout: timedelta | float | str | None = None) -> RecordChange | None:
+        """Wait for the next record or change.
+
+        Args:
+            timeout: how long; default until there is one or the subscription is closed.
+
+        Returns:
+            What came; None when the time is over.
+
+        Raises:
+            Closed: the subscription is closed.
+            Unavailable: the server was away longer than the client's `patience`; call again to go on.
+        """
+        until = self._until(timeout)
+        while True:
+            if self._lock.acquire(timeout=self._wait(until)):
+                try:
+                    change = self._take()
+                    if change is None:
+                        self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                        change = self._take()
+                finally:
+                    self._lock.release()
+                if change is not None:
+                    return change
+            if time.monotonic() >= until:
+                return None
+
+    def __iter__(self) -> Iterator[RecordChange]:
+        while not self._closed:
+            try:
+                change = self.get(_STEP)
+            except Closed:
+                return
+            if change is not None:
+                yield change
+
+    def close(self) -> None:
+        """End it. Safe to call again."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._lock:
+            self._channel.close()
+            # What holds the log ends by itself, too.
+            with contextlib.suppress(AmpsqError):
+                self._store.run(self._following.close(self._channel))
+            self._channel.close()
+        self._end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncRecordSubscription(_Front):
+    """The records of a topic and what changes them, awaited; see `RecordSubscription`."""
+
+    def __init__(
+        self, following: RecordFollowing, store: AsyncStore, end: Callable[[AsyncRecordSubscription], None]
+    ) -> None:
+        super().__init__(following, store.channel(), end)
+        self._store = store
+        self._lock = asyncio.Lock()
+
+    async def open(self) -> Self:
+        """Begin; `AsyncClient.sow_and_subscribe` does it."""
+        await self._store.run(self._following.open(self._channel))
+        return self
+
+    async def get(self, timeout: timedelta | float | str | None = None) -> RecordChange | None:  # noqa: ASYNC109
+        """Wait for the next record or change; see `RecordSubscription.get`."""
+        until = self._until(timeout)
+        while True:
+            async with self._lock:
+                change = self._take()
+                if change is None:
+                    await self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                    change = self._take()
+            if change is not None:
+                return change
+            if time.monotonic() >= until:
+                return None
+
+    async def __aiter__(self) -> AsyncIterator[RecordChange]:
+        while not self._closed:
+            try:
+                change = await self.get(_STEP)
+            except Closed:
+                return
+            if change is not None:
+                yield change
+
+    async def close(self) -> None:
+        """End it. Safe to call again."""
+        if self._closed:
+            return
+        self._closed = True
+        async with self._lock:
+            await self._channel.close()
+            # What holds the log ends by itself, too.
+            with contextlib.suppress(AmpsqError):
+                await self._store.run(self._following.close(self._channel))
+            await self._channel.close()
+        self._end(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
