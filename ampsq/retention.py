@@ -12,6 +12,7 @@ from ampsq.definition import nearest
 from ampsq.errors import CatalogChanged, DefinitionError
 from ampsq.flow import command, script_call
 from ampsq.models import Action, Interval, Queue, Topic
+from ampsq.records import caught_up
 from ampsq.schema import FIELDS, key
 from ampsq.values import Bookmark
 
@@ -70,7 +71,7 @@ class Pin:
 
     Attributes:
         id: its entry in the log.
-        by: who needs it: a kind (``queue``, ``action``, ``replay``, ``destination``) and a name.
+        by: who needs it: a kind (``queue``, ``action``, ``replay``, ``destination``, ``records``) and a name.
         state: what it is there, a word of `ampsq.schema.State`, or ``barrier``: sent, and not yet forgotten; "" of
             others than queues.
     """
@@ -238,6 +239,9 @@ def trim(
     """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Client.trim`."""
     catalog = yield calls.catalog()
     policy = _policy(catalog, topic, age)
+    if Topic.stored(topic, catalog.topics[topic]).key:
+        # What was not put into the records yet is needed.
+        yield from caught_up(topic)
     log = key(instance, "log", topic)
     length = yield command(["XLEN", log], int)
     used = yield command(["MEMORY", "USAGE", log], lambda reply: reply or 0)

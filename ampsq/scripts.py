@@ -22,12 +22,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from ampsq import schema
 from ampsq.errors import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["ComposeError", "Script", "compose", "compose_text", "names", "script"]
 
@@ -161,8 +166,8 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
             raise ComposeError(f"lua/{file.name}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
-def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:
-    """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
+def _wanted(defined: _Defined, body: list[_Line], around: frozenset[str]) -> set[str]:
+    """The names that a body reaches, without those around it and without what only its nests need."""
     wanted: set[str] = set()
     open_lines = list(body)
     while open_lines:
@@ -174,6 +179,15 @@ def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> li
             if is_used and word not in wanted and word not in around:
                 wanted.add(word)
                 open_lines += found if isinstance(found, list) else []
+    return wanted
+
+
+def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:
+    """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
+    wanted = _wanted(defined, body, around)
+    # What several nests have inside stands beside them, once: a script's length is work for the server, too.
+    inner = Counter(name for nest in _nests(defined, wanted) for name in _nested(nest, defined, around | wanted))
+    wanted |= {name for name, number in inner.items() if number > 1}
     known, lines = around | wanted, []
     for name, found in defined.items():
         if name in wanted:
@@ -181,16 +195,38 @@ def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> li
     return lines
 
 
+def _nests(defined: _Defined, names: Iterable[str]) -> list[_File]:
+    return [found for name in names if isinstance(found := defined[name], _File)]
+
+
+def _nested(file: _File, defined: _Defined, around: frozenset[str]) -> set[str]:
+    """The nests within a nest, at any depth."""
+    names: set[str] = set()
+    open_files = [file]
+    while open_files:
+        inside = _wanted(defined, [_table(open_files.pop())], around)
+        new = {name for name in inside if isinstance(defined[name], _File)} - names
+        names |= new
+        open_files += _nests(defined, new)
+    return names
+
+
+def _table(file: _File) -> _Line:
+    """What a nest returns: a table of its file's functions."""
+    exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
+    return _Line(
+        f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.name}.lua:1"
+    )
+
+
 def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_Line]:
     """A file as one function that returns a table of the file's functions."""
-    place = f"lua/{file.name}.lua:1"
-    exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
-    table = _Line(f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", place)
+    table = _table(file)
     return [
-        _Line(f"local function {name}()", place),
+        _Line(f"local function {name}()", table.place),
         *_reached(defined, [table], around),
         table,
-        _Line("end", place),
+        _Line("end", table.place),
     ]
 
 

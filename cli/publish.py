@@ -41,6 +41,7 @@ Examples:
   ampsq publish orders '{"id": 3}' --at 2026-12-24T18:00+01:00
   ampsq publish orders --file orders.jsonl.gz
   tail -f orders.jsonl | ampsq publish orders -
+  ampsq publish orders '{"id": 1, "price": 13}' --delta   # of a topic with a key: what changes of its record
   ampsq publish orders --file orders.jsonl --publisher till-4 --store till-4.db --persisted fsync
 """
 
@@ -72,6 +73,7 @@ _GZIP: Final = b"\x1f\x8b"
     default="memory",
     help="With --store: memory (default), fsync or replicas=N of the server.",
 )
+@click.option("--delta", is_flag=True, help="Merge it into the record of its key, where the topic has a key.")
 @connected
 def publish(
     settings: Settings,
@@ -80,6 +82,7 @@ def publish(
     file: str | None,
     headers: tuple[str, ...],
     *,
+    delta: bool,
     expiration: Interval | None,
     delay: Interval | None,
     at: str | None,
@@ -105,6 +108,8 @@ def publish(
         raise click.UsageError("--store needs --publisher NAME")
     if store is None and persisted != "memory":
         raise click.UsageError("--persisted goes with --store FILE")
+    if delta and (file is not None or message == "-" or delay is not None or at is not None):
+        raise click.UsageError("--delta is for one message, without --file, --delay and --at")
     said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
     options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
     if file is not None or message == "-":
@@ -115,7 +120,10 @@ def publish(
         _refuse(f"not JSON: {wrong}", body)
     with settings.client(**options) as client:
         (data,) = _data(client, topic, [body], text=text)
-        published = client.publish(topic, data, **said._asdict())
+        if delta:
+            published = client.delta_publish(topic, data, headers=said.headers, expiration=said.expiration)
+        else:
+            published = client.publish(topic, data, **said._asdict())
         client.flush()
     if settings.json:
         json_line({"bookmark" if store is None else "sequence": published})

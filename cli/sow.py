@@ -20,6 +20,8 @@ Examples:
   ampsq sow work --filter '/price > 10' --order-by '/price DESC' --top 5
   ampsq sow work --order-by /id --top 20 --skip 40          # the third page of twenty
   ampsq sow totals --json | jq .data                        # the rows of a view
+  ampsq sow orders --key 7 --key 8                          # records of a topic with a key
+  ampsq sow orders --at 2026-11-20T18:30Z                   # its records as they were
 """
 
 
@@ -29,6 +31,8 @@ Examples:
 @click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; one each, may be given again.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
 @click.option("--skip", type=click.IntRange(0), metavar="N", help="Without the first N; with --top and --order-by.")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="Only the record of this key; may be given again.")
+@click.option("--at", metavar="WHEN", help="Records as they were at a message (its bookmark) or a time (ISO 8601).")
 @click.option("--count", is_flag=True, help="Print only how many there are.")
 @connected
 def sow(  # noqa: PLR0917  (click passes them by name)
@@ -38,19 +42,21 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     order_by: tuple[str, ...],
     top: int | None,
     skip: int | None,
+    keys: tuple[str, ...],
+    at: str | None,
     *,
     count: bool,
 ) -> None:
-    """Look at the available messages of a queue, or at the rows of a view.
+    """Look at the available messages of a queue, the rows of a view, or the records of a topic with a key.
 
     Nothing is leased or removed; what is leased is not shown. Without --order-by messages come in the order of
-    delivery. With --json a line has bookmark, topic, data, headers and deliveries (how often it was delivered
-    before); data that is not JSON is {"base64": ...}.
+    delivery, records in that of their last messages. With --json a line has bookmark, topic, data, headers, deliveries
+    (how often it was delivered before) and key (of a record); data that is not JSON is {"base64": ...}.
     """
     if skip is not None and (top is None or not order_by):
         raise click.UsageError("--skip needs --top, how many to show after those, and --order-by, which ones they are")
     with settings.client() as client:
-        found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip)
+        found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip, sow_keys=keys or None, bookmark=at)
     if count:
         print(json_text({"count": len(found)}) if settings.json else len(found))
         return
@@ -67,6 +73,7 @@ def _json(message: SowMessage) -> str:
         "data": message.data,
         "headers": message.headers,
         "deliveries": message.deliveries,
+        "key": message.key,
     }
     return message_json(facts, message.raw)
 

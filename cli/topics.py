@@ -21,6 +21,7 @@ __all__ = ["topics"]
 
 _EPILOG = """\b
 memory     of the topic's log, about
+key        what makes messages versions of one record; - keeps no records
 retention  what is beyond it is removed as soon as nobody needs it; - keeps all
 pinned by  who needs the first message that is kept beyond the retention
 --json has more: the first message, the pinned one, what it is there, how many are kept.
@@ -40,8 +41,8 @@ Examples:
 def topics(settings: Settings, name: str | None) -> None:
     """List the topics, or show one with all that is known of it.
 
-    For each topic: how many messages its log has, their memory, the queues that it feeds, what of it is kept and what
-    is in the way of that, and the bookmark of the last message.
+    For each topic: how many messages its log has, their memory, the queues that it feeds, its key and how many records
+    it keeps, what of the log is kept and what is in the way of that, and the bookmark of the last message.
     """
     with settings.client() as client:
         found = client.topics()
@@ -57,11 +58,12 @@ def topics(settings: Settings, name: str | None) -> None:
         rows = [
             [
                 *(topic, facts["messages"], size_text(facts["bytes"]), ", ".join(facts["queues"]) or None),
+                *(", ".join(facts["key"]) or None, facts["records"] if facts["key"] else None),
                 *(_retention(facts["retention"]), facts["pinned_by"], facts["last"]),
             ]
             for topic, facts in found.items()
         ]
-        table(["topic", "messages", "memory", "queues", "retention", "pinned by", "last"], rows)
+        table(["topic", "messages", "memory", "queues", "key", "records", "retention", "pinned by", "last"], rows)
     else:
         note("no topics yet; ampsq publish TOPIC JSON makes one, ampsq apply FILE defines them")
 

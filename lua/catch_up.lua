@@ -1,9 +1,9 @@
 --- catch_up: let a topic's records follow its log: one bounded step.
---- ARGV now, topic
+--- ARGV topic
 --- FAIL NO_RECORDS
 --- GIVES {1 while there is more to read else 0, the last ID read}
 --- FLAGS allow-oom
---- @include clock, keyed
+--- @include keyed
 local records = opened_or_refused(topic)
-local ended = follow_log(records, clock_ms(now))
+local ended = follow_log(records)
 return {ended and 0 or 1, records.read_to}

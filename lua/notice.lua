@@ -15,7 +15,7 @@ for i = topics_from, #ARGV, 2 do
     local order = order_of(last)
     if order > order_of(call('GET', K.clock()) or '0-0') then call('SET', K.clock(), last) end
     local route = call('HGET', K.routes(), topic) or ''
-    if is_marked(route) and call('HGET', K.sow(topic), F.read_to) ~= last then
+    if keeps_records(route) and call('HGET', K.sow(topic), F.read_to) ~= last then
       call('ZADD', K.due(), 'LT', ms, 'records ' .. topic)
     end
     push(route, topic, 0, ms, V.batch, dispatch_soon)

@@ -18,7 +18,7 @@ if not route then fail(E.UNKNOWN_TOPIC, {name = name}) end
 local count = (#ARGV - values_from + 1) / #shape
 local from, known = 0, {}
 if publisher ~= '' then from, known = sequences().admit(publisher, sequence, count) end
-local keeper = #known < count and is_marked(route) and keeping()
+local keeper = #known < count and keeps_records(route) and keeping()
 local kept = keeper and keeper.open_keeping(topic, shape, values_from, #known, count - 1, ms)
 local log = K.log(topic)
 local names = {h = F.headers, e = F.expiration, d = F.due}

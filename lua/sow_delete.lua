@@ -13,7 +13,7 @@ local former = publisher ~= '' and call('HGET', K.publishers(), publisher)
 if former and tonumber(string.match(former, '^%d+')) >= tonumber(sequence) then return {'', 0, 1} end
 if how == 'data' then
   for i = values_from, #ARGV do
-    local key, lacking = key_in(records, '0-0', {F.body, ARGV[i]}, ms)
+    local key, lacking = key_in(records, {F.body, ARGV[i]})
     if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i - values_from}) end
     ARGV[i] = key
   end

@@ -18,7 +18,7 @@ local function lower(bound, id, last, who)
   bound.order, bound.id, bound.last, bound.who = order, id, last, who
 end
 
--- last: an end for XRANGE. What a queue has not read is beyond its cursor; a hold needs its own ID, too.
+-- last: an end for XRANGE. What a queue, or the topic's records, have not read is beyond a cursor; a hold needs its own ID, too.
 local function open_bound(topic, queues, ms)
   local bound = {last = '+', who = ''}
   for _, queue in ipairs(queues) do
@@ -26,6 +26,8 @@ local function open_bound(topic, queues, ms)
     -- Mostly all have read as far.
     if id ~= bound.id then lower(bound, id, id, 'queue ' .. queue.name .. ' waiting') end
   end
+  local read_to = call('HGET', K.sow(topic), F.read_to)
+  if read_to then lower(bound, read_to, read_to, 'records ' .. topic) end
   local holds = call('HGETALL', K.holds(topic))
   for i = 1, #holds, 2 do
     local id, ends = string.match(holds[i + 1], '^(%S+) (%d+)$')

@@ -37,7 +37,7 @@ end
 local function pass_records(topic, now)
   local records = open_records(topic)
   if not records then return end
-  local at_end = follow_log(records, now)
+  local at_end = follow_log(records)
   if at_end then end_records(records, keys_over(records, now), V.expired, {}, now) end
   local first = at_end and call('ZRANGE', K.ends(topic), 0, 0, 'WITHSCORES')[2] or not at_end and now
   if first then call('ZADD', K.due(), 'LT', first, 'records ' .. topic) end

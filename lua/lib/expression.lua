@@ -38,21 +38,6 @@ local function expression_matches(compiled, d)
   return evaluate(compiled, d, truth) == true
 end
 
--- What a value is written as in a key; NULL and a list are none. Whole numbers are mostly short, and then the same text
--- whether they are read as doubles or exactly.
-local function key_text(d, value)
-  local kind = type(value)
-  if kind == 'number' and value % 1 == 0 and value < 1e15 and value > -1e15 and value ~= 0 then
-    return string.format('%.0f', value)
-  end
-  if kind == 'table' and not value.hi then return nil end
-  return text_of(d, value)
-end
-
-local function expression_key(compiled, d)
-  return evaluate(compiled, d, key_text)
-end
-
 -- The place of a message in a sorted set whose least (score, member) comes first: score and the member's beginning.
 -- Scores hold 53 bits, so of larger priorities the lowest 11 stand in the member, the higher ones first.
 local function expression_priority(compiled, d)

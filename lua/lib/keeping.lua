@@ -10,7 +10,7 @@ local function open_keeping(topic, shape, first, from, to, now)
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
   for i = from, to do
     local body = ARGV[first + i * #shape]
-    local key, lacking = key_in(records, '0-0', {F.body, body}, now)
+    local key, lacking = key_in(records, {F.body, body})
     if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i}) end
     if merges then
       local former = not latest[key] and record_of(records, key, now)

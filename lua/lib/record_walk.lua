@@ -1,5 +1,5 @@
 --- record_walk: looking through a topic's records, by key or all of them, in steps that are bounded like a dispatch.
---- @include records
+--- @include records, plan
 
 -- tree: of a filter, '' for all. Work counts as in lib/plan.lua.
 local function open_record_walk(topic, tree, now)

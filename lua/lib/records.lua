@@ -17,9 +17,9 @@ local function is_at_end(records)
   return #call('XRANGE', K.log(records.topic), '(' .. records.read_to, '+', 'COUNT', 1) == 0
 end
 
-local function key_in(records, id, fields, now)
+local function key_in(records, fields)
   records.key = records.key or compile_key(records.paths)
-  return key_of(records.key, records.topic, id, fields, now)
+  return key_of(records.key, fields)
 end
 
 -- The record of a key, those not written yet included; nil where there is none any more.
@@ -66,25 +66,25 @@ local function save_records(records, id)
 end
 
 -- One entry of the log: an end of a record, a message for one queue alone, or a message.
-local function follow_entry(records, id, fields, now)
+local function follow_entry(records, id, fields)
   local _, _, addressed = wishes_of(fields)
   if addressed == V.nowhere then
     for i = 3, #fields, 2 do
       if fields[i] == F.record then records.pending[fields[i + 1]] = false end
     end
   elseif not addressed then
-    local key = key_in(records, id, fields, now)
+    local key = key_in(records, fields)
     if key then put_record(records, key, id, fields) else records.keyless = records.keyless + 1 end
   end
 end
 
 -- One bounded step of reading the log on; true when that came to its end.
-local function follow_log(records, now)
+local function follow_log(records)
   local id, number, bytes, step, ended = records.read_to, 0, 0, 4, false
   while not ended and number < V.batch and bytes < V.bytes / 2 do
     local entries = call('XRANGE', K.log(records.topic), '(' .. id, '+', 'COUNT', step)
     for _, entry in ipairs(entries) do
-      follow_entry(records, entry[1], entry[2], now)
+      follow_entry(records, entry[1], entry[2])
       id, number = entry[1], number + 1
       for k = 2, #entry[2], 2 do bytes = bytes + #entry[2][k] end
     end

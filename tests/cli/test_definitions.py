@@ -132,9 +132,10 @@ def test_apply_of_no_file_and_of_no_yaml(run):
 def test_topics(defined):
     bookmark = defined.publish({"id": 1}, {"id": 2})[1]
     lines = defined("topics").out.splitlines()
-    assert lines[0].split() == ["topic", "messages", "memory", "queues", "retention", "pinned", "by", "last"]
+    header = ["topic", "messages", "memory", "queues", "key", "records", "retention", "pinned", "by", "last"]
+    assert lines[0].split() == header
     orders = next(line.split() for line in lines if line.startswith("orders"))
-    assert (*orders[:2], *orders[3:]) == ("orders", "2", "work", "-", "-", bookmark)
+    assert (*orders[:2], *orders[3:]) == ("orders", "2", "work", "-", "-", "-", "-", bookmark)
     facts = next(each for each in defined("topics", "--json").json if each["topic"] == "orders")
     assert (facts["messages"], facts["last"], facts["queues"], facts["retention"]) == (2, bookmark, ["work"], {})
     assert orders[2] == size_text(facts["bytes"])

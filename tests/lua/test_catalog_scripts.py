@@ -44,7 +44,7 @@ ARGUMENTS = {
     "define_setting": [0, "ring.#", "{}"],
     "define_topic": [1_000, 0, "orders", "{}", 0, ""],
     "browse_records": [1_000, "orders", "", ""],
-    "catch_up": [1_000, "orders"],
+    "catch_up": ["orders"],
     "sow_delete": [1_000, "orders", "", "", "", "", "keys", "1"],
     "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],

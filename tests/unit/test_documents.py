@@ -183,6 +183,23 @@ def test_every_word_of_actions_is_in_the_document():
         assert f"`{word}`" in page, word
 
 
+def test_the_page_on_the_state_of_the_world_does_what_it_says(tmp_path):
+    (program,), (commands,) = blocks("sow.md", "python"), blocks("sow.md", "console")
+    said = [line.split("# ", 1)[1].split(":")[0] for line in program.splitlines() if "print(" in line and "# " in line]
+
+    with acquire(tmp_path / "d") as server:
+        done = run([sys.executable, "-c", program], tmp_path, AMPSQ_URL=server.url)
+        lines = done.stdout.splitlines()
+
+        assert lines[:4] == ["{'id': 1, 'price': 12.5, 'state': 'paid'}", "7", "sow 2", "1"], done.stderr
+        assert lines[4:] == ["[('publish', '', '3'), ('oof', 'deleted', '2')]", "['2', '1']", "True"]
+        assert said[1:4] == ["7", "sow 2", "1"]
+        for command in commands.splitlines():
+            words = [sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]]
+            done = run(words, tmp_path, AMPSQ_URL=server.url)
+            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
+
+
 def test_the_table_of_queue_elements_is_the_models_own():
     elements = re.findall(
         r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL

@@ -1,0 +1,42 @@
+"""``ampsq sow-delete``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line
+
+__all__ = ["sow_delete"]
+
+_EPILOG = """\b
+Examples:
+  ampsq sow-delete orders --key 7 --key 8
+  ampsq sow-delete orders --filter '/state = "done"'
+  ampsq sow-delete orders --data '{"id": 7}'
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("topic")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="The record of this key; may be given again.")
+@click.option("--filter", "text", metavar="EXPR", help="All records that match, as in '/qty = 0'.")
+@click.option("--data", metavar="JSON", help="The record with the key of this message.")
+@connected
+def sow_delete(settings: Settings, topic: str, keys: tuple[str, ...], text: str | None, data: str | None) -> None:
+    """Delete records of a topic with a key, by one of --key, --filter and --data.
+
+    The topic's queues keep their messages. Prints how many records there were.
+    """
+    if sum((bool(keys), text is not None, data is not None)) != 1:
+        raise click.UsageError("give one of --key, --filter and --data")
+    with settings.client() as client:
+        number = client.sow_delete(
+            topic, keys=keys or None, filter=text, data=None if data is None else os.fsencode(data)
+        )
+    if settings.json:
+        json_line({"deleted": number})
+    else:
+        print(number)

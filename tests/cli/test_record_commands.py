@@ -1,0 +1,59 @@
+"""The commands about topics with a key: sow, sow-delete, publish --delta, topics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+FILE = """
+topics:
+  - {name: orders, key: [/id], expiration: 1h}
+"""
+
+
+@pytest.fixture
+def orders(run, tmp_path):
+    path = tmp_path / "records.yaml"
+    path.write_text(FILE)
+    assert run("apply", str(path)).code == 0
+    for number in (1, 2, 3):
+        run("publish", "orders", json.dumps({"id": number, "price": number * 10}))
+    return run
+
+
+def test_records_are_shown_by_filter_key_and_bookmark(orders):
+    bookmark = orders("publish", "orders", '{"id": 1, "price": 11}', "--delta").out.strip()
+    assert orders("publish", "orders", '{"id": 2, "price": 12}').code == 0
+
+    found = orders("sow", "orders", "--json", "--filter", "/price < 20").json
+    assert [(each["key"], each["data"]) for each in found] == [
+        ("1", {"id": 1, "price": 11}), ("2", {"id": 2, "price": 12}),
+    ]  # fmt: skip
+    assert [each["key"] for each in orders("sow", "orders", "--key", "3", "--key", "9", "--json").json] == ["3"]
+    assert [each["data"]["price"] for each in orders("sow", "orders", "--at", bookmark, "--json").json] == [20, 30, 11]
+    assert "a time as in" in orders("sow", "orders", "--at", "yesterday", code=1).err
+
+
+def test_records_are_deleted_by_one_of_key_filter_and_data(orders):
+    assert orders("sow-delete", "orders", "--key", "1", "--key", "9").out == "1\n"
+    assert orders("sow-delete", "orders", "--data", '{"id": 2}', "--json").json == [{"deleted": 1}]
+    assert orders("sow-delete", "orders", "--filter", "/price > 1").out == "1\n"
+    assert "give one of" in orders("sow-delete", "orders", code=2).err
+    assert "no key" in orders("sow-delete", "nowhere", "--key", "1", code=1).err
+
+
+def test_topics_shows_keys_and_records(orders):
+    header, line = orders("topics").out.splitlines()[:2]
+
+    assert "key" in header
+    assert "records" in header
+    assert line.split()[:1] == ["orders"]
+    assert "/id" in line
+    facts = orders("topics", "--json").json[0]
+    assert (facts["key"], facts["records"], facts["retention"]) == (["/id"], 3, {})
+
+
+def test_a_delta_is_one_message(orders):
+    assert "for one message" in orders("publish", "orders", "-", "--delta", code=2).err
+    assert "/id" in orders("publish", "orders", '{"no": 1}', code=1).err
