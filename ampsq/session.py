@@ -89,7 +89,8 @@ class QueueStats:
             `leased`. In Artemis's words `message_count`, of which `delivering_count` are leased and `scheduled_count`
             delayed or scheduled.
         waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, where messages
-            were put back into another queue of its topic alone, and after others removed log entries.
+            were put back into another queue of its topic alone or records of the topic ended, and after others
+            removed log entries.
         ready: read and waiting: came back, or have their place by priority and filters.
         held: a barrier that waits, and what was read behind it.
         filtered: messages that the queue's filter kept out.

@@ -81,6 +81,8 @@ def _show(name: str, facts: Mapping[str, Any]) -> None:
         ("topic", name), ("messages", facts["messages"]), ("memory", size_text(facts["bytes"])),
         ("first", facts["first"] or "-"), ("last", facts["last"] or "-"), ("queues", ", ".join(facts["queues"]) or "-"),
     ]  # fmt: skip
+    if facts["key"]:
+        told += [("key", ", ".join(facts["key"])), ("records", facts["records"])]
     told += [(element, element_text(element, value)) for element, value in facts["retention"].items()]
     if facts["pinned"]:
         told += [("kept beyond that", facts["kept"]), ("pinned", facts["pinned"])]

@@ -5,6 +5,8 @@
 -- of one. shape, from, to: as of publish; the first body is ARGV[first].
 local function open_keeping(topic, shape, first, from, to, now)
   local records = open_records(topic)
+  -- Lost by somebody else: it is a topic without records until it gets its key anew.
+  if not records then return nil end
   records.at_end, records.keys, records.bodies = is_at_end(records), {}, {}
   local merges, latest = string.byte(shape) == 109, {}
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
