@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from observing import eventually
 
-from ampsq import AsyncClient, Queue
+from ampsq import AsyncClient, Queue, Topic
 from ampsq.errors import AlreadyAcked
 
 NUMBER = 150
@@ -201,3 +201,23 @@ def test_the_asyncio_client_survives_the_same(  # noqa: PLR0917 - fixtures and p
     asyncio.run(main())
     assert proxy.lost == [name]
     evidence_of(watcher).check("orders", "work", range(100))
+
+
+@pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
+@pytest.mark.parametrize("name", ["publish", "sow_delete", "browse_records", "catch_up"])
+def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valkey, proxy, connect, name, late):
+    # Given a topic that keeps records, and a publisher with a name behind a connection that breaks
+    other = connect(valkey.url)
+    other.apply(Topic(name="orders", key="/id"))
+    other.publish("orders", {"id": 1, "v": 1})
+    client = connect(proxy.url, publisher="p")
+    proxy.lose(name, 1, late=late)
+    # When it merges, deletes and queries
+    client.delta_publish("orders", {"id": 1, "w": 1})
+    client.publish("orders", {"id": 2})
+    client.sow_delete("orders", keys=[2])
+    found = client.sow("orders")
+    # Then each was done once
+    assert proxy.lost == [name]
+    assert [record.data for record in found] == [{"id": 1, "v": 1, "w": 1}]
+    assert other.topics()["orders"]["messages"] == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from datetime import UTC, datetime
 
@@ -352,3 +353,34 @@ def test_a_trimmed_log_tells_as_much_of_the_past_as_it_has(orders):
         orders.sow("orders", bookmark=second)
     with pytest.raises(BookmarkNotFound, match="trimmed"):
         orders.sow("orders", bookmark="2020-01-01T00:00:00Z")
+
+
+def test_the_past_is_told_as_it_was_or_not_at_all(client):
+    # Given random changes, and what was there after each
+    client.apply(Topic(name="orders", key="/id"))
+    dice, state, moments = random.Random(3), {}, []  # noqa: S311
+    for number in range(120):
+        name = str(dice.randrange(12))
+        if name in state and dice.random() < 0.3:
+            client.sow_delete("orders", keys=[name])
+            del state[name]
+            bookmark = client.publish("others", number)
+        else:
+            content = {"id": name, "v": number}
+            bookmark, state[name] = client.publish("orders", content), content
+        moments.append((bookmark, dict(state)))
+    # When the log has everything, the past is known
+    for bookmark, then in moments:
+        assert {record.key: record.data for record in client.sow("orders", bookmark=bookmark)} == then
+    # And when half of it was trimmed, what is told is true, and of the last moments all is told
+    client.apply(Topic(name="orders", key="/id", retention_count=40))
+    length = client.topics()["orders"]["messages"]
+    assert client.trim("orders").removed == length - 40
+    told = 0
+    for bookmark, then in moments:
+        with contextlib.suppress(BookmarkNotFound):
+            found = {record.key: record.data for record in client.sow("orders", bookmark=bookmark)}
+            assert found == then
+            told += 1
+    assert 1 <= told < len(moments)
+    assert {record.key: record.data for record in client.sow("orders", bookmark=moments[-1][0])} == state
