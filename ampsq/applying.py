@@ -178,7 +178,9 @@ def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
     stored = Topic.stored(topic, text)
     paths = "\n".join(f"{parse(path, 'filter').json}\t{path}" for path in stored.key)
     life = int(stored.expiration or 0)
-    return define_calls.define_topic(catalog.version, topic, text, queues, life=life, paths=paths)
+    return define_calls.define_topic(
+        catalog.version, topic, text, queues, life=life, paths=paths, type=stored.type.word
+    )
 
 
 def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:

@@ -290,13 +290,14 @@ class Client:
 
         Args:
             topic: the topic.
-            data: a JSON object that has the key and what changes; bytes go as they are.
+            data: an object that has the key and what changes; bytes go as they are.
             headers: of the whole message; those before are not kept.
             expiration: of the whole message, as of `publish`.
             sequence: as of `publish`.
 
         Raises:
             MissingKey: the message does not have one value for the topic's key.
+            DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
             Unavailable, ServerFull: as of `publish`.
         """
         envelope = Envelope.of(headers, expiration, None, None)

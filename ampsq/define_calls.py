@@ -23,7 +23,14 @@ __all__ = [
 
 
 def define_topic(
-    version: int, topic: str, definition: str, queues: Iterable[str], *, life: int = 0, paths: str = ""
+    version: int,
+    topic: str,
+    definition: str,
+    queues: Iterable[str],
+    *,
+    life: int = 0,
+    paths: str = "",
+    type: str = "",  # noqa: A002
 ) -> Call[None]:
     """Add a topic and the queues that it feeds, if the catalog is still at `version`.
 
@@ -34,8 +41,10 @@ def define_topic(
         queues: those that it feeds.
         life: of its records, ms; 0 without a limit.
         paths: of its key, as lua/lib/record_key.lua takes them.
+        type: the word of its message type, "" for JSON.
     """
-    return script_call("define_topic", ["", version, topic, definition, life, paths, *queues], lambda _: None)
+    arguments: list[EncodableT] = ["", version, topic, definition, life, paths, type, *queues]
+    return script_call("define_topic", arguments, lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)

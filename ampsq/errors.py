@@ -28,6 +28,7 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ MissingKey           the topic has a key, and the message does not
+    │   ├─ DeltaNotJson         a change of a record whose messages are not JSON
     │   ├─ NoRecords            the topic has no key, so that it keeps no records
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
@@ -59,6 +60,7 @@ __all__ = [
     "Closed",
     "ConnectionRefused",
     "DefinitionError",
+    "DeltaNotJson",
     "EmbeddedServerError",
     "ExpressionError",
     "FormatMismatch",
@@ -356,6 +358,12 @@ class MissingKey(Rejected):
     """
 
     code = "AMPSQ_MISSING_KEY"
+
+
+class DeltaNotJson(Rejected):
+    """Only records of JSON are merged, and the topic's message type is another: publish the whole message instead."""
+
+    code = "AMPSQ_DELTA_NOT_JSON"
 
 
 class NoRecords(Rejected):

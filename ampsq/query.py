@@ -46,7 +46,7 @@ class SowMessage:
 
     __slots__ = ("_type", "bookmark", "deliveries", "headers", "key", "raw", "topic")
 
-    def __init__(  # noqa: PLR0917  (made here only)
+    def __init__(
         self,
         raw: bytes,
         topic: str,

@@ -12,16 +12,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.errors import BookmarkNotFound, NoRecords
+from ampsq.message_types import JSON
 from ampsq.places import FIRST, parse_asked, parse_id
 from ampsq.query import SowMessage
 from ampsq.record_history import change_of
-from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records
+from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records, record_message
 from ampsq.replay import Reader
 from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from ampsq.browse import Scene
     from ampsq.flow import Flow
+    from ampsq.message_types import MessageType
     from ampsq.models import Topic
     from ampsq.places import Id
     from ampsq.query import Query
@@ -53,14 +55,29 @@ class RecordChange(SowMessage):
 
     __slots__ = ("command", "reason")
 
-    def __init__(self, message: SowMessage, command: Command, reason: Reason = "") -> None:
-        super().__init__(message.raw, message.topic, message.bookmark, message.headers, message.deliveries, message.key)
+    def __init__(
+        self,
+        message: SowMessage,
+        command: Command,
+        reason: Reason = "",
+        *,
+        type: MessageType = JSON,  # noqa: A002
+    ) -> None:
+        super().__init__(
+            message.raw,
+            message.topic,
+            message.bookmark,
+            message.headers,
+            message.deliveries,
+            key=message.key,
+            type=type,
+        )
         self.command = command
         self.reason = reason
 
     @property
     def data(self) -> Any:
-        """The body decoded: what JSON says, or the bytes as they are when they are not JSON; None without a body."""
+        """The body decoded by its message type, or the bytes as they are if they are not of it; None without a body."""
         return super().data if self.raw or self.command != "oof" else None
 
     def __repr__(self) -> str:
@@ -69,9 +86,10 @@ class RecordChange(SowMessage):
 
 
 class _View(NamedTuple):
-    """What belongs to one beginning: the reader, and the key by which its topic makes records."""
+    """What belongs to one beginning: the reader, the topic, and the key by which it makes records."""
 
     reader: Reader
+    topic: Topic
     key: RecordKey
 
 
@@ -103,9 +121,9 @@ class RecordFollowing:
         Raises:
             NoRecords: the topic has no key, or there is no such topic.
         """
-        records = yield from self._begin(channel)
-        found = chosen(self._scene, self._query, records.values())
-        self.changes.extend(RecordChange(message, "sow") for message in found)
+        view, records = yield from self._begin(channel)
+        found = chosen(self._scene, view.topic, self._query, records.values())
+        self.changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
         if self._oof and len(found) < len(records):
             given = {_bytes(message.key or "") for message in found}
             self._known = {text: place for text, place in self._known.items() if text in given}
@@ -123,7 +141,7 @@ class RecordFollowing:
         for entry in entries:
             change = self._change_of(self._view, entry)
             if change is not None:
-                self._tell(change, entry)
+                self._tell(self._view, change, entry)
         yield from self._view.reader.read_ahead(channel)
 
     def close(self, channel: Any) -> Flow[None]:
@@ -133,14 +151,14 @@ class RecordFollowing:
 
     # -- beginning
 
-    def _begin(self, channel: Any) -> Flow[dict[bytes, Record]]:
+    def _begin(self, channel: Any) -> Flow[tuple[_View, dict[bytes, Record]]]:
         """Read all records that match, as they are at the place from where the reader goes on."""
         for attempt in range(_BEGINNINGS):
             topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
             if topic is None or not topic.key:
                 raise NoRecords(topic=self.topic)
             place = yield from caught_up(self.topic)
-            view = _View(self._reader(place), RecordKey(topic))
+            view = _View(self._reader(place), topic, RecordKey(topic))
             try:
                 yield from view.reader.open(channel)
                 tree = self._query.filter.json if self._query.filter is not None else ""
@@ -156,7 +174,7 @@ class RecordFollowing:
         self._view = view
         if self._oof:
             self._known = {text: parse_id(record.id) for text, record in records.items()}
-        return records
+        return view, records
 
     def _reader(self, place: str) -> Reader:
         after = "epoch" if parse_id(place) == FIRST else str(Bookmark.of(self.topic, self._scene.origin, place))
@@ -174,7 +192,7 @@ class RecordFollowing:
                 change = self._change_of(view, entry)
                 if change is None or (change.key in records and parse_id(records[change.key].id) >= place):
                     continue
-                if change.record is not None and self._matches(change.record):
+                if change.record is not None and self._matches(view, change.record):
                     records[change.key] = change.record
                 else:
                     records.pop(change.key, None)
@@ -185,46 +203,49 @@ class RecordFollowing:
     # -- changes
 
     def _change_of(self, view: _View, entry: Entry) -> Change | None:
-        return change_of(self.topic, view.key, self._scene, entry[1], entry[2])
+        return change_of(view.topic, view.key, self._scene, entry[1], entry[2])
 
-    def _matches(self, record: Record) -> bool:
-        return self._query.filter is None or self._query.filter.matches(self._scene.document(record.message))
+    def _matches(self, view: _View, record: Record) -> bool:
+        if self._query.filter is None:
+            return True
+        return self._query.filter.matches(self._scene.document(record.message, view.topic.type))
 
-    def _tell(self, change: Change, entry: Entry) -> None:
-        if change.record is not None and self._matches(change.record):
+    def _tell(self, view: _View, change: Change, entry: Entry) -> None:
+        if change.record is not None and self._matches(view, change.record):
             if self._oof:
                 self._known[change.key] = parse_id(entry[1])
-            self.changes.append(RecordChange(self._message(change.record), "publish"))
+            self.changes.append(self._told(view, change.record, "publish"))
         elif self._known.pop(change.key, None) is not None:
             if change.record is not None:
-                self.changes.append(RecordChange(self._message(change.record), "oof", "match"))
+                self.changes.append(self._told(view, change.record, "oof", "match"))
             else:
                 reason: Reason = "expired" if change.how == "expired" else "deleted"
                 self.changes.append(self._gone(change.key, reason, entry[1].decode()))
 
-    def _message(self, record: Record) -> SowMessage:
-        return SowMessage.of(record.message, self._scene.origin, _text(record.key))
+    def _told(self, view: _View, record: Record, command: Command, reason: Reason = "") -> RecordChange:
+        message = record_message(self._scene, view.topic, record)
+        return RecordChange(message, command, reason, type=view.topic.type)
 
     def _gone(self, record_key: bytes, reason: Reason, stream_id: str | None) -> RecordChange:
         bookmark = None if stream_id is None else Bookmark.of(self.topic, self._scene.origin, stream_id)
-        return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, _text(record_key)), "oof", reason)
+        return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
     def _look_anew(self, channel: Any) -> Flow[None]:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""
         passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
         known = self._known
-        records = yield from self._begin(channel)
+        view, records = yield from self._begin(channel)
         gone = [text for text in known if text not in records]
         left: list[Record] = (yield from read_records(self.topic, "", gone)) if gone else []
         others = {record.key: record for record in left}
         for text in gone:
             if text in others:
-                self.changes.append(RecordChange(self._message(others[text]), "oof", "match"))
+                self.changes.append(self._told(view, others[text], "oof", "match"))
             else:
                 self.changes.append(self._gone(text, "deleted", None))
         news = [record for record in records.values() if parse_id(record.id) > passed]
         for record in sorted(news, key=lambda each: parse_id(each.id)):
-            self.changes.append(RecordChange(self._message(record), "publish"))
+            self.changes.append(self._told(view, record, "publish"))
 
 
 def _text(record_key: bytes) -> str:

@@ -52,14 +52,14 @@ class Change:
     how: str
 
 
-def change_of(topic: str, key: RecordKey, scene: Scene, stream_id: bytes, flat: list[bytes]) -> Change | None:
+def change_of(topic: Topic, key: RecordKey, scene: Scene, stream_id: bytes, flat: list[bytes]) -> Change | None:
     """What an entry changes; None: nothing, since it has no key or is for one queue alone."""
-    record = record_of(topic, b"", stream_id, flat)
+    record = record_of(topic.name, b"", stream_id, flat)
     fields = record.message.fields
     if flat[0] == _BODY and _ADDRESSED in fields:
         return Change(fields[_KEY], None, fields[_ENDED].decode()) if is_end(fields) else None
-    text = key.of(scene.document(record.message))
-    return None if text is None else Change(text, record_of(topic, text, stream_id, flat), "")
+    text = key.of(scene.document(record.message, topic.type))
+    return None if text is None else Change(text, record_of(topic.name, text, stream_id, flat), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ def sow_history(scene: Scene, topic: Topic, query: Query, named: list[bytes] | N
         for text, record in state.records.items()
         if (wanted is None or text in wanted)
         and not _is_over(topic, record, moment.ms)
-        and (query.filter is None or query.filter.matches(scene.document(record.message)))
+        and (query.filter is None or query.filter.matches(scene.document(record.message, topic.type)))
     ]
-    return chosen(scene, query, found)
+    return chosen(scene, topic, query, found)
 
 
 def _is_over(topic: Topic, record: Record, ms: int) -> bool:
@@ -178,7 +178,7 @@ def _state_at(scene: Scene, topic: Topic, moment: _Moment, horizon: _Id) -> Flow
     while True:
         entries = yield command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
         for stream_id, flat in entries:
-            change = change_of(topic.name, record_key, scene, stream_id, flat)
+            change = change_of(topic, record_key, scene, stream_id, flat)
             is_behind = _numbers(stream_id.decode()) > moment.id
             if is_behind and horizon == (0, 0):
                 return state

@@ -34,6 +34,7 @@ __all__ = [
     "key_texts",
     "keyed_topic",
     "read_records",
+    "record_message",
     "sow_records",
     "when_caught_up",
 ]
@@ -52,7 +53,6 @@ class RecordKey:
     """
 
     def __init__(self, topic: Topic) -> None:
-        self._topic = topic.name
         self._parts = [parse(text, "filter") for text in topic.key]
 
     def of(self, document: Document) -> bytes | None:
@@ -148,26 +148,32 @@ def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> Flow[li
     return list(found.values())
 
 
-def sow_records(scene: Scene, topic: str, query: Query, keys: Iterable[Any] | None = None) -> Flow[list[SowMessage]]:
+def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | None = None) -> Flow[list[SowMessage]]:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 
     Raises:
         NoRecords: the topic has no key. DefinitionError: the keys are none.
     """
     named = None if keys is None else key_texts(keys)
-    yield from caught_up(topic)
+    yield from caught_up(topic.name)
     tree = query.filter.json if query.filter is not None else ""
-    records = yield from read_records(topic, tree, named)
-    return chosen(scene, query, records)
+    records = yield from read_records(topic.name, tree, named)
+    return chosen(scene, topic, query, records)
 
 
-def chosen(scene: Scene, query: Query, records: Iterable[Record]) -> list[SowMessage]:
+def chosen(scene: Scene, topic: Topic, query: Query, records: Iterable[Record]) -> list[SowMessage]:
     """What a query gives of records that match its filter."""
     selection = Selection(query, in_order=False)
     for record in records:
-        message = SowMessage.of(record.message, scene.origin, key=record.key.decode("utf-8", "surrogateescape"))
-        selection.add(message, scene.document(record.message), record.message.ref)
+        document = scene.document(record.message, topic.type)
+        selection.add(record_message(scene, topic, record), document, record.message.ref)
     return selection.messages()
+
+
+def record_message(scene: Scene, topic: Topic, record: Record) -> SowMessage:
+    """A record as queries give it."""
+    text = record.key.decode("utf-8", "surrogateescape")
+    return SowMessage.of(record.message, scene.origin, key=text, type=topic.type)
 
 
 class Publisher(NamedTuple):

@@ -295,8 +295,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "sow": Key(
             ":sow:<topic>", "hash",
-            "of a topic with a key: the key's trees, `life` of a record in ms, `read_to` where its records come to in "
-            "the log, `keyless`, entries there without the key",
+            "of a topic with a key: the key's trees, the `format` of its bodies, `life` of a record in ms, `read_to` "
+            "where its records come to in the log, `keyless`, entries there without the key",
             "define_topic, publish, catch_up, sow_delete, sweep", "define_topic", "the definition and the log",
         ),
         "records": Key(

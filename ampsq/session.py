@@ -239,6 +239,10 @@ class Session:
             self._types[topic] = found
         return self._types[topic]
 
+    def _body(self, topic: str, data: Any) -> Flow[bytes]:
+        """What is published of data; bytes need no type."""
+        return data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+
     def message_type(self, name: str) -> Flow[MessageType | None]:
         """The message type of a topic or a queue; None where there is none of this name."""
         if not isinstance(name, str) or not is_name(name):
@@ -253,12 +257,12 @@ class Session:
 
     def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
-        body = data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+        body = yield from self._body(topic, data)
         return (yield from self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence)))
 
     def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message, merged into the record of its key; see `Client.delta_publish`."""
-        body = data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+        body = yield from self._body(topic, data)
         call = self._publish_call(topic, [body], envelope, sequence, delta=True)
         return (yield from self._publish_one(topic, call))
 
@@ -362,7 +366,8 @@ class Session:
             return (yield from delete_matching(topic, parse_query_filter(filter)))
         if keys is not None:
             return (yield from delete_records(topic, "keys", key_texts(keys), self._next_publisher))
-        return (yield from delete_records(topic, "data", [(yield from self.learn_type(topic)).encode(data)], self._next_publisher))
+        body = yield from self._body(topic, data)
+        return (yield from delete_records(topic, "data", [body], self._next_publisher))
 
     def _next_publisher(self) -> Publisher:
         """A number of this session's publisher, if it has one, for something that is to be done once."""

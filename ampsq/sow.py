@@ -36,6 +36,6 @@ def sow(
             )
         return (yield from views.sow(scene, name, query))
     if bookmark is None:
-        return (yield from sow_records(scene, name, query, keys))
+        return (yield from sow_records(scene, topic, query, keys))
     named = None if keys is None else key_texts(keys)
     return (yield from sow_history(scene, topic, query, named, bookmark))

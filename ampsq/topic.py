@@ -53,8 +53,8 @@ else:
         PlainSerializer(lambda age: None if age is None else age.text, when_used="json"),
     ]
 
-#: Elements of a queue that read bodies.
-_CONTENT: Final = ("filter", "priority", "barrier_expression")
+#: Elements of a queue or a topic that read bodies.
+_CONTENT: Final = ("key", "filter", "priority", "barrier_expression")
 
 # For a type checker, what is not given fits every type.
 _NOT_GIVEN: Any = None

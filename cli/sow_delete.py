@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from ampsq import Client
 
 __all__ = ["sow_delete"]
 
@@ -33,10 +38,19 @@ def sow_delete(settings: Settings, topic: str, keys: tuple[str, ...], text: str 
     if sum((bool(keys), text is not None, data is not None)) != 1:
         raise click.UsageError("give one of --key, --filter and --data")
     with settings.client() as client:
-        number = client.sow_delete(
-            topic, keys=keys or None, filter=text, data=None if data is None else os.fsencode(data)
-        )
+        said = None if data is None else _body(client, topic, data)
+        number = client.sow_delete(topic, keys=keys or None, filter=text, data=said)
     if settings.json:
         json_line({"deleted": number})
     else:
         print(number)
+
+
+def _body(client: Client, topic: str, data: str) -> Any:
+    """A message of the topic's type; JSON as it is written."""
+    if client.message_type(topic) == "json":
+        return os.fsencode(data)
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise click.UsageError(f"--data {data!r} is not JSON: {error}") from error

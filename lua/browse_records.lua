@@ -5,8 +5,7 @@
 --- FLAGS no-writes, allow-oom
 --- @include clock, keyed, record_walk
 -- filter: its tree or ''. after: '' at first. keys: only the records of these; none: all, of which one may come twice.
-opened_or_refused(topic)
-local walk, found = open_record_walk(topic, filter, clock_ms(now)), {}
+local walk, found = open_record_walk(opened_or_refused(topic), filter, clock_ms(now)), {}
 local function add(key, id, fields)
   local number = #found
   found[number + 1], found[number + 2], found[number + 3] = key, id, fields

@@ -1,10 +1,10 @@
 --- define_topic: add a topic and the queues that it feeds, and say whether it keeps records.
---- ARGV now, version, topic, definition, life, paths, queues...
+--- ARGV now, version, topic, definition, life, paths, format, queues...
 --- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED
 --- GIVES 1
 --- @include clock, fail, catalog, plain, route
--- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. By
--- another key the records are made anew of what the log has, in steps that the timetable begins.
+-- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. format: of
+-- bodies, as formats.lua takes it, '' of JSON. By another key or format the records are made anew of what the log has, in steps that the timetable begins.
 local ms = clock_ms(now)
 check_catalog(version)
 -- What is recorded has the type that the topic had.
@@ -19,11 +19,12 @@ end
 call('HSET', K.topics(), topic, definition)
 call('HSETNX', K.routes(), topic, '')
 mark_route(topic, paths ~= '')
-if (call('HGET', K.sow(topic), F.paths) or '') ~= paths then
+local kept = call('HMGET', K.sow(topic), F.paths, F.format)
+if (kept[1] or '') ~= paths or (kept[2] or '') ~= format then
   call('UNLINK', K.sow(topic), K.records(topic), K.ends(topic))
   call('ZREM', K.due(), 'records ' .. topic)
   if paths ~= '' then
-    call('HSET', K.sow(topic), F.paths, paths, F.read_to, '0-0')
+    call('HSET', K.sow(topic), F.paths, paths, F.format, format, F.read_to, '0-0')
     if call('EXISTS', K.log(topic)) == 1 then call('ZADD', K.due(), ms, 'records ' .. topic) end
   end
 end

@@ -24,7 +24,7 @@ local function add(key)
   if not found[key] then keys[#keys + 1], found[key] = key, true end
 end
 if how == 'filter' then
-  following = walk_records(open_record_walk(topic, filter, ms), after, add)
+  following = walk_records(open_record_walk(records, filter, ms), after, add)
 else
   for i = values_from, #ARGV do
     local ends = call('ZSCORE', K.ends(topic), ARGV[i])

@@ -9,6 +9,7 @@ local function open_keeping(topic, shape, first, from, to, now)
   if not records then return nil end
   records.at_end, records.keys, records.bodies = is_at_end(records), {}, {}
   local merges, latest = string.byte(shape) == 109, {}
+  if merges and records.format then fail(E.DELTA_NOT_JSON, {topic = topic}) end
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
   for i = from, to do
     local body = ARGV[first + i * #shape]

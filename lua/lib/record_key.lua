@@ -22,10 +22,10 @@ local function compile_key(paths)
   return key
 end
 
--- The text of an entry's key, or nil and the first identifier that it lacks. Parts are joined by `|`, which is
+-- The text of an entry's key, or nil and the first identifier that it lacks. format: nil of JSON. Parts are joined by `|`, which is
 -- written `\|` within one, as `\` is `\\`; a key of one part is that part.
-local function key_of(key, fields)
-  local document, parts = {fields = fields, work = 0}, {}
+local function key_of(key, format, fields)
+  local document, parts = {fields = fields, format = format, work = 0}, {}
   for i = 1, #fields, 2 do
     if fields[i] == F.body then document.body = fields[i + 1] end
   end

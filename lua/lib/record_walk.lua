@@ -2,9 +2,9 @@
 --- @include records, plan
 
 -- tree: of a filter, '' for all. Work counts as in lib/plan.lua.
-local function open_record_walk(topic, tree, now)
+local function open_record_walk(records, tree, now)
   local compiled = tree ~= '' and language().compile_expression(tree) or nil
-  return {topic = topic, filter = compiled, now = now, work = 0, bytes = 0}
+  return {topic = records.topic, format = records.format, filter = compiled, now = now, work = 0, bytes = 0}
 end
 
 local function is_walk_over(walk)
@@ -18,6 +18,7 @@ local function look_at_record(walk, key, text, visit)
   local id, fields = read_record(text)
   if walk.filter then
     local document = language().open_document(walk.topic, id, fields, 0, walk.now)
+    document.format = walk.format
     local matches = language().expression_matches(walk.filter, document)
     walk.work = walk.work + 0.8 + #text / 1500 + language().evaluation_work(document) / 130
     if not matches then return end

@@ -5,11 +5,11 @@
 
 -- pending: key -> text of its record, or false of one that is gone; written by `save_records`.
 local function open_records(topic)
-  local found = call('HMGET', K.sow(topic), F.paths, F.life, F.read_to, F.keyless)
+  local found = call('HMGET', K.sow(topic), F.paths, F.life, F.read_to, F.keyless, F.format)
   if not found[1] then return nil end
   return {
     topic = topic, paths = found[1], life = tonumber(found[2]), read_to = found[3], keyless = tonumber(found[4] or 0),
-    pending = {}, changed = false,
+    format = found[5] ~= '' and found[5] or nil, pending = {},
   }
 end
 
@@ -19,7 +19,7 @@ end
 
 local function key_in(records, fields)
   records.key = records.key or compile_key(records.paths)
-  return key_of(records.key, fields)
+  return key_of(records.key, records.format, fields)
 end
 
 -- The record of a key, those not written yet included; nil where there is none any more.

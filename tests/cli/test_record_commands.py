@@ -57,3 +57,17 @@ def test_topics_shows_keys_and_records(orders):
 def test_a_delta_is_one_message(orders):
     assert "for one message" in orders("publish", "orders", "-", "--delta", code=2).err
     assert "/id" in orders("publish", "orders", '{"no": 1}', code=1).err
+
+
+def test_records_of_another_message_type_are_written_and_deleted_as_json(run, tmp_path):
+    path = tmp_path / "fills.yaml"
+    path.write_text("topics:\n  - {name: fills, message_type: nvfix, key: [/id]}\n")
+    run("apply", str(path))
+    run("publish", "fills", '{"id": "7", "qty": 3}')
+
+    assert [(each["key"], each["data"]) for each in run("sow", "fills", "--json").json] == [
+        ("7", {"id": "7", "qty": "3"})
+    ]
+    assert "whole message" in run("publish", "fills", '{"id": "7", "qty": 4}', "--delta", code=1).err
+    assert "is not JSON" in run("sow-delete", "fills", "--data", "id=7", code=2).err
+    assert run("sow-delete", "fills", "--data", '{"id": "7"}').out == "1\n"

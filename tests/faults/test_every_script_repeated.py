@@ -31,6 +31,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.query import Query
 from ampsq.schema import key
 from ampsq.session import Session
 from ampsq.store import Store
@@ -70,7 +71,7 @@ NOT_REPEATED = {
     "set_aside", "discard", "correct_count", "resume_queue",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
-SOMETIMES = {"publish", "settle", "trim", "trim_journal"}
+SOMETIMES = {"publish", "settle", "sow_delete", "trim", "trim_journal"}
 
 
 class Ledger:
@@ -241,7 +242,7 @@ def settle_in_every_way(work):
 
 def look(work):
     bookmarks = work.publish("orders", {"id": 40, "symbol": "A"}, {"id": 41, "symbol": "B"})
-    assert len(work.run(work.session.sow("work", "/id > 0", "/id DESC", 5, None))) >= 2
+    assert len(work.run(work.session.sow("work", Query("/id > 0", "/id DESC", 5, None), None, None))) >= 2
     work.run(explain(work.session, "work"))
     work.run(explain(work.session, "work", bookmarks[0]))
     work.run(history(work.session, bookmarks[0]))
@@ -360,6 +361,29 @@ def keep_and_trim(work):
     work.store.call(retention.forget_publishers("0"))
 
 
+def keep_records(work):
+    work.apply(Topic(name="states", key="/id"), Queue(name="changes", underlying_topic="states"))
+    work.publish("states", *({"id": number, "v": 1} for number in range(6)))
+    # Somebody else's entry comes into the records when they are let
+    work.store.redis.xadd(key(work.store.instance, "log", "states"), {"id": "9"})
+    work.run(work.session.delta_publish("states", {"id": 2, "w": 2}, PLAIN, None))
+
+    def records():
+        return {each.key: each.data for each in work.run(work.session.sow("states", Query(), None, None))}
+
+    assert records() == {
+        **{str(n): {"id": n, "v": 1} for n in (0, 1, 3, 4, 5)},
+        "2": {"id": 2, "v": 1, "w": 2},
+        "9": {"id": "9"},
+    }
+    # By keys and data a number tells the second run; by a filter nothing does
+    assert work.run(work.session.sow_delete("states", [0, 7], None, None)) == 0
+    assert work.run(work.session.sow_delete("states", None, None, {"id": 1})) == 0
+    assert work.run(work.session.sow_delete("states", None, "/id > 4 AND /id < 9", None)) == 1
+    assert sorted(records()) == ["2", "3", "4", "9"]
+    assert work.run(work.session.queue_stats("changes")).waiting == 8
+
+
 def damage_and_mend(work):
     work.apply(Queue(name="weak", underlying_topic="goods", max_per_subscription_backlog=10, filter="/id >= 0"))
     work.publish("goods", *({"id": number} for number in range(6)))
@@ -409,8 +433,8 @@ def guaranteed(work):
 
 
 WORK = [
-    *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, damage_and_mend, guaranteed),
-    notice_and_end,
+    *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
+    *(guaranteed, notice_and_end),
 ]
 
 

@@ -42,7 +42,7 @@ ARGUMENTS = {
     "count_entries": ["orders", "0-0", "+"],
     "browse": [1_000, "work", "ready", "", "", ""],
     "define_setting": [0, "ring.#", "{}"],
-    "define_topic": [1_000, 0, "orders", "{}", 0, ""],
+    "define_topic": [1_000, 0, "orders", "{}", 0, "", ""],
     "browse_records": [1_000, "orders", "", ""],
     "catch_up": ["orders"],
     "sow_delete": [1_000, "orders", "", "", "", "", "keys", "1"],

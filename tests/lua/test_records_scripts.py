@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import MissingKey, NoRecords, RecordsBehind
+from ampsq.errors import DeltaNotJson, MissingKey, NoRecords, RecordsBehind
 
 
 def record(stream_id, body, ends=0, others=""):
@@ -348,3 +348,73 @@ def test_ends_of_records_never_reach_a_queue(world):
     bodies = [message.body for message in world.take(worker, 100)]
 
     assert bodies == ['{"id": 1}', '{"id": 1, "v": 2}', '{"id": 1, "v": 3}']
+
+
+# --- other message types than JSON -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "bodies", "found"),
+    [
+        ("fix1", ["55=IBM\x0144=9\x01", "55=MS\x0144=12\x01", "55=IBM\x0144=11\x01"], {"IBM": 2, "MS": 1}),
+        ("nvfix124", ["55=IBM|44=9", "55=7.0|44=12|", "55=7|44=11"], {"7": 2, "7.0": 1}),
+        (
+            "msgpack",
+            [b"\x82\xa255\xa3IBM\xa244\x09", b"\x82\xa255\x07\xa244\x0c", b"\x82\xa255\xc4\x01x\xa244\x0b"],
+            {"7": 1, "x": 2},
+        ),
+    ],
+)
+def test_keys_and_filters_of_records_read_a_body_by_its_format(world, format, bodies, found):  # noqa: A002
+    world.keyed("orders", "/55", format=format)
+
+    world.publish("orders", *bodies)
+
+    records = world.records("orders", "/44 > 10")
+    assert {key: stream_id for key, (stream_id, _) in records.items()} == {
+        key: f"1000-{number}" for key, number in found.items()
+    }
+    assert world.delete("orders", "data", bodies[1]) == 1
+    assert world.delete("orders", "filter", "/44 > 10") == 1
+
+
+@pytest.mark.parametrize("body", ['{"55": "IBM"}', "55=", "44=9", "55=A|55=B", "55"])
+def test_a_body_that_is_not_of_its_format_has_no_key(world, body):
+    world.keyed("orders", "/55", format="fix124")
+    world.mark()
+
+    with pytest.raises(MissingKey):
+        world.publish("orders", body)
+
+    assert world.changes() == {}
+
+
+def test_what_somebody_else_wrote_enters_records_of_any_format(world):
+    world.keyed("orders", "/55", format="fix124")
+    world.xadd("orders", "900-0", "55", "IBM")
+    world.xadd("orders", "901-0", "b", "55=MS|44=9")
+
+    world.run("catch_up", "orders")
+
+    assert set(world.records("orders")) == {"IBM", "MS"}
+
+
+def test_a_change_is_merged_into_json_only(world):
+    world.keyed("orders", "/55", format="fix124")
+    world.publish("orders", "55=IBM|44=9")
+    world.mark()
+
+    with pytest.raises(DeltaNotJson) as refusal:
+        world.publish("orders", "55=IBM|44=8", delta=True)
+
+    assert refusal.value.detail == {"topic": "orders"}
+    assert world.changes() == {}
+
+
+def test_records_of_another_format_are_made_anew(world):
+    world.keyed("orders", "/55", format="fix124")
+    world.mark()
+
+    world.keyed("orders", "/55")
+
+    assert world.changes()[":sow:orders"]["format"] == ""

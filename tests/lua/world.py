@@ -158,12 +158,12 @@ class World:
         return self.run("define_action", self.now, self.version(), action, "{}", 0, *order)
 
     def topic(self, name, *queues):
-        return self.run("define_topic", self.now, self.version(), name, "{}", 0, "", *queues)
+        return self.run("define_topic", self.now, self.version(), name, "{}", 0, "", "", *queues)
 
-    def keyed(self, name, *paths, queues=(), life=0):
-        """A topic with a key."""
+    def keyed(self, name, *paths, queues=(), life=0, format=""):  # noqa: A002
+        """A topic with a key; of another type than JSON by its word."""
         key = "\n".join(f"{parse(path, 'filter').json}\t{path}" for path in paths or ("/id",))
-        return self.run("define_topic", self.now, self.version(), name, "{}", life, key, *queues)
+        return self.run("define_topic", self.now, self.version(), name, "{}", life, key, format, *queues)
 
     def publish(self, topic, *bodies, publisher="", sequence="", expiration=None, due=None, delta=False):
         """`expiration` and `due` as the script takes them, the same for each body."""

@@ -100,7 +100,7 @@ class RecordMachine(RuleBasedStateMachine):
 
     def define_topic(self, keyed):
         paths = f"{parse('/id', 'filter').json}\t/id" if keyed else ""
-        self.run("define_topic", self.version(), "t", "{}", self.life, paths)
+        self.run("define_topic", self.version(), "t", "{}", self.life, paths, "")
 
     @initialize(life=st.sampled_from([0, 0, 500]))
     def define(self, life):

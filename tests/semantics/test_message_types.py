@@ -12,7 +12,7 @@ import pytest
 import ampsq
 from ampsq import Action, Queue, Topic
 from ampsq.config import load
-from ampsq.errors import BinaryMessages, DefinitionError, MessageTypeFixed
+from ampsq.errors import BinaryMessages, DefinitionError, DeltaNotJson, MessageTypeFixed, MissingKey
 from ampsq.models import View
 
 ORDER = {"symbol": "IBM", "price": 120.5, "qty": 200, "legs": [{"qty": 50}, {"qty": 2**60 + 1}]}
@@ -246,3 +246,54 @@ def test_the_page_on_message_types_is_right(client, capsys):
     exec(program, {"client": client})  # noqa: S102 - our own page
 
     assert capsys.readouterr().out == "['A', 'B']\n"
+
+
+@pytest.mark.parametrize(("message_type", "data", "read", "symbol", "price"), TYPES)
+def test_records_are_kept_queried_followed_and_deleted_by_their_type(client, message_type, data, read, symbol, price):  # noqa: PLR0917
+    client.apply(Topic(name="state", message_type=message_type, key=symbol))
+    cheap = {**data, symbol[1:]: "MS", price[1:]: 9}
+    before = client.publish("state", {**data, price[1:]: 101})
+    client.publish_many("state", [cheap, data])
+
+    (found,) = client.sow("state", f"{price} > 100", order_by=f"{price} DESC")
+    assert (found.key, found.data, found.message_type) == ("IBM", read, message_type)
+    assert [each.key for each in client.sow("state", order_by=f"{price} + 0")] == ["MS", "IBM"]
+    (past,) = client.sow("state", f"{price} > 100", bookmark=before)
+    assert past.data == {**read, price[1:]: type(read[price[1:]])(101)}
+    with client.sow_and_subscribe("state", f"{price} > 100", oof=True) as changes:
+        client.publish("state", {**cheap, price[1:]: 200})
+        client.publish("state", {**data, price[1:]: 5})
+        told = [changes.get("5s") for _ in range(3)]
+        assert [(each.command, each.reason, each.key) for each in told] == [
+            ("sow", "", "IBM"), ("publish", "", "MS"), ("oof", "match", "IBM"),
+        ]  # fmt: skip
+        assert told[0].data == read
+        assert {each.message_type for each in told} == {message_type}
+        assert client.sow_delete("state", data=cheap) == 1
+        assert (gone := changes.get("5s")).reason == "deleted"
+        assert (gone.key, gone.data) == ("MS", None)
+    assert client.sow_delete("state", filter=f"{price} < 6") == 1
+    assert client.sow("state") == []
+
+
+@pytest.mark.parametrize("message_type", ["msgpack", "nvfix"])
+def test_a_change_of_a_record_that_is_not_json_is_refused(client, message_type):
+    client.apply(
+        Topic(name="state", message_type=message_type, key="/id"), Topic(name="plain", message_type=message_type)
+    )
+    client.publish("state", {"id": 1, "v": 1})
+
+    with pytest.raises(DeltaNotJson, match="publish the whole message"):
+        client.delta_publish("state", {"id": 1, "v": 2})
+    with pytest.raises(MissingKey):
+        client.publish("state", b"\x00")
+
+    assert [each.data["v"] for each in client.sow("state")] == [1 if message_type == "msgpack" else "1"]
+    assert client.delta_publish("plain", {"id": 1}).topic == "plain"
+
+
+def test_a_binary_topic_has_no_key(client):
+    with pytest.raises(DefinitionError, match="key: reads the body") as refusal:
+        client.apply(Topic(name="pictures", message_type="binary", key="/id"))
+
+    assert "allowed: leave it out, or another message_type" in str(refusal.value)
