@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
@@ -202,10 +203,8 @@ class AsyncClient:
         """Record one message; see `Client.publish`."""
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
-            body = data
-            if not isinstance(data, bytes):
-                body = (await self._store.run(self._session.learn_type(topic))).encode(data)
-            return await self._take(self._guaranteed, topic, [body], envelope, sequence)
+            body = await self._store.run(self._session.body(topic, data))
+            return await self._take(partial(self._guaranteed.publish, topic, [body], envelope, sequence))
         if not self._session.publisher:
             return await self._store.run(self._session.publish(topic, data, envelope, sequence))
         async with self._publishing:
@@ -223,9 +222,12 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
-    ) -> Bookmark:
+    ) -> Bookmark | int:
         """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
         envelope = Envelope.of(headers, expiration, None, None)
+        if self._guaranteed is not None:
+            body = await self._store.run(self._session.body(topic, data))
+            return await self._take(partial(self._guaranteed.publish, topic, [body], envelope, sequence, delta=True))
         if not self._session.publisher:
             return await self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
         async with self._publishing:
@@ -247,7 +249,7 @@ class AsyncClient:
         if self._guaranteed is not None:
             sequences = Sequences()
             for bodies in cut(messages, batch, await self._store.run(self._session.learn_type(topic))):
-                sequences.add(await self._take(self._guaranteed, topic, bodies, envelope, None), len(bodies))
+                sequences.add(await self._take(partial(self._guaranteed.publish, topic, bodies, envelope)), len(bodies))
             return sequences
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
@@ -260,14 +262,12 @@ class AsyncClient:
                 self._session.note(bookmarks, published)
         return bookmarks
 
-    async def _take(
-        self, guaranteed: Publishing, topic: str, bodies: list[bytes], envelope: Envelope, sequence: int | None
-    ) -> int:
-        """Take messages in the order of the calls, without holding the event loop up."""
+    async def _take(self, take: Callable[[], int]) -> int:
+        """Let the store take something in the order of the calls, without holding the event loop up."""
         async with self._publishing:
-            if guaranteed.may_wait:
-                return await asyncio.to_thread(guaranteed.publish, topic, bodies, envelope, sequence)
-            return guaranteed.publish(topic, bodies, envelope, sequence)
+            if self._guaranteed is None or self._guaranteed.may_wait:
+                return await asyncio.to_thread(take)
+            return take()
 
     @property
     def last_persisted(self) -> int:
@@ -428,6 +428,9 @@ class AsyncClient:
         data: Any = None,
     ) -> int:
         """Delete records of a topic; see `Client.sow_delete`."""
+        if self._guaranteed is not None and filter is None:
+            deletions = await self._store.run(self._session.deletions(topic, keys, data))
+            return [await self._take(partial(self._guaranteed.take, 1, "sow_delete", each)) for each in deletions][-1]
         async with self._publishing:
             return await self._store.run(self._session.sow_delete(topic, keys, filter, data))
 

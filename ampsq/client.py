@@ -264,7 +264,7 @@ class Client:
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
-            body = data if isinstance(data, bytes) else self._store.run(self._session.learn_type(topic)).encode(data)
+            body = self._store.run(self._session.body(topic, data))
             return self._guaranteed.publish(topic, [body], envelope, sequence)
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
@@ -281,7 +281,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
-    ) -> Bookmark:
+    ) -> Bookmark | int:
         """Record one message of a topic with a key that says only what changes of the record of its key.
 
         The server merges it into the record: members replace those of the same name, objects are merged, all else
@@ -295,12 +295,18 @@ class Client:
             expiration: of the whole message, as of `publish`.
             sequence: as of `publish`.
 
+        Returns:
+            As of `publish`; a `publish_store` keeps the change, which is merged when it is recorded.
+
         Raises:
             MissingKey: the message does not have one value for the topic's key.
             DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
-            Unavailable, ServerFull: as of `publish`.
+            Unavailable, ServerFull, PublishStoreFull, PublishStoreError, NameInUse: as of `publish`.
         """
         envelope = Envelope.of(headers, expiration, None, None)
+        if self._guaranteed is not None:
+            body = self._store.run(self._session.body(topic, data))
+            return self._guaranteed.publish(topic, [body], envelope, sequence, delta=True)
         with self._publishing:
             return self._store.run(self._session.delta_publish(topic, data, envelope, sequence))
 
@@ -581,12 +587,17 @@ class Client:
 
         Returns:
             How many there were. With a `publisher` a call by keys or data that is repeated after a lost reply deletes
-            nothing that was published meanwhile, and counts nothing.
+            nothing that was published meanwhile, and counts nothing. With a `publish_store` a call by keys or data is
+            kept there, in the order of what is published, and gives its sequence; one by a filter is made at once, on
+            what is recorded by then (`flush` goes before).
 
         Raises:
             NoRecords: the topic has no key. MissingKey: the data does not have it.
             DefinitionError: none or several of keys, filter and data.
         """
+        if self._guaranteed is not None and filter is None:
+            deletions = self._store.run(self._session.deletions(topic, keys, data))
+            return [self._guaranteed.take(1, "sow_delete", arguments) for arguments in deletions][-1]
         with self._publishing:
             return self._store.run(self._session.sow_delete(topic, keys, filter, data))
 

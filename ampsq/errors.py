@@ -351,6 +351,7 @@ class SequenceGap(Rejected):
 
     code = "AMPSQ_SEQUENCE_GAP"
 
+
 class MissingKey(Rejected):
     """The topic has a key, and this message does not have one value there; nothing of its call was recorded.
 

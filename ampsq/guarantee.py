@@ -27,7 +27,8 @@ class FailedWrite(NamedTuple):
         error: why.
         sequence: its number; None of a settlement of a queue message.
         kind: ``publish``, ``sow_delete``, or ``settle``.
-        arguments: of a publish topic, shape and values (the body first); of a settlement verb, period, by, queue, ref
+        arguments: of a publish topic, shape and values (the body first); of a `sow_delete` topic, ``keys`` or
+            ``data``, and those; of a settlement verb, period, by, queue, ref
             and token.
     """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq import calls
+from ampsq import calls, record_calls
 from ampsq.errors import AmpsqError
 from ampsq.flow import command
 from ampsq.schema import BATCH, BYTES
@@ -31,6 +31,7 @@ _AHEAD: Final = 4
 #: What a kind of entry becomes: publisher, session, sequence and arguments to a call.
 _CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[Any]], Call[Any]]]] = {
     "publish": calls.publish_logged_on,
+    "sow_delete": record_calls.sow_delete_logged_on,
 }
 
 

@@ -22,6 +22,7 @@ from ampsq.errors import (
     NotPersisted,
     PublishStoreError,
     PublishStoreFull,
+    RecordsBehind,
     SequenceGap,
     ServerFull,
     ServerUnsuitable,
@@ -33,6 +34,7 @@ from ampsq.guarantee import FailedWrite
 from ampsq.persisted import PersistedAck
 from ampsq.publish_session import Identity, PublishSession, Refused
 from ampsq.publish_settlements import Settlements
+from ampsq.records import caught_up
 from ampsq.store import Store
 from ampsq.values import parse_name
 
@@ -118,8 +120,18 @@ class Publishing:
         """Whether `publish` may wait, for room or for a disk: an event loop leaves it to a thread then."""
         return self._kept.waits or not self._kept.has_room()
 
-    def publish(self, topic: str, bodies: Sequence[bytes], envelope: Envelope, sequence: int | None = None) -> int:
+    def publish(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        envelope: Envelope,
+        sequence: int | None = None,
+        *,
+        delta: bool = False,
+    ) -> int:
         """Take messages, at most a batch; gives the sequence of the first. They are stored when this returns.
+
+        With `delta` they are changes of records, which the server merges.
 
         Raises:
             PublishStoreFull: there is no room, and none came in time. PublishStoreError: they cannot be stored.
@@ -131,7 +143,7 @@ class Publishing:
                 f"sequence={sequence!r}: with a publish_store, the client numbers its messages itself"
             )
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        shape, values = calls.shaped(bodies, headers, envelope.times)
+        shape, values = calls.shaped(bodies, headers, envelope.times, delta=delta)
         return self.take(len(bodies), "publish", [parse_name(topic).encode(), shape.encode(), *values])
 
     def take(self, count: int, kind: str, arguments: Sequence[bytes]) -> int:
@@ -379,10 +391,14 @@ class Publishing:
         return isinstance(error, (FormatMismatch, ServerUnsuitable, PublishStoreError))
 
     def _after_refusal(self, entry: Entry, reason: AmpsqError) -> float:
-        """Make the topic, or find out which message it is, or let go of it."""
-        if isinstance(reason, UnknownTopic):
+        """Make the topic, let its records come to the end of its log, find out which message it is, or let go of it."""
+        if isinstance(reason, (UnknownTopic, RecordsBehind)):
             try:
-                self._store.run(add_published(entry.arguments[0].decode()))
+                self._store.run(
+                    add_published(entry.arguments[0].decode())
+                    if isinstance(reason, UnknownTopic)
+                    else caught_up(reason.detail["topic"])
+                )
             except Unavailable:
                 return _PAUSES[0]
             except AmpsqError as refusal:

@@ -13,7 +13,19 @@ from ampsq.values import parse_ref, ref_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Deleted", "Record", "RecordPage", "browse_records", "catch_up", "is_end", "record_of", "sow_delete"]
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Deleted",
+    "Record",
+    "RecordPage",
+    "browse_records",
+    "catch_up",
+    "is_end",
+    "record_of",
+    "sow_delete",
+    "sow_delete_logged_on",
+]
 
 _BODY: Final = FIELDS["body"].encode()
 _ADDRESSED: Final = FIELDS["addressed"].encode()
@@ -88,6 +100,10 @@ def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()
     return script_call("browse_records", ["", topic, tree, after, *keys], read, repeatable=True)
 
 
+def _read_deleted(reply: list[Any]) -> Deleted:
+    return Deleted(reply[0].decode() or None, reply[1], bool(reply[2]))
+
+
 def sow_delete(  # noqa: PLR0917  (in the order of the script's head)
     topic: str,
     how: Literal["keys", "data", "filter"],
@@ -102,9 +118,16 @@ def sow_delete(  # noqa: PLR0917  (in the order of the script's head)
     With a publisher and its sequence it is done once, however often it is sent; otherwise a repeat could delete what
     was published meanwhile.
     """
-
-    def read(reply: list[Any]) -> Deleted:
-        return Deleted(reply[0].decode() or None, reply[1], bool(reply[2]))
-
     arguments = ["", topic, publisher, "" if sequence is None else sequence, tree, after, how, *values]
-    return script_call("sow_delete", arguments, read, repeatable=bool(publisher))
+    return script_call("sow_delete", arguments, _read_deleted, repeatable=bool(publisher))
+
+
+def sow_delete_logged_on(publisher: str, session: int, sequence: int, arguments: Sequence[EncodableT]) -> Call[Deleted]:
+    """Delete records for a publisher that is logged on; `arguments`: topic, how (not by filter) and values."""
+    topic, *rest = arguments
+    return script_call(
+        "sow_delete",
+        ["", topic, publisher, f"{session} {sequence}", "", "", *rest],
+        _read_deleted,
+        repeatable=True,
+    )

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ampsq.models import Definition
     from ampsq.publish_settlements import Settlements
     from ampsq.query import Query, SowMessage
+    from ampsq.records import How
     from ampsq.redrive import Redriven
     from ampsq.retention import Trimmed
     from ampsq.route import Route
@@ -239,8 +240,8 @@ class Session:
             self._types[topic] = found
         return self._types[topic]
 
-    def _body(self, topic: str, data: Any) -> Flow[bytes]:
-        """What is published of data; bytes need no type."""
+    def body(self, topic: str, data: Any) -> Flow[bytes]:
+        """What is published of data; bytes go as they are, and the topic's type is not asked for."""
         return data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
 
     def message_type(self, name: str) -> Flow[MessageType | None]:
@@ -257,12 +258,12 @@ class Session:
 
     def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message; see `Client.publish`."""
-        body = yield from self._body(topic, data)
+        body = yield from self.body(topic, data)
         return (yield from self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence)))
 
     def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
         """Record one message, merged into the record of its key; see `Client.delta_publish`."""
-        body = yield from self._body(topic, data)
+        body = yield from self.body(topic, data)
         call = self._publish_call(topic, [body], envelope, sequence, delta=True)
         return (yield from self._publish_one(topic, call))
 
@@ -357,17 +358,23 @@ class Session:
         data: Any,
     ) -> Flow[int]:
         """Delete records of a topic; see `Client.sow_delete`."""
-        given = [name for name, value in (("keys", keys), ("filter", filter), ("data", data)) if value is not None]
-        if len(given) != 1:
-            raise DefinitionError(
-                f"sow_delete of {topic!r} got {' and '.join(given) or 'nothing'}; allowed: one of keys, filter and data"
-            )
         if filter is not None:
+            _check_choice(topic, keys, filter, data)
             return (yield from delete_matching(topic, parse_query_filter(filter)))
+        how, values = yield from self._deletion(topic, keys, data)
+        return (yield from delete_records(topic, how, values, self._next_publisher))
+
+    def deletions(self, topic: str, keys: Iterable[Any] | None, data: Any) -> Flow[list[list[bytes]]]:
+        """The same by keys or data as a publish store keeps it: the arguments of one call each."""
+        how, values = yield from self._deletion(topic, keys, data)
+        head = [parse_name(topic).encode(), how.encode()]
+        return [[*head, *values[first : first + BATCH]] for first in range(0, len(values), BATCH)]
+
+    def _deletion(self, topic: str, keys: Iterable[Any] | None, data: Any) -> Flow[tuple[How, list[bytes]]]:
+        _check_choice(topic, keys, None, data)
         if keys is not None:
-            return (yield from delete_records(topic, "keys", key_texts(keys), self._next_publisher))
-        body = yield from self._body(topic, data)
-        return (yield from delete_records(topic, "data", [body], self._next_publisher))
+            return "keys", key_texts(keys)
+        return "data", [(yield from self.body(topic, data))]
 
     def _next_publisher(self) -> Publisher:
         """A number of this session's publisher, if it has one, for something that is to be done once."""
@@ -482,3 +489,11 @@ def _several(failures: list[Rejected], done: int) -> Rejected:
     if len(failures) == 1 and not done:
         return first
     return type(first)(**first.detail, refused=len(failures), settled=done)
+
+
+def _check_choice(topic: str, keys: object, filter: object, data: object) -> None:  # noqa: A002
+    given = [name for name, value in (("keys", keys), ("filter", filter), ("data", data)) if value is not None]
+    if len(given) != 1:
+        raise DefinitionError(
+            f"sow_delete of {topic!r} got {' and '.join(given) or 'nothing'}; allowed: one of keys, filter and data"
+        )

@@ -98,18 +98,8 @@ def publish(
     of one message; of many, how many there were. With --store, ends when everything is persisted, also what an
     earlier run has left in the file, and prints sequences instead of bookmarks.
     """
-    if (message is None) == (file is None):
-        raise click.UsageError("give one of: a JSON message, --file FILE, or - for standard input")
-    if delay is not None and at is not None:
-        raise click.UsageError("--delay and --at exclude each other")
-    if expiration == 0:
-        raise click.UsageError("--expiration 0: allowed is 1ms or longer, or no --expiration for no limit")
-    if store is not None and publisher is None:
-        raise click.UsageError("--store needs --publisher NAME")
-    if store is None and persisted != "memory":
-        raise click.UsageError("--persisted goes with --store FILE")
-    if delta and (file is not None or message == "-" or delay is not None or at is not None):
-        raise click.UsageError("--delta is for one message, without --file, --delay and --at")
+    _check_choice(message, file, expiration, delay, at, delta=delta)
+    _check_store(publisher, store, persisted)
     said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
     options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
     if file is not None or message == "-":
@@ -129,6 +119,32 @@ def publish(
         json_line({"bookmark" if store is None else "sequence": published})
     else:
         print(published)
+
+
+def _check_choice(
+    message: str | None,
+    file: str | None,
+    expiration: Interval | None,
+    delay: Interval | None,
+    at: str | None,
+    *,
+    delta: bool,
+) -> None:
+    if (message is None) == (file is None):
+        raise click.UsageError("give one of: a JSON message, --file FILE, or - for standard input")
+    if delay is not None and at is not None:
+        raise click.UsageError("--delay and --at exclude each other")
+    if expiration == 0:
+        raise click.UsageError("--expiration 0: allowed is 1ms or longer, or no --expiration for no limit")
+    if delta and (file is not None or message == "-" or delay is not None or at is not None):
+        raise click.UsageError("--delta is for one message, without --file, --delay and --at")
+
+
+def _check_store(publisher: str | None, store: str | None, persisted: str) -> None:
+    if store is not None and publisher is None:
+        raise click.UsageError("--store needs --publisher NAME")
+    if store is None and persisted != "memory":
+        raise click.UsageError("--persisted goes with --store FILE")
 
 
 class _Said(NamedTuple):

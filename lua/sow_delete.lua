@@ -1,16 +1,17 @@
 --- sow_delete: delete records of a topic, and tell it in the topic's log; no queue is touched.
 --- ARGV now, topic, publisher, sequence, filter, after, how, values...
---- FAIL NO_RECORDS, RECORDS_BEHIND, MISSING_KEY
+--- FAIL NO_RECORDS, RECORDS_BEHIND, MISSING_KEY, NAME_IN_USE, SEQUENCE_GAP
 --- GIVES {`after` of the next call or '', number, 1 if it was done before else 0}
 --- FLAGS allow-oom
---- @include clock, fail, keyed, ended, record_walk
+--- @include clock, fail, keyed, ended, record_walk, sequences()
 -- how: `keys`, whose records go, or `data`, messages that have the keys, 500 at most; `filter`, whose tree all that match go, in
--- steps. A named publisher numbers this like a message, and what it did before is not done again.
+-- steps. A named publisher numbers this like a message (lib/sequences), and what it did before is not done again.
 local ms = clock_ms(now)
 local records = opened_or_refused(topic)
+local number, known = nil, {}
+if publisher ~= '' then number, known = sequences().admit(publisher, sequence, 1) end
+if known[1] then return {'', 0, 1} end
 if not is_at_end(records) then fail(E.RECORDS_BEHIND, {topic = topic}) end
-local former = publisher ~= '' and call('HGET', K.publishers(), publisher)
-if former and tonumber(string.match(former, '^%d+')) >= tonumber(sequence) then return {'', 0, 1} end
 if how == 'data' then
   for i = values_from, #ARGV do
     local key, lacking = key_in(records, {F.body, ARGV[i]})
@@ -31,10 +32,11 @@ else
     if call('HEXISTS', K.records(topic), ARGV[i]) == 1 and (not ends or tonumber(ends) > ms) then add(ARGV[i]) end
   end
 end
-local by = publisher ~= '' and {F.publisher, publisher, F.sequence, sequence} or {}
+local by = publisher ~= '' and {F.publisher, publisher, F.sequence, string.format('%.0f', number)} or {}
 local last = end_records(records, keys, V.deleted, by, ms)
 if publisher ~= '' and following == '' then
-  local _, id, where = string.match(former or '', '^(%d+) (%S+) (.*)$')
-  call('HSET', K.publishers(), publisher, sequence .. ' ' .. (last or id or '0-0') .. ' ' .. (last and topic or where or topic))
+  -- Where there were no records, nothing is in the log: the former message stays the one that is known.
+  local id, where = string.match(call('HGET', K.publishers(), publisher) or '', '^%d+ (%S+) (.*)$')
+  sequences().remember(publisher, number, last or id or string.format('%.0f-0', ms), last and topic or where or '')
 end
 return {following, #keys, 0}

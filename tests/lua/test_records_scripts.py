@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import DeltaNotJson, MissingKey, NoRecords, RecordsBehind
+from ampsq.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, RecordsBehind, SequenceGap
 
 
 def record(stream_id, body, ends=0, others=""):
@@ -418,3 +418,42 @@ def test_records_of_another_format_are_made_anew(world):
     world.keyed("orders", "/55")
 
     assert world.changes()[":sow:orders"]["format"] == ""
+
+
+# --- publishers that are logged on -----------------------------------------------------------------------
+
+
+def test_a_session_deletes_in_its_place_among_its_messages_and_once(world):
+    world.keyed("orders")
+    world.run("logon", world.now, "p", "c/1", 1, "")
+    world.publish("orders", '{"id": 1}', publisher="p", sequence="1 1")
+    with pytest.raises(SequenceGap):
+        world.delete("orders", "keys", "1", publisher="p", sequence="1 3")
+    with pytest.raises(NameInUse):
+        world.delete("orders", "keys", "1", publisher="p", sequence="2")
+
+    assert world.delete("orders", "data", '{"id": 1}', publisher="p", sequence="1 2") == 1
+    world.publish("orders", '{"id": 1, "v": 2}', publisher="p", sequence="1 3")
+    world.mark()
+
+    assert world.run("sow_delete", world.now, "orders", "p", "1 2", "", "", "keys", "1") == ["", 0, 1]
+    assert world.changes() == {}
+
+
+def test_a_session_s_change_is_merged_once(world):
+    world.keyed("orders")
+    world.publish("orders", '{"id": 1, "v": 1}')
+    world.run("logon", world.now, "p", "c/1", 1, "")
+
+    world.publish("orders", '{"id": 1, "w": 2}', publisher="p", sequence="1 1", delta=True)
+    world.publish("orders", '{"id": 1, "w": 2}', '{"id": 1, "w": 3}', publisher="p", sequence="1 1", delta=True)
+
+    assert world.records("orders") == {"1": ("1000-2", '{"id": 1, "v": 1,"w": 3}')}
+
+
+def test_a_deletion_of_a_publisher_that_recorded_nothing_is_remembered_from_now_on(world):
+    world.keyed("orders")
+    world.mark()
+
+    assert world.delete("orders", "keys", "9", publisher="p", sequence=1) == 0
+    assert world.changes() == {":publishers": {"p": "1 1000-0 "}}
