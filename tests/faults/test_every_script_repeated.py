@@ -362,7 +362,10 @@ def keep_and_trim(work):
 
 
 def keep_records(work):
-    work.apply(Topic(name="states", key="/id"), Queue(name="changes", underlying_topic="states"))
+    work.apply(
+        Topic(name="states", key="/id"),
+        Queue(name="changes", underlying_topic="states", max_per_subscription_backlog=20),
+    )
     work.publish("states", *({"id": number, "v": 1} for number in range(6)))
     # Somebody else's entry comes into the records when they are let
     work.store.redis.xadd(key(work.store.instance, "log", "states"), {"id": "9"})
@@ -381,7 +384,10 @@ def keep_records(work):
     assert work.run(work.session.sow_delete("states", None, None, {"id": 1})) == 0
     assert work.run(work.session.sow_delete("states", None, "/id > 4 AND /id < 9", None)) == 1
     assert sorted(records()) == ["2", "3", "4", "9"]
-    assert work.run(work.session.queue_stats("changes")).waiting == 8
+    # The queue has every message and none of the deletions
+    with work.subscription("changes", 20) as (core, channel):
+        assert len(work.take(core, channel, 8)) == 8
+    assert work.run(work.session.queue_stats("changes")).depth == 8
 
 
 def damage_and_mend(work):
