@@ -10,6 +10,7 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
+from ampsq.conflated_reading import reading_of
 from ampsq.delivery import AsyncMessage, Bookmarks
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
@@ -20,7 +21,7 @@ from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
-from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import AsyncTopicSubscription
 from ampsq.values import Interval
 
@@ -239,7 +240,7 @@ class AsyncClient:
     async def _subscribe_to_topics(
         self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
     ) -> AsyncTopicSubscription:
-        reading = TopicReading(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
         self._topic_subscriptions.append(subscription)

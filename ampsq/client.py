@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.check import check, rebuild_queue
+from ampsq.conflated_reading import reading_of
 from ampsq.delivery import Bookmarks, Message
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
@@ -21,7 +22,7 @@ from ampsq.session import Session
 from ampsq.store import Store, redacted
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
-from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import TopicSubscription
 from ampsq.values import Interval
 
@@ -289,7 +290,7 @@ class Client:
                 if not self._store.run(is_topic(self.instance, name)):
                     raise
         wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
-        reading = TopicReading(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         self._topic_subscriptions.append(subscription)
         if on_message is not None:

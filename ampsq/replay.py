@@ -268,6 +268,11 @@ class Reader:
         yield from _each(self._shared(channel), wanted)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether more was there already than the last page had."""
+        return any(log.spans and log.known is not None for log in self._logs.values())
+
+    @property
     def is_hold_due(self) -> bool:
         """Whether it is time to hold the logs again."""
         return time.monotonic() >= self._held + _HOLD_AGAIN

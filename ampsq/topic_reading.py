@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, SubscriptionName
+from ampsq.conflation import ConflationKey, conflation_asked
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.flow import Pause, command
@@ -23,6 +24,7 @@ from ampsq.topic_message import document_of, is_message
 from ampsq.values import parse_name, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
@@ -64,6 +66,10 @@ class ReplayOptions(TypedDict, total=False):
         bookmark_not_found: when a log does not have everything any more from where it is to be read: ``now``
             (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
             `BookmarkNotFound`.
+        conflation: of messages with the same key only the latest: ``1s``: so long after the key's first change that was
+            not handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. Not with
+            `sub_id` or `rate`. A message without the key is handed out as it is (docs/slow-clients.md).
+        conflation_key: identifiers, as in ``["/id"]``; default the `key` of the topic, if it has one.
     """
 
     sub_id: str | None
@@ -73,6 +79,8 @@ class ReplayOptions(TypedDict, total=False):
     rate_max_gap: timedelta | float | str | None
     fully_durable: bool | str
     bookmark_not_found: NotFound
+    conflation: timedelta | float | str | None
+    conflation_key: str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ class TopicWish:
     pace: Pace | None
     fully_durable: bool | str
     not_found: NotFound
+    conflation: float | None = None
+    conflation_key: ConflationKey | None = None
 
     @classmethod
     def of(
@@ -115,6 +125,7 @@ class TopicWish:
         rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
         not_found = left.pop("bookmark_not_found", "now")
         auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
+        conflation, conflation_key = left.pop("conflation", None), left.pop("conflation_key", None)
         if left:
             raise TypeError(f"subscribe() has no argument {next(iter(left))!r}")
         if not_found not in _NOT_FOUND:
@@ -142,6 +153,7 @@ class TopicWish:
             None if rate is None else Pace(rate, gap),
             durable,
             not_found,
+            *conflation_asked(conflation, conflation_key, sub_id, rate),
         )
 
 
@@ -265,12 +277,17 @@ class TopicReading:
         left = self._wish.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
         return left if left > _SHORTEST else 0.0
 
-    def _receive(self, entries: list[Entry]) -> None:
+    def _wanted(self, entries: list[Entry]) -> list[Entry]:
+        """What of a page is for the subscription."""
         # Mostly an entry is a body, and nothing else.
         wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
         if self._wish.filter is not None:
             matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
             wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance))]
+        return wanted
+
+    def _receive(self, entries: list[Entry]) -> None:
+        wanted = self._wanted(entries)
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
         elif entries:
