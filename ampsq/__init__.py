@@ -48,6 +48,7 @@ __all__ = [
     "Topic",
     "TopicMessage",
     "TopicSubscription",
+    "Transport",
     "View",
     "Worker",
 ]
@@ -79,6 +80,7 @@ _HOMES = {
     "Topic": "models",
     "TopicMessage": "topic_message",
     "TopicSubscription": "topic_subscription",
+    "Transport": "transport",
     "View": "models",
     "Worker": "worker",
 }

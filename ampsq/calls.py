@@ -78,6 +78,7 @@ class Catalog:
     patterns: dict[str, str]
     views: dict[str, str]
     settings: dict[str, str]
+    transports: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

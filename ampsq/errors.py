@@ -45,6 +45,7 @@ __all__ = [
     "ScriptBug",
     "ServerFull",
     "ServerUnsuitable",
+    "SlowClient",
     "StaleLease",
     "TooManyFilters",
     "Unavailable",
@@ -239,6 +240,24 @@ class FormatMismatch(Rejected):
 
 class ScriptBug(AmpsqError):
     """A script failed where it must not: our fault. The text names the Lua file and line; please report it."""
+
+
+class SlowClient(AmpsqError):
+    """A subscription to topics was disconnected, since it was too slow for the limits of its transport.
+
+    Attributes:
+        reason: the limit that it was beyond, an element of `Transport`.
+        used: what was used of it, bytes or ms: by the subscription, or by its pool, of which it used most.
+        limit: how much was allowed.
+    """
+
+    def __init__(self, name: str, reason: str, used: int, limit: int) -> None:
+        self.reason, self.used, self.limit = reason, used, limit
+        unit = "ms" if reason == "client_message_age_limit" else "bytes"
+        super().__init__(
+            f"the subscription to {name!r} was too slow and was disconnected: {reason}: {used} {unit} of {limit} "
+            "allowed; take messages faster, conflate them, or use a transport with higher limits, and subscribe again"
+        )
 
 
 _BY_CODE: dict[str, type[Rejected]] = {cls.code: cls for cls in Rejected.__subclasses__()}

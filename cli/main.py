@@ -29,7 +29,7 @@ __all__ = ["COMMANDS", "main", "program"]
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
-    "apply": "Define topics, address settings, queues, views and actions from a file.",
+    "apply": "Define transports, topics, address settings, queues, views and actions from a file.",
     "topics": "List the topics, or show one with all that is known of it.",
     "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
     "queues": "List the queues with their figures, or show one.",

@@ -41,6 +41,8 @@ ARGUMENTS = {
     "count_entries": ["orders", "0-0", "+"],
     "browse": [1_000, "work", "ready", "", "", ""],
     "define_setting": [0, "ring.#", "{}"],
+    "define_transport": [0, "*", "{}", "- - - -"],
+    "report": [1_000, "r", "*", "online", 0, 0, 0, 15_000, "c", "{}"],
     "define_topic": [1_000, 0, "orders", "{}"],
     "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],
@@ -278,6 +280,7 @@ def test_the_catalog_is_one_picture(world):
         ["s00000001", "w.*"],
         [],
         ["ring.#", '{"name":"ring.#"}'],
+        [],
     ]
     assert world.changes() == {}
 
