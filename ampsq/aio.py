@@ -17,12 +17,14 @@ from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.presence import Presence
+from ampsq.reporting import Reporting
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
 from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import AsyncTopicSubscription
+from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ampsq.models import Definition, Queue, View
     from ampsq.places import Place
     from ampsq.query import SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
@@ -74,11 +77,13 @@ class AsyncClient:
         patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
         self._patience = Interval.parse(patience) / 1000
+        self._transport = parse_transport(transport)
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
@@ -91,6 +96,7 @@ class AsyncClient:
             self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
             url = self._address.url
             store = AsyncStore(url, self._session.instance, patience=self._patience, revive=self._address.revive)
+            self._reporting = Reporting(url, self._session.instance, self._session.client, self._transport)
             self._opened = (
                 store,
                 Presence(url, self._session.instance, self._session.client, self._ack_timeout),
@@ -240,7 +246,7 @@ class AsyncClient:
     async def _subscribe_to_topics(
         self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
     ) -> AsyncTopicSubscription:
-        reading = reading_of(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
         self._topic_subscriptions.append(subscription)
@@ -371,6 +377,10 @@ class AsyncClient:
         """Read the definitions of all queues, by name."""
         return await self._store.run(self._session.queues())
 
+    async def readers(self) -> list[ReaderState]:
+        """See `Client.readers`."""
+        return await self._store.run(self._session.readers())
+
     async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return await self._store.run(self._session.address_settings())
@@ -425,6 +435,7 @@ class AsyncClient:
         finally:
             self._opened = None
             await asyncio.to_thread(presence.stop)
+            await asyncio.to_thread(self._reporting.stop)
             await store.close()
             if self._address is not None:
                 await asyncio.to_thread(self._address.release)

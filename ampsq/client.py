@@ -17,6 +17,7 @@ from ampsq.errors import Closed, UnknownQueue
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.presence import Presence
+from ampsq.reporting import Reporting
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
 from ampsq.store import Store, redacted
@@ -24,6 +25,7 @@ from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
 from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import TopicSubscription
+from ampsq.transport import INSTANCE
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from ampsq.models import Definition, Queue, View
     from ampsq.places import Place
     from ampsq.query import SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
@@ -73,6 +76,8 @@ class Client:
         data_dir: the embedded server's folder.
         appendfsync: of the embedded server: ``always`` never loses what was answered, and at-most-once needs it;
             ``everysec`` (default) is several times faster.
+        transport: whose limits of slow clients count for its subscriptions to topics (docs/slow-clients.md); default
+            ``*``, those of the instance.
 
     Raises:
         Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
@@ -88,6 +93,7 @@ class Client:
         patience: timedelta | float | str = "15s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
     ) -> None:
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._patience = Interval.parse(patience) / 1000
@@ -96,6 +102,7 @@ class Client:
         self._store = Store(found, self._session.instance, patience=self._patience, revive=self._address.revive)
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
         self._presence = Presence(found, self._session.instance, self._session.client, self._ack_timeout)
+        self._reporting = Reporting(found, self._session.instance, self._session.client, transport)
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         # A publisher's numbers must reach the server in their order.
@@ -290,7 +297,7 @@ class Client:
                 if not self._store.run(is_topic(self.instance, name)):
                     raise
         wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
-        reading = reading_of(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         self._topic_subscriptions.append(subscription)
         if on_message is not None:
@@ -531,6 +538,10 @@ class Client:
         """Read the definitions of all queues, by name."""
         return self._store.run(self._session.queues())
 
+    def readers(self) -> list[ReaderState]:
+        """The subscriptions to topics that report, of all clients: where a transport with limits is defined."""
+        return self._store.run(self._session.readers())
+
     def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return self._store.run(self._session.address_settings())
@@ -625,6 +636,7 @@ class Client:
                 self._store.run(self._session.leave())
         finally:
             self._presence.stop()
+            self._reporting.stop()
             self._store.close()
             self._address.release()
 

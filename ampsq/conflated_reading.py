@@ -16,6 +16,7 @@ from ampsq.topic_reading import TopicReading
 if TYPE_CHECKING:
     from ampsq.flow import Flow
     from ampsq.replay import Entry
+    from ampsq.reporting import Reporting
     from ampsq.session import Session
     from ampsq.topic_reading import Handed, TopicWish
 
@@ -29,17 +30,17 @@ _CATCH_UP: Final = 0.25
 _STEP: Final = 0.05
 
 
-def reading_of(session: Session, wish: TopicWish, save_after: float) -> TopicReading:
+def reading_of(session: Session, wish: TopicWish, save_after: float, reporting: Reporting) -> TopicReading:
     """Make the reading that somebody wishes."""
     kind = TopicReading if wish.conflation is None else _ConflatedReading
-    return kind(session, wish, save_after)
+    return kind(session, wish, save_after, reporting)
 
 
 class _ConflatedReading(TopicReading):
     """See `TopicReading`; `buffer` stays empty, what waits is in a `Conflation`."""
 
-    def __init__(self, session: Session, wish: TopicWish, save_after: float) -> None:
-        super().__init__(session, wish, save_after)
+    def __init__(self, session: Session, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
+        super().__init__(session, wish, save_after, reporting)
         self._waiting = Conflation(wish.conflation or 0.0)
         # By topic; None: it has no key.
         self._keys: dict[str, ConflationKey | None] = {}
@@ -84,6 +85,7 @@ class _ConflatedReading(TopicReading):
         """Read what is there, up to the end, for a bounded time; see `TopicReading.fetch`."""
         if self._reader is None:
             return
+        yield from self._heed_limits()
         if self.is_paused:
             yield Pause(min(_STEP, wait))
             return
@@ -123,6 +125,14 @@ class _ConflatedReading(TopicReading):
             found = self._keys[entry[0]]
             key = None if found is None else found.of(document_of(entry, self.origin, self.instance))
             self._waiting.put(entry, key, now)
+
+    def backlog(self) -> tuple[int, int]:
+        """What was read and may be handed out; see `Consumer`."""
+        return self._waiting.size, self._waiting.oldest or 0
+
+    def refuse(self) -> None:
+        """Hand out nothing more; see `Consumer`."""
+        self._waiting = Conflation(self._wish.conflation or 0.0)
 
     def take(self, owner: Any) -> Handed | None:  # noqa: ARG002  (nothing of it is noted as handled)
         """The next message that may be handed out now, unless a later one of its key may have come."""

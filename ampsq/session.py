@@ -29,6 +29,7 @@ from ampsq.flow import command
 from ampsq.letters import letter_filter, named_letters, read_letters, refs_of
 from ampsq.models import Queue, View
 from ampsq.query import Query
+from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
     from ampsq.query import SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.redrive import Redriven
     from ampsq.retention import Trimmed
     from ampsq.views import Follower
@@ -369,6 +371,10 @@ class Session:
         """Read the definitions of all views."""
         catalog = yield calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
+
+    def readers(self) -> Flow[list[ReaderState]]:
+        """See `Client.readers`."""
+        return read_readers(self.instance)
 
     def address_settings(self) -> Flow[dict[str, AddressSetting]]:
         """Read all address settings."""

@@ -15,6 +15,7 @@ from ampsq.conflation import ConflationKey, conflation_asked
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.flow import Pause, command
+from ampsq.limited_reader import has_limits
 from ampsq.pace import Pace
 from ampsq.places import MOST_RECENT, NOW, Asked, Kept, parse_asked
 from ampsq.query import parse_query_filter
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from ampsq.bookmark_store import Received
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
+    from ampsq.limited_reader import LimitedReader
     from ampsq.replay import Entry, NotFound
+    from ampsq.reporting import Reporting
     from ampsq.session import Session
 
 __all__ = ["Handed", "ReplayOptions", "TopicReading", "TopicWish", "is_topic"]
@@ -169,6 +172,7 @@ class TopicReading:
         session: of its client.
         wish: what is asked for.
         save_after: seconds after which what was handled is written down at the latest while messages are asked for.
+        reporting: of its client, for limits.
 
     Attributes:
         id: its name.
@@ -177,13 +181,13 @@ class TopicReading:
         is_paused: whether it hands out nothing for a while.
     """
 
-    def __init__(self, session: Session, wish: TopicWish, save_after: float) -> None:
-        self._session, self._wish, self._save_after = session, wish, save_after
+    def __init__(self, session: Session, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
+        self._session, self._wish, self._save_after, self._reporting = session, wish, save_after, reporting
         self.instance, self.origin = session.instance, session.origin
         self.id = wish.sub_id or session.request()
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
-        self._reader: Reader | None = None
+        self._reader: Reader | LimitedReader | None = None
         self._handling: Handling | None = None
         self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
@@ -236,10 +240,43 @@ class TopicReading:
             self._handling = Handling(begins)
             reader.needed_from = self._handling.place
         self._reader = reader
+        yield from self._heed_limits()
 
     @property
     def _name(self) -> SubscriptionName:
         return SubscriptionName(self.instance, self.id)
+
+    # -- limits
+
+    def _heed_limits(self) -> Flow[None]:
+        """Count for the limits of slow clients from the moment on in which there are any.
+
+        Raises:
+            SlowClient: it was disconnected.
+        """
+        reader = self._reader
+        if isinstance(reader, Reader):
+            if reader.transports and has_limits(reader.transports):
+                name, is_durable = self._wish.name, self._wish.sub_id is not None
+                self._reader = self._reporting.limited(reader, self, name, is_durable=is_durable)
+                # Who begins at the end is live from here on.
+                yield from self._reader.measure()
+        elif reader is not None and reader.refusal is not None:
+            self.refuse()
+            raise reader.refusal
+
+    def backlog(self) -> tuple[int, int]:
+        """What was read and not handed out; see `Consumer`."""
+        try:
+            oldest = _recorded(self.buffer[0][0])
+        except IndexError:
+            return 0, 0
+        return len(self.buffer) * (self._reader.size if self._reader is not None else 1), oldest
+
+    def refuse(self) -> None:
+        """Hand out nothing more; see `Consumer`."""
+        self.is_unpaced = False
+        self.buffer.clear()
 
     # -- reading
 
@@ -247,6 +284,7 @@ class TopicReading:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
+        yield from self._heed_limits()
         held_back = self._held_back()
         if held_back > 0:
             yield Pause(min(held_back, wait))

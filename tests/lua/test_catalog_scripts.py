@@ -42,6 +42,7 @@ ARGUMENTS = {
     "browse": [1_000, "work", "ready", "", "", ""],
     "define_setting": [0, "ring.#", "{}"],
     "define_transport": [0, "*", "{}", "- - - -"],
+    "lag": ["orders", "0-0"],
     "report": [1_000, "r", "*", "online", 0, 0, 0, 15_000, "c", "{}"],
     "define_topic": [1_000, 0, "orders", "{}"],
     "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
