@@ -162,6 +162,7 @@ class LimitedReader:
                     return page
                 self._spool.close()
                 self._spool = None
+                self._reader.abandon()
             yield from self._discard(channel)
             self._reads_now = True
             entries = yield from self._reader.read(channel, wait)

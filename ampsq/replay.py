@@ -278,8 +278,10 @@ class Reader:
         return {topic: (log.cursor, log.count) for topic, log in list(self._logs.items()) if log.spans}
 
     def abandon(self) -> None:
-        """Forget what was asked for ahead: it is asked for again, on another channel."""
+        """Forget what was asked for and not given: it is asked for again, on another channel."""
         self._posted.clear()
+        if self._durability is not None:
+            self._durability.forget()
 
     @property
     def is_behind(self) -> bool:
