@@ -63,6 +63,7 @@ __all__ = [
     "Topic",
     "TopicMessage",
     "TopicSubscription",
+    "Transport",
     "View",
     "Worker",
 ]
@@ -103,6 +104,7 @@ _HOMES = {
     "Topic": "models",
     "TopicMessage": "topic_message",
     "TopicSubscription": "topic_subscription",
+    "Transport": "transport",
     "View": "models",
     "Worker": "worker",
 }

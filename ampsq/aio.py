@@ -11,6 +11,7 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.async_subscription import AsyncSubscription, Subscribing
 from ampsq.check import check, rebuild_queue
+from ampsq.conflated_reading import reading_of
 from ampsq.connection_state import AsyncListeners
 from ampsq.delivery import AsyncMessage, Bookmarks, cut
 from ampsq.envelope import Envelope
@@ -24,13 +25,15 @@ from ampsq.publishers import Sequences, publishers
 from ampsq.query import Query
 from ampsq.record_following import RecordFollowing
 from ampsq.record_subscription import AsyncRecordSubscription
+from ampsq.reporting import Reporting
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
-from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import AsyncTopicSubscription
+from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from ampsq.publishers import PublisherState
     from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
@@ -94,6 +98,7 @@ class AsyncClient:
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
     ) -> None:
         self._guarantee = Guarantee.of(
             publisher,
@@ -108,6 +113,7 @@ class AsyncClient:
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
         self._patience, self._heartbeat = Interval.parse(patience) / 1000, parse_heartbeat(heartbeat)
         self._listeners = AsyncListeners()
+        self._transport = parse_transport(transport)
         self._address: Address | None = None
         self._opened: tuple[AsyncStore, Presence] | None = None
         self._subscriptions: list[AsyncSubscription] = []
@@ -128,6 +134,7 @@ class AsyncClient:
                 confirmed=lambda: self._session.confirmed_id,
             )
             store = AsyncStore(route, self.instance, patience=self._patience, revive=self._address.revive)
+            self._reporting = Reporting(route, self._session.client, self._transport)
             self._opened = (store, Presence(route, self._session.client, self._ack_timeout))
             try:
                 await store.run(self._session.connect())
@@ -347,7 +354,7 @@ class AsyncClient:
     async def _subscribe_to_topics(
         self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
     ) -> AsyncTopicSubscription:
-        reading = TopicReading(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
         self._topic_subscriptions.append(subscription)
@@ -518,6 +525,10 @@ class AsyncClient:
         """Read the definitions of all queues, by name."""
         return await self._store.run(self._session.queues())
 
+    async def readers(self) -> list[ReaderState]:
+        """See `Client.readers`."""
+        return await self._store.run(self._session.readers())
+
     async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return await self._store.run(self._session.address_settings())
@@ -574,6 +585,7 @@ class AsyncClient:
         finally:
             self._opened = None
             await asyncio.to_thread(presence.stop)
+            await asyncio.to_thread(self._reporting.stop)
             try:
                 if self._guaranteed is not None:
                     await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)

@@ -16,6 +16,7 @@ from ampsq.expressions import parse
 from ampsq.models import Action, Definition, Queue, Topic, View
 from ampsq.recovery import starts_of
 from ampsq.schema import COMPILED, POLICY
+from ampsq.transport import Transport
 from ampsq.type_checks import check_new_topic, topic_of
 from ampsq.unknown import taught
 from ampsq.values import is_name, parse_name, pattern_of
@@ -42,7 +43,7 @@ __all__ = [
 #: Catalog changes between reading and writing; more than this is not chance.
 RACES: Final = 50
 #: The order in which kinds are applied: each knows those before it.
-_ORDER: Final[dict[type[Definition], int]] = {Topic: 0, AddressSetting: 1, Queue: 2, View: 3, Action: 4}
+_ORDER: Final[dict[type[Definition], int]] = {Transport: -1, Topic: 0, AddressSetting: 1, Queue: 2, View: 3, Action: 4}
 
 
 def _compiled(queue: Queue) -> list[int]:
@@ -169,6 +170,8 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
         yield from _define_view(catalog, definition, text)
     elif isinstance(definition, AddressSetting):
         yield from _define_setting(catalog, definition, text)
+    elif isinstance(definition, Transport):
+        yield define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ampsq.definition import Definition, Lines
 
-__all__ = ["is_xml", "read_broker_xml"]
+__all__ = ["Element", "is_xml", "parse_xml", "read_broker_xml"]
 
 _log = logging.getLogger("ampsq")
 
@@ -69,13 +69,13 @@ _SETTINGS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 @dataclass
-class _Element:
-    """An element of the file: its name without the namespace, or with it where that is not Artemis's."""
+class Element:
+    """An element of a file: its name without the namespace, or with it where that is not Artemis's."""
 
     tag: str
     line: int
     attributes: dict[str, str] = field(default_factory=dict)
-    children: list[_Element] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
     text: str = ""
 
 
@@ -99,7 +99,7 @@ def read_broker_xml(text: str, source: str) -> Loaded:
         DefinitionError: it is no such file, has a document type, or defines what is wrong: a line for each fault.
     """
     reader = _Reader(source)
-    definitions = reader.read(_parse(text, source))
+    definitions = reader.read(parse_xml(text, source))
     for line, warning in sorted(reader.warnings()):
         _log.warning("%s:%d: %s", source, line, warning)
     return definitions
@@ -110,19 +110,19 @@ class _Builder:
 
     def __init__(self, parser: expat.XMLParserType, source: str) -> None:
         self._parser, self._source = parser, source
-        self._open = [_Element("", 0)]
+        self._open = [Element("", 0)]
         parser.StartElementHandler = self._start
         parser.EndElementHandler = lambda _: self._open.pop()
         parser.CharacterDataHandler = self._data
         parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = self._refuse
 
     @property
-    def root(self) -> _Element:
+    def root(self) -> Element:
         return self._open[0].children[0]
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         namespace, _, tag = name.rpartition(" ")
-        element = _Element(tag if namespace in _NAMESPACES else f"{{{namespace}}}{tag}", self._parser.CurrentLineNumber)
+        element = Element(tag if namespace in _NAMESPACES else f"{{{namespace}}}{tag}", self._parser.CurrentLineNumber)
         element.attributes = {key.rpartition(" ")[2]: value for key, value in attributes.items() if " " not in key}
         self._open[-1].children.append(element)
         self._open.append(element)
@@ -136,7 +136,12 @@ class _Builder:
         raise DefinitionError(f"{self._source}:{line}: a document type is not read; allowed: a file without <!DOCTYPE>")
 
 
-def _parse(text: str, source: str) -> _Element:
+def parse_xml(text: str, source: str) -> Element:
+    """Read the text of a file; gives its root.
+
+    Raises:
+        DefinitionError: it is not XML, or has a document type.
+    """
     parser = expat.ParserCreate(namespace_separator=" ")
     builder = _Builder(parser, source)
     try:
@@ -161,7 +166,7 @@ class _Reader:
         self._faults: list[tuple[int, str]] = []
         self._topics: list[Definition] = []
         self._queues: list[Definition] = []
-        self._settings: list[tuple[_Element, dict[str, Any]]] = []
+        self._settings: list[tuple[Element, dict[str, Any]]] = []
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is to be told of the file, each with its line."""
@@ -169,7 +174,7 @@ class _Reader:
         ignored = [(line, f"{path} is not acted on{hints[path]}") for path, line in self.ignored.items()]
         return ignored + self._warnings
 
-    def read(self, root: _Element) -> Loaded:
+    def read(self, root: Element) -> Loaded:
         """Everything that the file defines, or the refusal of the whole file."""
         if root.tag not in _ROOTS:
             raise DefinitionError(
@@ -181,8 +186,8 @@ class _Reader:
             raise DefinitionError("\n".join(f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)))
         return Loaded([*self._topics, *settings, *self._queues], self._source, self._lines)
 
-    def _section(self, element: _Element) -> None:
-        readers: dict[str, Mapping[str, Callable[[_Element], None]]] = {
+    def _section(self, element: Element) -> None:
+        readers: dict[str, Mapping[str, Callable[[Element], None]]] = {
             "configuration": {"core": self._section},
             "core": {"addresses": self._section, "address-settings": self._section},
             "addresses": {"address": self._address},
@@ -190,7 +195,7 @@ class _Reader:
         }
         self._each(element, readers[element.tag])
 
-    def _each(self, element: _Element, readers: Mapping[str, Callable[[_Element], None]]) -> None:
+    def _each(self, element: Element, readers: Mapping[str, Callable[[Element], None]]) -> None:
         for child in element.children:
             read = readers.get(child.tag)
             if read is None:
@@ -198,10 +203,10 @@ class _Reader:
             else:
                 read(child)
 
-    def _ignore(self, element: _Element, what: str, line: int) -> None:
+    def _ignore(self, element: Element, what: str, line: int) -> None:
         self.ignored.setdefault(f"{element.tag}/{what}", line)
 
-    def _named(self, element: _Element, known: tuple[str, ...]) -> str | None:
+    def _named(self, element: Element, known: tuple[str, ...]) -> str | None:
         """The first of the attributes known, which is the element's name; others are named in a warning."""
         for attribute in element.attributes:
             if attribute not in known:
@@ -213,7 +218,7 @@ class _Reader:
 
     # -- addresses
 
-    def _address(self, element: _Element) -> None:
+    def _address(self, element: Element) -> None:
         name = self._named(element, ("name",))
         if name is None:
             return
@@ -222,14 +227,14 @@ class _Reader:
         if len(self._queues) == before:
             self._add(self._topics, Topic, {"name": name}, element)
 
-    def _routing(self, element: _Element, address: str) -> None:
+    def _routing(self, element: Element, address: str) -> None:
         queues = [child for child in element.children if child.tag == "queue"]
         if element.tag == "anycast" and len(queues) > 1:
             text = f"address {address!r}: its anycast queues share its messages in Artemis; here each gets all of them"
             self._warnings.append((element.line, text))
         self._each(element, {"queue": lambda queue: self._queue(queue, address)})
 
-    def _queue(self, element: _Element, address: str) -> None:
+    def _queue(self, element: Element, address: str) -> None:
         name = self._named(element, ("name", "ring-size"))
         self._each(element, {})
         if name is None:
@@ -238,7 +243,7 @@ class _Reader:
         ring = None if size is None else self._value(element, "ring-size", size, int)
         self._add(self._queues, Queue, {"name": name, "underlying_topic": address, "ring_size": ring}, element)
 
-    def _add(self, made: list[Definition], kind: type[Definition], elements: dict[str, Any], element: _Element) -> None:
+    def _add(self, made: list[Definition], kind: type[Definition], elements: dict[str, Any], element: Element) -> None:
         faults = kind.faults(elements)
         for fault in faults:
             self._faults.append((element.line, f"{kind.title(elements)}: {fault.element}: {fault.text}"))
@@ -246,7 +251,7 @@ class _Reader:
             made.append(kind(**elements))
             self._lines[kind.__name__, made[-1].name] = {"": element.line}
 
-    def _value(self, element: _Element, name: str, text: str, read: Callable[[str], Any]) -> Any:
+    def _value(self, element: Element, name: str, text: str, read: Callable[[str], Any]) -> Any:
         try:
             return read(text.strip())
         except ValueError as reason:
@@ -256,7 +261,7 @@ class _Reader:
 
     # -- settings
 
-    def _setting(self, element: _Element) -> None:
+    def _setting(self, element: Element) -> None:
         match = self._named(element, ("match",))
         if match is None:
             return

@@ -85,6 +85,7 @@ class Catalog:
     patterns: dict[str, str]
     views: dict[str, str]
     settings: dict[str, str]
+    transports: dict[str, str]
 
     def message_type(self, name: str) -> MessageType:
         """The message type of a topic or a queue; JSON of what is not defined."""

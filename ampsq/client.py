@@ -11,6 +11,7 @@ from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.addresses import redacted
 from ampsq.check import check, rebuild_queue
+from ampsq.conflated_reading import reading_of
 from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
@@ -23,14 +24,16 @@ from ampsq.publishers import Sequences, publishers
 from ampsq.query import Query
 from ampsq.record_following import RecordFollowing
 from ampsq.record_subscription import RecordSubscription
+from ampsq.reporting import Reporting
 from ampsq.route import Route, parse_heartbeat
 from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
 from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_subscription import Subscription
-from ampsq.topic_reading import TopicReading, TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import TopicSubscription
+from ampsq.transport import INSTANCE
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from ampsq.publishers import PublisherState
     from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
     from ampsq.retention import Trimmed
@@ -99,6 +103,8 @@ class Client:
         data_dir: the embedded server's folder.
         appendfsync: of the embedded server: ``always`` never loses what was answered, and at-most-once needs it;
             ``everysec`` (default) is several times faster.
+        transport: whose limits of slow clients count for its subscriptions to topics (docs/slow-clients.md); default
+            ``*``, those of the instance.
 
     Raises:
         Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
@@ -121,6 +127,7 @@ class Client:
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
     ) -> None:
         self._guarantee = Guarantee.of(
             publisher,
@@ -142,6 +149,7 @@ class Client:
         self._store = Store(self._route, self.instance, patience=self._patience, revive=self._address.revive)
         self._ack_timeout = Interval.parse(ack_timeout) / 1000
         self._presence = Presence(self._route, self._session.client, self._ack_timeout)
+        self._reporting = Reporting(self._route, self._session.client, transport)
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
@@ -440,7 +448,7 @@ class Client:
                 if not self._store.run(is_topic(self.instance, name)):
                     raise
         wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
-        reading = TopicReading(self._session, wish, self._ack_timeout)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         self._topic_subscriptions.append(subscription)
         if on_message is not None:
@@ -759,6 +767,10 @@ class Client:
         """Read the definitions of all queues, by name."""
         return self._store.run(self._session.queues())
 
+    def readers(self) -> list[ReaderState]:
+        """The subscriptions to topics that report, of all clients: where a transport with limits is defined."""
+        return self._store.run(self._session.readers())
+
     def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return self._store.run(self._session.address_settings())
@@ -859,6 +871,7 @@ class Client:
                 self._store.run(self._session.leave())
         finally:
             self._presence.stop()
+            self._reporting.stop()
             try:
                 if self._guaranteed is not None:
                     self._guaranteed.close(self._patience, _CLOSE_PATIENCE)

@@ -1,5 +1,9 @@
-"""Reads definitions from one YAML file, or from an Artemis ``broker.xml``.
+"""Reads definitions from one YAML file, from an Artemis ``broker.xml``, or limits from a configuration of AMPS.
 
+    message_memory_limit: 1GB
+    transports:
+      - name: low
+        client_message_age_limit: 15s
     topics:
       - name: orders
     address_settings:
@@ -36,10 +40,12 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.action import DeadLetter
 from ampsq.address_setting import AddressSetting
+from ampsq.amps_xml import ROOT, read_amps_xml
 from ampsq.broker_xml import is_xml, read_broker_xml
 from ampsq.definition import Fault, Lines, Loaded, nearest
 from ampsq.errors import DefinitionError
 from ampsq.models import Action, Definition, Queue, Topic, View
+from ampsq.transport import INSTANCE, Transport
 from ampsq.values import Interval, shown
 
 if TYPE_CHECKING:
@@ -51,31 +57,37 @@ __all__ = ["load"]
 _Node = Any
 
 _SECTIONS: dict[str, type[Definition]] = {
+    "transports": Transport,
     "topics": Topic,
     "address_settings": AddressSetting,
     "queues": Queue,
     "views": View,
     "actions": Action,
 }
-_FILE_ALLOWED = "the sections topics, address_settings, queues, views and actions, each a list of definitions"
+_FILE_ALLOWED = (
+    "the sections transports, topics, address_settings, queues, views and actions, each a list of definitions"
+)
+#: Elements of the transport `*`, which may stand at the top of a file.
+_OF_INSTANCE = frozenset(Transport.model_fields) - {"name"}
 #: An element whose value begins with #.
 _COMMENT = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
 #: Lines before a fault in which such an element is looked for.
 _LOOKED_BACK = 3
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
+_XML_ROOT = re.compile(rf"\A[^<]*(?:<[?!][^>]*>[^<]*)*<{ROOT}[\s/>]")
 #: How deep an element's value may be: a list of texts; an action's parts are mappings of mappings with lists.
 _DEPTH, _DEPTH_OF_ACTION = 2, 5
 
 
 def load(path_or_text: str | Path) -> Loaded:
-    """Read definitions from a YAML file, or from the addresses and address settings of a ``broker.xml``, all or none.
+    """Read definitions from a YAML file, from a ``broker.xml``, or from a configuration of AMPS, all or none.
 
     Args:
         path_or_text: a `Path`, or a text: what a file has when it has a line break or a colon, else a file's path.
 
     Returns:
-        The topics, then the address settings, the queues, the views and the actions, each in the order of the file,
-        and where each stands.
+        The transports, topics, address settings, queues, views and actions, each in the order of the file, and where
+        each stands.
 
     Raises:
         DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
@@ -83,7 +95,7 @@ def load(path_or_text: str | Path) -> Loaded:
     """
     text, source = _read(path_or_text)
     if is_xml(text):
-        return read_broker_xml(text, source)
+        return read_amps_xml(text, source) if _XML_ROOT.search(text) else read_broker_xml(text, source)
     try:
         import yaml  # noqa: PLC0415 - only those who read files need it
     except ImportError:
@@ -137,6 +149,7 @@ class _Reader:
         self._loader = loader
         self._text = text
         self._source = source
+        self._instance: list[Definition] = []
         self._lines: dict[tuple[str, str], Lines] = {}
         self._seconds: dict[tuple[str, str], list[str]] = {}
         self._faults: list[tuple[int, str]] = []
@@ -147,6 +160,7 @@ class _Reader:
         found: list[Definition] = []
         for name, node in self._sections().items():
             found += self._section(name, node)
+        found = self._instance + found
         if self._faults:
             lines = [f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)]
             raise DefinitionError("\n".join(lines))
@@ -162,12 +176,31 @@ class _Reader:
             self._faults.append((1, f"the file has no definitions; allowed: {_FILE_ALLOWED}"))
             return {}
         sections = {}
+        limits: dict[str, tuple[int, _Node]] = {}
         for name, (line, node) in self._pairs(root).items():
             if name in _SECTIONS:
                 sections[name] = node
+            elif name in _OF_INSTANCE:
+                limits[name] = (line, node)
             else:
                 self._faults.append((line, f"{name}: {nearest(name, _SECTIONS, 'section')}"))
+        self._instance = self._limits_of_instance(limits)
         return sections
+
+    def _limits_of_instance(self, elements: dict[str, tuple[int, _Node]]) -> list[Definition]:
+        """The transport `*`, if the file says something of it at its top."""
+        if not elements:
+            return []
+        values = {"name": INSTANCE, **{element: _value(node) for element, (_, node) in elements.items()}}
+        faults = Transport.faults(values)
+        self._faults += [(elements[element][0], f"{element}: {text}") for element, text in faults]
+        if faults:
+            return []
+        first = min(line for line, _ in elements.values())
+        made = Transport(**values)
+        self._first_lines[Transport, INSTANCE] = first
+        self._note(made, {"": first, **{element: line for element, (line, _) in elements.items()}}, values)
+        return [made]
 
     def _section(self, name: str, node: _Node) -> list[Definition]:
         if node.id == "sequence":

@@ -18,6 +18,7 @@ __all__ = [
     "define_queue",
     "define_setting",
     "define_topic",
+    "define_transport",
     "define_view",
 ]
 
@@ -105,6 +106,11 @@ def define_queue(  # noqa: PLR0917  (in the order of the script's head)
 def define_setting(version: int, match: str, definition: str) -> Call[None]:
     """Add or change an address setting."""
     return script_call("define_setting", [version, match, definition], lambda _: None)
+
+
+def define_transport(version: int, name: str, definition: str, limits: str) -> Call[None]:
+    """Add or change a transport; `limits` are `Transport.limits`."""
+    return script_call("define_transport", [version, name, definition, limits], lambda _: None)
 
 
 def define_view(version: int, name: str, definition: str) -> Call[None]:

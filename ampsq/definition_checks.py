@@ -10,6 +10,7 @@ from ampsq.action_checks import check_action
 from ampsq.address_setting import AddressSetting, settled_for
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
 from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
+from ampsq.transport import Transport
 from ampsq.type_checks import check_types
 from ampsq.values import shown
 
@@ -92,7 +93,9 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
         return catalog.views
     if isinstance(definition, AddressSetting):
         return catalog.settings
-    raise DefinitionError(f"{definition!r}: allowed are Topic, AddressSetting, Queue, View and Action")
+    if isinstance(definition, Transport):
+        return catalog.transports
+    raise DefinitionError(f"{definition!r}: allowed are Transport, Topic, AddressSetting, Queue, View and Action")
 
 
 def settings_of(catalog: Catalog) -> list[AddressSetting]:

@@ -104,6 +104,10 @@ class Durability(Generic[Asked]):
             raise
         return found
 
+    def forget(self) -> None:
+        """What was read and is not durable yet is read again: by another connection, perhaps."""
+        self._pending = None
+
     def _is_durable(self, channel: Any, until: float) -> Flow[bool]:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)

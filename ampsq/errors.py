@@ -17,6 +17,7 @@
     ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     ├─ ServerFull               the server is out of memory and refused a publish
+    ├─ SlowClient               a subscription to topics was further behind than the limits allow, and is ended
     ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
     ├─ Closed                   the client or subscription was closed before the call
     ├─ PublishStoreError        what a publish store holds cannot be written, read, or is used by another process
@@ -85,6 +86,7 @@ __all__ = [
     "SequenceGap",
     "ServerFull",
     "ServerUnsuitable",
+    "SlowClient",
     "StaleLease",
     "StillLoading",
     "TlsFailed",
@@ -416,6 +418,24 @@ class FormatMismatch(Rejected):
 
 class ScriptBug(AmpsqError):
     """A script failed where it must not: our fault. The text names the Lua file and line; please report it."""
+
+
+class SlowClient(AmpsqError):
+    """A subscription to topics was disconnected, since it was too slow for the limits of its transport.
+
+    Attributes:
+        reason: the limit that it was beyond, an element of `Transport`.
+        used: what was used of it, bytes or ms: by the subscription, or by its pool, of which it used most.
+        limit: how much was allowed.
+    """
+
+    def __init__(self, name: str, reason: str, used: int, limit: int) -> None:
+        self.reason, self.used, self.limit = reason, used, limit
+        unit = "ms" if reason == "client_message_age_limit" else "bytes"
+        super().__init__(
+            f"the subscription to {name!r} was too slow and was disconnected: {reason}: {used} {unit} of {limit} "
+            "allowed; take messages faster, conflate them, or use a transport with higher limits, and subscribe again"
+        )
 
 
 _BY_CODE: dict[str, type[Rejected]] = {cls.code: cls for cls in Rejected.__subclasses__()}

@@ -62,6 +62,7 @@ class _Log:
         known: up to where all that there is was read; None: up to the moment of the last page.
         waits: whether some of what was read waits while an earlier message of another topic may come.
         removed: the greatest ID that was removed, as far as that was noticed.
+        count: entries that were read.
         passed: the last ID that was handed on, or was none of the subscription's business.
     """
 
@@ -70,6 +71,7 @@ class _Log:
     spans: deque[Span]
     cursor: Id
     passed: Id
+    count: int = 0
     known: Id | None = FIRST
     waits: bool = False
     removed: Id = FIRST
@@ -133,6 +135,10 @@ class Reader:
         self.types: dict[str, MessageType] = {}
         self.completed = False
         self.missed: set[str] = set()
+        #: Bytes of an entry, about.
+        self.size = 1
+        #: The transports that are defined, JSON, by name.
+        self.transports: dict[str, str] = {}
         #: Up to where a topic's messages are not needed any more; by default up to where they were handed on.
         self.needed_from: Callable[[str], Id] = self.passed
 
@@ -211,7 +217,7 @@ class Reader:
         self._logs.update((log.topic, log) for log in came)
         yield from self._hold(channel, came)
         yield from self._find(came, begins=True)
-        self._version = catalog.version
+        self._version, self.transports = catalog.version, catalog.transports
 
     def _topics(self, catalog: Catalog) -> list[str]:
         if not is_name(self.name):
@@ -277,6 +283,21 @@ class Reader:
         texts = [text_of((ms, sequence + 1)) for ms, sequence in ids]
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
         yield from _each(self._shared(channel), wanted)
+
+    def cursors(self) -> dict[str, tuple[Id, int]]:
+        """Of each topic that is read on: the last ID that was read, and how many entries were."""
+        return {topic: (log.cursor, log.count) for topic, log in list(self._logs.items()) if log.spans}
+
+    def abandon(self) -> None:
+        """Forget what was asked for and not given: it is asked for again, on another channel."""
+        self._posted.clear()
+        if self._durability is not None:
+            self._durability.forget()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more was there already than the last page had."""
+        return any(log.spans and log.known is not None for log in self._logs.values())
 
     @property
     def is_hold_due(self) -> bool:
@@ -407,6 +428,7 @@ class Reader:
         is_full = len(entries) >= request.count
         if entries:
             log.cursor = parse_id(entries[-1][0])
+            log.count += len(entries)
         log.known = log.cursor if is_full else None
         if log.spans[0].last is None:
             return entries
@@ -442,7 +464,7 @@ class Reader:
         if not number:
             return
         sample = [flat for entries in got.values() for _, flat in entries[-5:]]
-        size = max(sum(len(text) for flat in sample for text in flat) // len(sample), 1)
+        size = self.size = max(sum(len(text) for flat in sample for text in flat) // len(sample), 1)
         most = max(min(BYTES // size, BATCH) // len(got), 1)
         # From one page to the next at most fourfold: a topic that was quiet may have much by now.
         self._count = min(most, self._count * 4)

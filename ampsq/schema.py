@@ -272,6 +272,31 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "match of an address setting -> definition, JSON; behind `>` while queues are still to be compiled by it",
             "define_setting", "never", "the configuration",
         ),
+        "transports": Key(
+            ":transports", "hash", "transport -> definition, JSON", "define_transport", "never", "the configuration",
+        ),
+        "limits": Key(
+            ":limits", "hash",
+            "transport -> bytes behind, bytes spooled, percent of these of one reader, ms; `-` for no limit",
+            "define_transport", "never", "the transports",
+        ),
+        "readers": Key(
+            ":readers", "hash",
+            "reader -> its last report: whose pools of memory and disk, state, bytes behind and spooled, ms of the "
+            "oldest message, reason, use and limit; and behind a line break what it is, JSON",
+            "report", "report", "its client, which reports again",
+        ),
+        "reporting": Key(
+            ":reporting", "zset", "reader -> ms when it counts as gone if it does not report", "report", "report",
+            "the readers",
+        ),
+        "pools": Key(
+            ":pools", "hash", "pool `<memory|disk> <transport>` -> bytes that its readers use together", "report",
+            "report", "the readers",
+        ),
+        "uses": Key(
+            ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report", "report", "the readers",
+        ),
         "actions": Key(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
         ),
@@ -600,6 +625,11 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "redriven": "redriven",
         "none": "none",
         "retention": "retention",
+        # Why a reader is offlined or disconnected: the elements of a transport.
+        "message_memory_limit": "message_memory_limit",
+        "message_disk_limit": "message_disk_limit",
+        "client_max_capacity": "client_max_capacity",
+        "client_message_age_limit": "client_message_age_limit",
         "publisher_age": PUBLISHER_AGE,
         "trim_refs": TRIM_REFS,
         "deleted": "deleted",

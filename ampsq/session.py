@@ -32,6 +32,7 @@ from ampsq.models import Queue, View
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
+from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
 from ampsq.records import Publisher, delete_matching, delete_records, key_texts, when_caught_up
 from ampsq.redrive import Order, redrive
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ampsq.models import Definition
     from ampsq.publish_settlements import Settlements
     from ampsq.query import Query, SowMessage
+    from ampsq.readers import ReaderState
     from ampsq.records import How
     from ampsq.redrive import Redriven
     from ampsq.retention import Trimmed
@@ -459,6 +461,10 @@ class Session:
         """Read the definitions of all views."""
         catalog = yield calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
+
+    def readers(self) -> Flow[list[ReaderState]]:
+        """See `Client.readers`."""
+        return read_readers(self.instance)
 
     def address_settings(self) -> Flow[dict[str, AddressSetting]]:
         """Read all address settings."""

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, SubscriptionName
+from ampsq.conflation import ConflationKey, conflation_asked
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.flow import Pause, command
+from ampsq.limited_reader import has_limits
 from ampsq.message_types import JSON
 from ampsq.pace import Pace
 from ampsq.places import MOST_RECENT, NOW, Asked, Kept, parse_asked
@@ -24,13 +26,16 @@ from ampsq.topic_message import document_of, is_message
 from ampsq.values import parse_name, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
+    from ampsq.limited_reader import LimitedReader
     from ampsq.message_types import MessageType
     from ampsq.replay import Entry, NotFound
+    from ampsq.reporting import Reporting
     from ampsq.session import Session
 
 __all__ = ["Handed", "ReplayOptions", "TopicReading", "TopicWish", "is_topic"]
@@ -66,6 +71,10 @@ class ReplayOptions(TypedDict, total=False):
         bookmark_not_found: when a log does not have everything any more from where it is to be read: ``now``
             (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
             `BookmarkNotFound`.
+        conflation: of messages with the same key only the latest: ``1s``: so long after the key's first change that was
+            not handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. Not with
+            `sub_id` or `rate`. A message without the key is handed out as it is (docs/slow-clients.md).
+        conflation_key: identifiers, as in ``["/id"]``; default the `key` of the topic, if it has one.
     """
 
     sub_id: str | None
@@ -75,6 +84,8 @@ class ReplayOptions(TypedDict, total=False):
     rate_max_gap: timedelta | float | str | None
     fully_durable: bool | str
     bookmark_not_found: NotFound
+    conflation: timedelta | float | str | None
+    conflation_key: str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,8 @@ class TopicWish:
     pace: Pace | None
     fully_durable: bool | str
     not_found: NotFound
+    conflation: float | None = None
+    conflation_key: ConflationKey | None = None
 
     @classmethod
     def of(
@@ -117,6 +130,7 @@ class TopicWish:
         rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
         not_found = left.pop("bookmark_not_found", "now")
         auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
+        conflation, conflation_key = left.pop("conflation", None), left.pop("conflation_key", None)
         if left:
             raise TypeError(f"subscribe() has no argument {next(iter(left))!r}")
         if not_found not in _NOT_FOUND:
@@ -144,6 +158,7 @@ class TopicWish:
             None if rate is None else Pace(rate, gap),
             durable,
             not_found,
+            *conflation_asked(conflation, conflation_key, sub_id, rate),
         )
 
 
@@ -159,6 +174,7 @@ class TopicReading:
         session: of its client.
         wish: what is asked for.
         save_after: seconds after which what was handled is written down at the latest while messages are asked for.
+        reporting: of its client, for limits.
 
     Attributes:
         id: its name.
@@ -167,13 +183,13 @@ class TopicReading:
         is_paused: whether it hands out nothing for a while.
     """
 
-    def __init__(self, session: Session, wish: TopicWish, save_after: float) -> None:
-        self._session, self._wish, self._save_after = session, wish, save_after
+    def __init__(self, session: Session, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
+        self._session, self._wish, self._save_after, self._reporting = session, wish, save_after, reporting
         self.instance, self.origin = session.instance, session.origin
         self.id = wish.sub_id or session.request()
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
-        self._reader: Reader | None = None
+        self._reader: Reader | LimitedReader | None = None
         self._handling: Handling | None = None
         self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
@@ -235,6 +251,7 @@ class TopicReading:
             self._handling = Handling(begins)
             reader.needed_from = self._handling.place
         self._reader = reader
+        yield from self._heed_limits()
 
     def _check_filter(self, reader: Reader) -> None:
         binary = sorted(topic for topic, found in reader.types.items() if found.name == "binary")
@@ -248,12 +265,45 @@ class TopicReading:
     def _name(self) -> SubscriptionName:
         return SubscriptionName(self.instance, self.id)
 
+    # -- limits
+
+    def _heed_limits(self) -> Flow[None]:
+        """Count for the limits of slow clients from the moment on in which there are any.
+
+        Raises:
+            SlowClient: it was disconnected.
+        """
+        reader = self._reader
+        if isinstance(reader, Reader):
+            if reader.transports and has_limits(reader.transports):
+                name, is_durable = self._wish.name, self._wish.sub_id is not None
+                self._reader = self._reporting.limited(reader, self, name, is_durable=is_durable)
+                # Who begins at the end is live from here on.
+                yield from self._reader.measure()
+        elif reader is not None and reader.refusal is not None:
+            self.refuse()
+            raise reader.refusal
+
+    def backlog(self) -> tuple[int, int]:
+        """What was read and not handed out; see `Consumer`."""
+        try:
+            oldest = _recorded(self.buffer[0][0])
+        except IndexError:
+            return 0, 0
+        return len(self.buffer) * (self._reader.size if self._reader is not None else 1), oldest
+
+    def refuse(self) -> None:
+        """Hand out nothing more; see `Consumer`."""
+        self.is_unpaced = False
+        self.buffer.clear()
+
     # -- reading
 
     def fetch(self, channel: Any, wait: float) -> Flow[None]:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
+        yield from self._heed_limits()
         held_back = self._held_back()
         if held_back > 0:
             yield Pause(min(held_back, wait))
@@ -284,13 +334,18 @@ class TopicReading:
         left = self._wish.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
         return left if left > _SHORTEST else 0.0
 
-    def _receive(self, entries: list[Entry]) -> None:
+    def _wanted(self, entries: list[Entry]) -> list[Entry]:
+        """What of a page is for the subscription."""
         # Mostly an entry is a body, and nothing else.
         wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
         if self._wish.filter is not None:
             matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
             type_of = self.type_of
             wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance, type_of(entry[0])))]
+        return wanted
+
+    def _receive(self, entries: list[Entry]) -> None:
+        wanted = self._wanted(entries)
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
         elif entries:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.errors import AmpsqError, BookmarkNotFound, Closed
+from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, SlowClient
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
@@ -114,6 +114,7 @@ class TopicSubscription(_Front):
         Raises:
             Closed: the subscription is closed.
             Unavailable: the server was away longer than the client's `patience`; call again to go on.
+            SlowClient: it was beyond the limits of its transport (docs/slow-clients.md), and stays disconnected.
         """
         owner = threading.current_thread()
         self._reading.asks(owner)
@@ -195,6 +196,9 @@ class TopicSubscription(_Front):
                     self._handle(on_message, TopicMessage(handed[0], handed[1], self))
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
+                return
+            except SlowClient as error:
+                _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
@@ -325,6 +329,9 @@ class AsyncTopicSubscription(_Front):
                     await self._handle(on_message, AsyncTopicMessage(handed[0], handed[1], self))
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
+                return
+            except SlowClient as error:
+                _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)

@@ -29,8 +29,9 @@ __all__ = ["COMMANDS", "main", "program"]
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
-    "apply": "Define topics, address settings, queues, views and actions from a file.",
+    "apply": "Define transports, topics, address settings, queues, views and actions from a file.",
     "topics": "List the topics, or show one with all that is known of it.",
+    "readers": "List the subscriptions to topics with what they use of the limits of slow clients.",
     "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
     "queues": "List the queues with their figures, or show one.",
     "explain": "Say why a message is where it is.",

@@ -31,6 +31,7 @@ Examples:
   ampsq subscribe orders --bookmark epoch              # a topic from its beginning, then live
   ampsq subscribe orders --bookmark '[2026-05-01T09:00:00Z:now)' --rate 2X
   ampsq subscribe orders --sub-id audit                # go on behind what was handled
+  ampsq subscribe trades --conflation 1s --conflation-key /symbol   # the latest of each symbol, once a second
 """
 
 _Verb = Literal["ack", "cancel", "expire", "none"]

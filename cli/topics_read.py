@@ -29,6 +29,7 @@ _NAMES: Final = {
     "not_found": "bookmark_not_found",
     "sub_id": "sub_id",
     "fully_durable": "fully_durable",
+    "conflation": "conflation",
 }
 
 
@@ -55,6 +56,10 @@ def topic_options(command: Command) -> Command:
                 "--store", metavar="FILE", help="With --sub-id: where its place is kept; default on the server."
             ),
             click.option("--fully-durable", is_flag=True, default=None, help="Topics: only what is on disk."),
+            click.option(
+                "--conflation", metavar="S", help="Topics: the latest of each key, each 1s; auto: when asked."
+            ),
+            click.option("--conflation-key", metavar="ID", multiple=True, help="As in /id; default the topic's key."),
         ]
     ):
         command = option(command)
@@ -66,6 +71,8 @@ def subscribe_to(
 ) -> Subscription | TopicSubscription:
     """Subscribe as the options say: to topics, when any of theirs is given."""
     options: dict[str, Any] = {_NAMES[key]: given[key] for key in _NAMES if given[key] is not None}
+    if given["conflation_key"]:
+        options["conflation_key"] = list(given["conflation_key"])
     if given["store"] is not None:
         from ampsq.bookmark_store import SqliteBookmarkStore
 

@@ -17,7 +17,21 @@ import pytest
 import redis
 from observing import eventually
 
-from ampsq import Action, Do, On, Queue, Topic, View, action_calls, calls, check_calls, retention, scripts
+from ampsq import (
+    Action,
+    Do,
+    On,
+    Queue,
+    Topic,
+    Transport,
+    View,
+    action_calls,
+    calls,
+    check_calls,
+    reader_calls,
+    retention,
+    scripts,
+)
 from ampsq.actions import failed_events, retry_action
 from ampsq.address_setting import AddressSetting
 from ampsq.check import check, rebuild_queue
@@ -44,6 +58,7 @@ MAY_BE_LATER = {
     "beat": r":subscriptions",  # the second sign of life
     "subscribe": r":subscriptions",
     "confirm": r":sessions",
+    "report": r":reporting",
     "settle": r":q:\w+:leases",  # an extension counts from the second run on
     "watch": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
     "hold_view": r":keepers",
@@ -67,7 +82,7 @@ DOES_MORE = {
 }
 #: Never sent again; the caller is told, and does it anew from what it reads.
 NOT_REPEATED = {
-    "define_action", "define_queue", "define_setting", "define_topic", "define_view",
+    "define_action", "define_queue", "define_setting", "define_topic", "define_transport", "define_view",
     "set_aside", "discard", "correct_count", "resume_queue",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
@@ -438,9 +453,20 @@ def guaranteed(work):
     assert work.store.call(calls.logon("till-9", "a-client", 5, again=True)).last == 4
 
 
+def limits_of_slow_clients(work):
+    work.apply(Transport(name="*", message_memory_limit="64KB", client_message_age_limit="1h"))
+    ask = work.store.call
+    assert ask(reader_calls.lag([("orders", (0, 0))]))[0].added > 0
+    told = reader_calls.Report("online", 200_000, 0, 0)
+    order = ask(reader_calls.report("c/t1", "*", told, period=60_000, client="c", facts="{}"))
+    assert order.word == "offline"
+    ask(reader_calls.leave_report("c/t1"))
+    assert not work.store.redis.exists(key(work.store.instance, "readers"))
+
+
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, notice_and_end),
+    *(guaranteed, limits_of_slow_clients, notice_and_end),
 ]
 
 

@@ -46,6 +46,9 @@ ARGUMENTS = {
     "browse_records": [1_000, "orders", "", ""],
     "catch_up": ["orders"],
     "sow_delete": [1_000, "orders", "", "", "", "", "keys", "1"],
+    "define_transport": [0, "*", "{}", "- - - -"],
+    "lag": ["orders", "0-0"],
+    "report": [1_000, "r", "*", "online", 0, 0, 0, 15_000, "c", "{}"],
     "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],
     "forget_publishers": [1_000, "0"],
@@ -284,6 +287,7 @@ def test_the_catalog_is_one_picture(world):
         ["s00000001", "w.*"],
         [],
         ["ring.#", '{"name":"ring.#"}'],
+        [],
     ]
     assert world.changes() == {}
 

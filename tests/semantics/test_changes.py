@@ -415,7 +415,7 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError):
         client.apply(Queue(name="chain", underlying_topic="work"))
-    with pytest.raises(DefinitionError, match="allowed are Topic, AddressSetting, Queue, View and Action"):
+    with pytest.raises(DefinitionError, match="allowed are Transport, Topic, AddressSetting, Queue, View and Action"):
         client.apply("queue")
     assert set(client.queues()) == {"work"}
 

@@ -355,7 +355,7 @@ def test_a_match_that_no_name_has_is_named(warnings):
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd">\n<addresses/>', "<text>:1: a document type is not read"),
         ("<addresses>\n&x;</addresses>", "<text>:2: not XML: undefined entity"),
         ("<addresses>\n", "<text>:2: not XML"),
-        ("<AMPSConfig/>\n", "<text>:1: 'AMPSConfig' is no part of a broker.xml; allowed: configuration, core"),
+        ("<settings/>\n", "<text>:1: 'settings' is no part of a broker.xml; allowed: configuration, core"),
         ("<addresses>\n<address/></addresses>", "<text>:2: address: name: missing"),
         (
             '<addresses>\n<address name="a"><anycast><queue name="a b"/></anycast></address></addresses>',

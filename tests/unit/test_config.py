@@ -227,7 +227,7 @@ actions:
 def test_a_file_without_sections_is_refused(text):
     (line,) = refusals(text)
     assert line.startswith(
-        "<text>:1: the file has no definitions; allowed: the sections topics, address_settings, queues, views and "
+        "<text>:1: the file has no definitions; allowed: the sections transports, topics, address_settings, queues, "
     )
 
 

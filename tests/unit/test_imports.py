@@ -40,7 +40,11 @@ GROUND = {
         "ampsq.action",
         "ampsq.address_setting",
         "ampsq.broker_xml",
+        "ampsq.amps_xml",
+        "ampsq.transport",
     },
+    "ampsq.amps_xml": {"ampsq.errors", "ampsq.definition", "ampsq.broker_xml", "ampsq.transport"},
+    "ampsq.transport": {"ampsq.errors", "ampsq.values", "ampsq.definition"},
     "ampsq.topic": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.message_types"},
     "ampsq.action_schedule": {"ampsq.errors", "ampsq.values"},
     "ampsq.action_values": {

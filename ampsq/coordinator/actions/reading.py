@@ -209,6 +209,9 @@ class Reader:
             known["AMPS_EVENT"], known["AMPS_DATA"] = fields[b"topic"], fields[b"data"]
         else:
             known["AMPS_CONNECTION_NAME"] = known["AMPS_CLIENT_NAME"]
+            if isinstance(trigger, On.disconnect):
+                # Of one that was too slow: the limit that it was beyond.
+                known["AMPS_REASON"] = fields.get(b"data", b"")
         return Event(self._source.name, 0, known)
 
     def _event(self, known: dict[str, bytes], topic: str, stream_id: str, fields: Mapping[bytes, bytes]) -> Event:

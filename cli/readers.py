@@ -1,0 +1,49 @@
+"""``ampsq readers``."""
+
+from __future__ import annotations
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+__all__ = ["readers"]
+
+_EPILOG = """\b
+state    online; durable, which cannot be offlined; replaying, which counts for nothing yet; offline: its messages go to
+         disk; disconnected, with the limit that it was beyond
+behind   bytes that it has not read or not handed out, about
+spooled  bytes of its messages on its client's disk
+oldest   seconds for which its oldest message has waited
+
+\b
+Examples:
+  ampsq readers
+  ampsq readers --json | jq -c 'select(.state != "online")'
+"""
+
+
+@click.command(epilog=_EPILOG)
+@connected
+def readers(settings: Settings) -> None:
+    """List the subscriptions to topics with what they use of the limits of slow clients.
+
+    They report about once a second, where limits are defined: see the section transports of ampsq apply.
+    """
+    with settings.client() as client:
+        found = client.readers()
+    if settings.json:
+        for each in found:
+            json_line(each.as_dict())
+    elif found:
+        rows = [
+            [
+                *(each.client, each.transport, each.subscription, ", ".join(each.topics) or None),
+                *(each.behind, each.spooled, None if each.oldest is None else round(each.oldest, 1)),
+                f"{each.state}: {each.reason}" if each.reason else each.state,
+            ]
+            for each in found
+        ]
+        table(["client", "transport", "subscription", "topics", "behind", "spooled", "oldest", "state"], rows)
+    else:
+        note("no subscriptions to topics report; they do where a transport with limits is defined (ampsq apply)")

@@ -1,0 +1,44 @@
+"""`ampsq readers`, files with limits, and `ampsq subscribe` with conflation."""
+
+from __future__ import annotations
+
+import time
+
+LIMITS = """<AMPSConfig>
+  <ClientMessageAgeLimit>30s</ClientMessageAgeLimit>
+  <Transports><Transport><Name>low</Name><Type>tcp</Type></Transport></Transports>
+</AMPSConfig>
+"""
+
+
+def test_readers_are_shown_where_limits_are_defined(defined):
+    # Given no limits, then nobody reports
+    assert "no subscriptions to topics report" in defined("readers").err
+    assert defined("readers", "--json").out == ""
+    # Given those of a file of AMPS
+    (defined.folder / "amps.xml").write_text(LIMITS)
+    told = defined("apply", "amps.xml")
+    assert "Transport/Type is not acted on" in told.err
+    assert "*" in told.out
+    assert "low" in told.out
+    # When somebody subscribes to a topic
+    subscriber = defined.start("subscribe", "orders", "--bookmark", "now")
+    deadline = time.monotonic() + 15
+    while not (found := defined("readers", "--json").json):
+        assert time.monotonic() < deadline
+    # Then it is there
+    (row,) = found
+    assert (row["subscription"], row["topics"], row["transport"]) == ("orders", ["orders"], "*")
+    assert (row["state"], row["behind"], row["spooled"], row["oldest"], row["reason"]) == ("online", 0, 0, None, None)
+    head, line = defined("readers").out.splitlines()
+    assert head.split() == ["client", "transport", "subscription", "topics", "behind", "spooled", "oldest", "state"]
+    assert "online" in line
+    subscriber.terminate()
+
+
+def test_a_topic_is_conflated_by_a_key(defined):
+    defined.publish({"id": 1, "v": 1}, {"id": 2, "v": 1}, {"id": 1, "v": 2})
+    asked = ("subscribe", "orders", "--bookmark", "[epoch:now]", "--json", "--conflation", "auto")
+    got = defined(*asked, "--conflation-key", "/id").json
+    assert [line["data"] for line in got] == [{"id": 2, "v": 1}, {"id": 1, "v": 2}]
+    assert "has no key" in defined(*asked, code=1).err
