@@ -7,20 +7,15 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.address import Address
 from ampsq.addresses import redacted
-from ampsq.check import check, rebuild_queue
 from ampsq.conflated_reading import reading_of
 from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
-from ampsq.explain import explain
 from ampsq.guarantee import Guarantee
-from ampsq.history import history
-from ampsq.message_types import JSON
 from ampsq.presence import Presence
-from ampsq.publishers import Sequences, publishers
+from ampsq.publishers import Sequences
 from ampsq.query import Query
 from ampsq.record_following import RecordFollowing
 from ampsq.record_subscription import RecordSubscription
@@ -30,6 +25,7 @@ from ampsq.row_subscription import RowSubscription
 from ampsq.session import Session
 from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
+from ampsq.sync_administration import Administration
 from ampsq.sync_subscription import Subscription
 from ampsq.topic_reading import TopicWish, is_topic
 from ampsq.topic_subscription import TopicSubscription
@@ -40,29 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.actions import ActionState, FailedEvent
     from ampsq.address import AppendFsync
-    from ampsq.address_setting import AddressSetting
-    from ampsq.applying import Outcome, Planned
-    from ampsq.check import Checked
     from ampsq.connection_state import ConnectionEvent
-    from ampsq.explain import Explanation
     from ampsq.guarantee import FailedWrite
-    from ampsq.history import History
-    from ampsq.letters import DeadLetter
-    from ampsq.models import Definition, Queue, View
     from ampsq.persisted import PersistedAck
     from ampsq.places import Place
     from ampsq.publish_store import PublishStore
-    from ampsq.publishers import PublisherState
     from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
-    from ampsq.readers import ReaderState
-    from ampsq.rebuild import Rebuilt
-    from ampsq.redrive import Progress, Redriven
-    from ampsq.retention import Trimmed
     from ampsq.server import Server
-    from ampsq.session import QueueStats
     from ampsq.topic_message import TopicMessage
     from ampsq.topic_reading import ReplayOptions
     from ampsq.values import Bookmark
@@ -76,7 +58,7 @@ _CLOSE_PATIENCE = 1.0
 _BATCH = 100
 
 
-class Client:
+class Client(Administration):
     """A connection to one instance. Threads may share it.
 
     Args:
@@ -171,16 +153,6 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.instance} at {redacted(self.url)}>"
 
-    @property
-    def instance(self) -> str:
-        """The instance's name."""
-        return self._session.instance
-
-    @property
-    def origin(self) -> str:
-        """Where messages published here come from: the instance's name and its incarnation."""
-        return self._session.origin
-
     def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
         """Tell a function what becomes of the connection: AMPS's ``add_connection_state_listener``.
 
@@ -205,31 +177,6 @@ class Client:
         if self._session.server is None:
             raise Closed("the client never connected")
         return self._session.server
-
-    def apply(self, *definitions: Definition) -> list[tuple[Definition, Outcome]]:
-        """Define topics, queues, views and actions, or change them; what is already so is left alone.
-
-        A definition is whole: an element left out goes back to its default. `plan` says what would change.
-
-        Returns:
-            Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
-
-        Raises:
-            DefinitionError: a change is refused while the queue exists (`ampsq.models.CHANGES` says which are).
-            ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
-        """
-        return self._store.run(self._session.apply(definitions))
-
-    def plan(self, *definitions: Definition) -> list[Planned]:
-        """Say what `apply` would do with these definitions, and do nothing.
-
-        Returns:
-            For each, in the order of work: `definition`, `outcome` and `changes` (element -> value before and after).
-
-        Raises:
-            As `apply` does.
-        """
-        return self._store.run(self._session.plan(definitions))
 
     def publish(
         self,
@@ -276,10 +223,6 @@ class Client:
             return self._guaranteed.publish(topic, [body], envelope, sequence)
         with self._publishing:
             return self._store.run(self._session.publish(topic, data, envelope, sequence))
-
-    def message_type(self, topic: str) -> str:
-        """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
-        return (self._store.run(self._session.message_type(topic)) or JSON).name
 
     def delta_publish(
         self,
@@ -374,10 +317,6 @@ class Client:
             subscription.flush()
         if self._guaranteed is not None:
             self._guaranteed.flush(None if timeout is None else Interval.parse(timeout) / 1000)
-
-    def publishers(self) -> list[PublisherState]:
-        """Read all publishers that have a name: how far they are, and who is logged on."""
-        return self._store.run(publishers(self.instance, self.origin))
 
     @overload
     def subscribe(
@@ -630,220 +569,6 @@ class Client:
         """
         follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
         return RowSubscription(follower, self._store)
-
-    def dead_letters(
-        self,
-        queue: str,
-        filter: str | None = None,  # noqa: A002  (AMPS's word)
-        *,
-        source: str | None = None,
-        reason: str | None = None,
-        top_n: int | None = None,
-        bookmarks: Iterable[Bookmark | str] | str | None = None,
-    ) -> list[DeadLetter]:
-        """Look at dead letters, what a dead-letter action published, without taking anything; the oldest first.
-
-        Args:
-            queue: the queue of the letters, one over the action's topic.
-            filter: an expression over the letters, as in ``/message/price > 10 AND /deliveries > 3``; default all.
-            source: only what this queue gave up.
-            reason: only what was given up for this reason, perhaps beside another: ``max_deliveries``,
-                ``max_cancels``, ``forced_expire``, ``time_limit``.
-            top_n: at most so many.
-            bookmarks: instead of all these: of the letters, or of one.
-
-        Returns:
-            The letters that are available, as of `sow`; what is no dead letter is left out.
-
-        Raises:
-            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong. UnknownMessage: no letter with
-                this bookmark is available.
-        """
-        return self._store.run(
-            self._session.dead_letters(queue, filter, source=source, reason=reason, top_n=top_n, bookmarks=bookmarks)
-        )
-
-    def redrive(
-        self,
-        queue: str,
-        filter: str | None = None,  # noqa: A002  (AMPS's word)
-        bookmarks: Iterable[Bookmark | str] | str | None = None,
-        *,
-        source: str | None = None,
-        reason: str | None = None,
-        to: str | None = None,
-        dry_run: bool = False,
-        rate: float | str | None = None,
-        progress: Callable[[Progress], object] | None = None,
-        edit: Callable[[DeadLetter], Any] | None = None,
-    ) -> Redriven:
-        """Put dead letters back: each message goes to the queue that gave it up, and to no other of its topic.
-
-        The message is recorded again, to the byte, with its headers and one more, ``ampsq-redriven-from``, the
-        letter's bookmark; it has no deliveries yet, and a life of its own. That and settling the letter are one step,
-        so a letter is put back once, whoever dies when and however many do it at once. Letters that a subscription
-        holds stay, and so does what comes after the beginning. There is no undo.
-
-        Args:
-            queue: the queue of the letters.
-            filter: an expression over the letters; default all. `source` and `reason` as of `dead_letters`; or
-            bookmarks: of letters, or of one.
-            source: only what this queue gave up.
-            reason: only what was given up for this reason.
-            to: a queue that gets all of them instead. Where the message's own topic does not feed it, the message is
-                recorded in that queue's `default_publish_target`.
-            dry_run: only say what would go where.
-            rate: at most so many letters a second, evenly; a number, or a text as ``100/s``, ``30/m``, ``500/h``.
-            progress: called with a `Progress` (done, refused, total) between calls and while it waits; what it raises
-                ends the redriving there, and nothing is in doubt then. For the total the letters are read once more.
-            edit: called with each `DeadLetter`; gives the body that is put back instead, as `publish` takes it, or
-                None to leave the letter where it is.
-
-        Returns:
-            How many were put back, an int with `targets` (queue -> how many), `refused` (how many could not be) and
-            `refusals` (bookmark and reason of the first thousand). One that somebody else settled meanwhile is neither.
-
-        Raises:
-            UnknownQueue: there is no such queue. DefinitionError: an argument is wrong.
-            ServerFull, Unavailable: some may have been put back; doing it again puts back the rest.
-        """
-        return self._store.run(
-            self._session.redrive(
-                queue,
-                filter=filter,
-                bookmarks=bookmarks,
-                source=source,
-                reason=reason,
-                to=to,
-                dry_run=dry_run,
-                rate=rate,
-                progress=progress,
-                edit=edit,
-            )
-        )
-
-    def explain(self, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
-        """Say why a message is where it is; by default the head of the queue, which is to be delivered next."""
-        return self._store.run(explain(self._session, queue, bookmark))
-
-    def history(self, bookmark: Bookmark | str) -> History:
-        """Tell a message's life as a timeline, and where it is now in each queue that its topic feeds.
-
-        Raises:
-            DefinitionError: it is no bookmark, or one of another origin.
-        """
-        return self._store.run(history(self._session, bookmark))
-
-    def check(self, *queues: str, repair: bool = False) -> list[Checked]:
-        """Compare the live state of queues, by default all, with what their logs and journals alone say.
-
-        Traffic goes on. What seems wrong is looked at once more, live state and journal in one moment, so that nothing
-        is reported that only was under way. docs/recovery.md names all differences.
-
-        Args:
-            queues: which; default all.
-            repair: mend what is wrong; a queue whose cursors are lost is rebuilt.
-
-        Raises:
-            UnknownQueue: no queue has this name. Rebuilding: somebody else began to rebuild it meanwhile.
-        """
-        return self._store.run(check(self._session, queues, repair=repair))
-
-    def rebuild(self, queue: str) -> Rebuilt:
-        """Rebuild a queue's state from its logs and its journal, in bounded steps, and check it.
-
-        The queue reads nothing from its logs until that is done. Leases, delays and attempts that are there stay.
-
-        Raises:
-            UnknownQueue: no queue has this name. Rebuilding: somebody else rebuilds it.
-        """
-        return self._store.run(rebuild_queue(self._session, queue))
-
-    def queue_stats(self, queue: str) -> QueueStats:
-        """Read a queue's figures."""
-        return self._store.run(self._session.queue_stats(queue))
-
-    def queues(self) -> dict[str, Queue]:
-        """Read the definitions of all queues, by name."""
-        return self._store.run(self._session.queues())
-
-    def readers(self) -> list[ReaderState]:
-        """The subscriptions to topics that report, of all clients: where a transport with limits is defined."""
-        return self._store.run(self._session.readers())
-
-    def address_settings(self) -> dict[str, AddressSetting]:
-        """Read all address settings, by what they match."""
-        return self._store.run(self._session.address_settings())
-
-    def views(self) -> dict[str, View]:
-        """Read the definitions of all views, by name."""
-        return self._store.run(self._session.views())
-
-    def actions(self) -> dict[str, ActionState]:
-        """Read all actions, by name, with how far they have come and how many of their events failed."""
-        return self._store.run(actions(self.instance))
-
-    def failed_events(self, action: str) -> list[FailedEvent]:
-        """Read the events of an action that failed and are tried again, the first one first.
-
-        Raises:
-            DefinitionError: there is no such action.
-        """
-        return self._store.run(failed_events(self.instance, action))
-
-    def retry_action(self, action: str, events: Iterable[int] | int | None = None) -> int:
-        """Let a coordinator try failed events at once, from the step at which they failed.
-
-        Args:
-            action: its name.
-            events: their numbers, as `failed_events` gives them; default all.
-
-        Returns:
-            How many there were.
-
-        Raises:
-            DefinitionError: there is no such action.
-        """
-        return self._store.run(retry_action(self.instance, action, events))
-
-    def drop_failed(self, action: str, events: Iterable[int] | int | None = None) -> int:
-        """Forget failed events: the rest of their steps is never made.
-
-        Args:
-            action: its name.
-            events: their numbers; default all.
-
-        Returns:
-            How many were dropped.
-
-        Raises:
-            DefinitionError: there is no such action.
-        """
-        return self._store.run(drop_failed(self.instance, action, events))
-
-    def topics(self) -> dict[str, dict[str, Any]]:
-        """Read all topics by name.
-
-        Returns:
-            For each: ``messages``, ``bytes`` of memory, ``first`` and ``last`` (bookmarks), ``queues``, ``key`` (its
-            identifiers), ``records`` (how many), ``retention`` (its elements that are given), and of what is kept
-            beyond that: ``kept`` (how many messages; of unread ones only the first counts), ``pinned`` (the first, a
-            bookmark), ``pinned_by`` (who needs it) and ``state`` (what it is there), as the last walk found them.
-        """
-        return self._store.run(self._session.topics())
-
-    def trim(self, topic: str, *, age: timedelta | float | str | None = None, dry_run: bool = False) -> Trimmed:
-        """Remove now what a topic's retention gives up and nobody needs; a coordinator does it by itself.
-
-        Args:
-            topic: the topic.
-            age: instead of its retention: what is as old as that; ``0s`` is all that nobody needs.
-            dry_run: only count.
-
-        Raises:
-            DefinitionError: there is no such topic, or it has no retention and no age is given.
-        """
-        return self._store.run(self._session.trim(topic, age, dry_run=dry_run))
 
     def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
         self._presence.remove(core)
