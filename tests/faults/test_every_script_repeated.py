@@ -454,14 +454,20 @@ def guaranteed(work):
 
 
 def limits_of_slow_clients(work):
-    work.apply(Transport(name="*", message_memory_limit="64KB", client_message_age_limit="1h"))
-    ask = work.store.call
-    assert ask(reader_calls.lag([("orders", (0, 0))]))[0].added > 0
-    told = reader_calls.Report("online", 200_000, 0, 0)
-    order = ask(reader_calls.report("c/t1", "*", told, period=60_000, client="c", facts="{}"))
-    assert order.word == "offline"
-    ask(reader_calls.leave_report("c/t1"))
-    assert not work.store.redis.exists(key(work.store.instance, "readers"))
+    """Readers of topics, up to the one that is disconnected: told once, and so again."""
+    limits = {"message_memory_limit": "1MB", "message_disk_limit": "1MB", "client_message_age_limit": "1s"}
+    work.apply(Transport(name="*", **limits))
+    assert work.store.call(reader_calls.lag([("orders", (0, 0))]))[0].added > 0
+
+    def report(state, behind=0, oldest=0):
+        told = reader_calls.Report(state, behind, 0, oldest)
+        return work.store.call(reader_calls.report("r", "*", told, period=15_000, client="c", facts="{}")).word
+
+    assert [report("online", 5), report("online", 2**21), report("offline", 5)] == ["", "offline", ""]
+    assert report("offline", 2**21) == "disconnect"
+    assert report("offline") == "disconnect"
+    assert not work.store.call(reader_calls.leave_report("r")).word
+    assert report("online", 5, oldest=1) == "disconnect"
 
 
 WORK = [

@@ -11,7 +11,7 @@ import time
 import pytest
 from scene import data_of, pick_up
 
-from ampsq import AsyncClient, Client, Topic, Transport, limited_reader, reporting
+from ampsq import Action, AsyncClient, Client, Do, Topic, Transport, limited_reader, reporting
 from ampsq.errors import DefinitionError, SlowClient
 from ampsq.schema import key
 from ampsq.spool import Spool
@@ -159,6 +159,22 @@ def test_who_replays_counts_for_nothing_until_it_has_come_to_the_end(client):
         time.sleep(2.2)
         assert states(client) == {"orders": "replaying"}
         assert numbers_of(pick_up(messages, 1995)) == list(range(5, 2000))
+
+
+def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinator):
+    client.apply(
+        Transport(name="*", client_message_age_limit="1s"),
+        Topic(name="orders"),
+        Topic(name="told"),
+        Action(name="gone", on="disconnect", do=Do.publish(topic="told", data="{{AMPS_CLIENT_NAME}} {{AMPS_REASON}}")),
+    )
+    start_coordinator()
+    with client.subscribe("orders") as messages, client.subscribe("told", bookmark="epoch") as told:
+        client.publish("orders", 0)
+        assert data_of(pick_up(messages, 1)) == [0]
+        client.publish("orders", 1)
+        (message,) = pick_up(told, 1, within=15)
+    assert message.raw.decode() == f"{client._session.client} client_message_age_limit"
 
 
 def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
