@@ -85,12 +85,12 @@ class PublishSession:
         self.number = self.sent = self.answered = 0
         self.lacking = ""
 
-    def log_on(self, first: int, *, again: bool) -> calls.LoggedOn:
+    def log_on(self, first: int, answered: int | None) -> calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.
 
         Args:
             first: the least sequence that is going to be sent.
-            again: this client was logged on before.
+            answered: the last sequence that a former session of this client was told is recorded; None without one.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level. NameInUse: another client took the name meanwhile.
@@ -103,7 +103,7 @@ class PublishSession:
         if self._wait:
             self._confirming.load("confirm")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
-        found = self._sending.ask(calls.logon(*self._identity, first, again=again))
+        found = self._sending.ask(calls.logon(*self._identity, first, answered))
         self.number = found.session
         self.sent = self.answered = max(first - 1, min(found.last, self._kept.last))
         return found

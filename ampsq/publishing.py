@@ -285,7 +285,7 @@ class Publishing:
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
         session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
         try:
-            found = session.log_on(first, again=again)
+            found = session.log_on(first, self._answered if again else None)
             self._refuse_others_numbers(found.last)
         except BaseException:
             session.stop_sending()

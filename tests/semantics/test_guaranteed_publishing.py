@@ -265,6 +265,21 @@ def test_an_older_publisher_does_not_come_back_by_itself(connect, log_of, valkey
     assert [body for _, body in log_of("orders")] == ['"older"', '"newer"', '"newer still"']
 
 
+def test_what_another_recorded_and_left_again_is_not_taken_for_what_the_older_one_sends(connect, log_of):
+    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older.publish("orders", "older")
+    older.flush("5s")
+    # Given somebody who used the name for one message, and logged off
+    other = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    other.publish("orders", "other")
+    other.close()
+    # When the older one gives its next message the same number, then it is not told that it is recorded
+    older.publish("orders", "not a duplicate")
+    with pytest.raises(NameInUse):
+        older.flush("5s")
+    assert log_of("orders") == [(1, '"older"'), (2, '"other"')]
+
+
 def test_who_never_logs_on_is_refused_while_somebody_is(connect):
     guaranteed = connect(publisher="till-1", publish_store=MemoryPublishStore())
     plain = connect(publisher="till-1")
