@@ -196,6 +196,8 @@ class MemoryPublishStore(PublishStore):
         """See `PublishStore.keep`."""
         size = sum(map(len, arguments))
         with self._lock:
+            if not self._is_open:
+                raise PublishStoreError("this publish store is closed")
             entry = Entry(self.last + 1, count, kind, arguments)
             self.last += count
             self._entries.append(entry)
@@ -247,7 +249,8 @@ class MemoryPublishStore(PublishStore):
 
     def close(self) -> None:
         """See `PublishStore.close`."""
-        self._is_open = False
+        with self._lock:
+            self._is_open = False
 
 
 class _Group:

@@ -280,6 +280,16 @@ def test_what_another_recorded_and_left_again_is_not_taken_for_what_the_older_on
     assert log_of("orders") == [(1, '"older"'), (2, '"other"')]
 
 
+def test_closing_tells_what_a_store_in_memory_loses_when_another_took_the_name(connect):
+    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    connect(publisher="till-1", publish_store=MemoryPublishStore())
+    # Given a message that was taken, since nobody knew yet that the server would refuse it
+    assert older.publish("orders", "too late") == 1
+    with pytest.raises(NotPersisted, match="Another client logged on") as told:
+        older.close()
+    assert (told.value.first, told.value.last) == (1, 1)
+
+
 def test_who_never_logs_on_is_refused_while_somebody_is(connect):
     guaranteed = connect(publisher="till-1", publish_store=MemoryPublishStore())
     plain = connect(publisher="till-1")
@@ -512,6 +522,42 @@ def test_the_asyncio_client_does_the_same(valkey, instance, make_store, log_of):
 
     asyncio.run(main())
     assert [number for number, _ in log_of("orders")] == list(range(1, 13))
+
+
+def test_closing_while_a_thread_publishes_loses_nothing_that_was_taken(valkey, instance, make_store, log_of):
+    client = Client(valkey.url, instance=instance, publisher="till-1", publish_store=make_store())
+    client.publish("orders", b"first")
+    taken, is_under_way = [1], threading.Event()
+
+    def publish():
+        with contextlib.suppress(Closed, PublishStoreError):
+            while True:
+                taken.append(client.publish("orders", b"more"))
+                if len(taken) == 500:
+                    is_under_way.set()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    assert is_under_way.wait(10)
+    # When the client is closed under it
+    client.close()
+    thread.join()
+    # Then all that `publish` gave a number is recorded
+    assert [number for number, _ in log_of("orders")] == taken
+
+
+def test_a_handler_may_close_the_client(connect, log_of):
+    closed = threading.Event()
+    client = connect(
+        publisher="till-1",
+        publish_store=MemoryPublishStore(),
+        on_persisted=lambda _: (client.close(), closed.set()),
+    )
+    client.publish("orders", 1)
+    assert closed.wait(10)
+    assert log_of("orders") == [(1, "1")]
+    with pytest.raises(Closed):
+        client.publish("orders", b"2")
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["asyncio", "sync"])
