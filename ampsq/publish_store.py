@@ -19,6 +19,7 @@ from urllib.parse import quote
 import hiredis
 
 from ampsq.errors import DefinitionError, PublishStoreError
+from ampsq.schema import BYTES
 from ampsq.supervisor import open_lock, try_lock
 from ampsq.values import Interval, parse_count, parse_size
 
@@ -130,7 +131,7 @@ class PublishStore(ABC):
 
     @abstractmethod
     def read(self, after: int, number: int) -> list[Entry]:
-        """The first `number` entries that have a message behind a sequence, in order."""
+        """The first entries that have a message behind a sequence, in order: `number` at most, fewer where they are large."""
 
     @abstractmethod
     def discard(self, sequence: int) -> None:
@@ -417,12 +418,17 @@ class FilePublishStore(PublishStore):
 
     def read(self, after: int, number: int) -> list[Entry]:
         """See `PublishStore.read`."""
-        with self._lock, self._faults():
-            rows = self._file.execute(
-                "SELECT last, count, kind, arguments FROM entries WHERE publisher=? AND last>? ORDER BY last LIMIT ?",
-                (self._publisher, after, number),
-            ).fetchall()
-        return [Entry(last - count + 1, count, kind, _unpack(packed)) for last, count, kind, packed in rows]
+        entries: list[Entry] = []
+        size = 0
+        asked = "SELECT last, count, kind, arguments FROM entries WHERE publisher=? AND last>? ORDER BY last LIMIT ?"
+        with self._lock, self._faults(), contextlib.closing(self._file.cursor()) as rows:
+            for last, count, kind, packed in rows.execute(asked, (self._publisher, after, number)):
+                entries.append(Entry(last - count + 1, count, kind, _unpack(packed)))
+                size += len(packed)
+                # More does not travel in one call, and would be read again for the next one.
+                if size > BYTES:
+                    break
+        return entries
 
     def discard(self, sequence: int) -> None:
         """See `PublishStore.discard`."""
