@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ampsq import calls, record_calls
 from ampsq.errors import AmpsqError
 from ampsq.flow import command
+from ampsq.persisted import WAIT_MS
 from ampsq.schema import BATCH, BYTES
 from ampsq.server import examine
 
@@ -172,7 +173,7 @@ class PublishSession:
         if self._wait is None:
             return True
         self._confirming.ask(calls.confirm(self._identity.publisher, self.number, sequence))
-        reply = self._confirming.ask(command(self._wait, lambda reply: reply))
+        reply = self._confirming.ask(command(self._wait, lambda reply: reply, blocks=WAIT_MS / 1000))
         reached = self._level.is_reached(reply)
         self.lacking = "" if reached else self._level.lacking(reply)
         return reached

@@ -131,7 +131,7 @@ class PublishStore(ABC):
 
     @abstractmethod
     def read(self, after: int, number: int) -> list[Entry]:
-        """The first entries that have a message behind a sequence, in order: `number` at most, fewer where they are large."""
+        """The first entries that have a message behind a sequence, in order: at most `number`, fewer of large ones."""
 
     @abstractmethod
     def discard(self, sequence: int) -> None:

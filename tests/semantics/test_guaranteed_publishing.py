@@ -410,6 +410,21 @@ def test_replicas_are_waited_for(start_server, connect_to, kind):
 # -- acknowledgements
 
 
+def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, connect):
+    # Given a heartbeat that is shorter than one wait on the server
+    client = connect(
+        publisher="till-1", publish_store=MemoryPublishStore(), persisted="replicas=1", heartbeat="200ms", patience=0
+    )
+    client.publish("orders", 1)
+    with contextlib.closing(valkey.client()) as redis:
+        before = redis.info("stats")["total_connections_received"]
+        # Then what is missing is told, and no connection is given up for it
+        with pytest.raises(NotPersisted, match="0 of 1 replicas have it"):
+            client.flush("2500ms")
+        assert redis.info("stats")["total_connections_received"] == before
+    close_quietly(client)
+
+
 def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
     store = make_store()
     client = connect(publisher="till-1", publish_store=store, ack_conflation="1ms")

@@ -219,6 +219,21 @@ def test_a_fully_durable_subscription_hands_out_what_is_on_disk(start_server, in
             assert data_of(pick_up(messages, 5)) == list(range(5))
 
 
+def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, instance):
+    # Given a heartbeat that is shorter than one wait on the server
+    with (
+        contextlib.closing(valkey.client()) as redis,
+        Client(valkey.url, instance=instance, heartbeat="200ms") as client,
+    ):
+        client.publish("orders", 1)
+        with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+            assert messages.get(timeout="300ms") is None
+            before = redis.info("stats")["total_connections_received"]
+            assert messages.get(timeout="1500ms") is None
+            # Then no connection is given up for it; other calls have one of their own
+            assert redis.info("stats")["total_connections_received"] <= before + 1
+
+
 def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance):
     # Given a server that never writes its file to disk by itself
     server = start_server("valkey", appendonly=True, options=["--appendfsync", "no"])
