@@ -124,7 +124,7 @@ class SqliteBookmarkStore(BookmarkStore):
         path: the file; it is made if it does not exist.
 
     Raises:
-        DefinitionError: it cannot be opened, or is something else.
+        DefinitionError: it cannot be opened, or is something else. Later, `Unavailable` of whatever needs the file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -147,7 +147,7 @@ class SqliteBookmarkStore(BookmarkStore):
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
         """See `BookmarkStore.load`."""
         yield from ()
-        with self._lock:
+        with self._faults(), self._lock:
             rows = self._file.execute("SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name)
             places = {topic: parse_id(text) for topic, text in rows}
             beyond = self._file.execute("SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name)
@@ -172,10 +172,14 @@ class SqliteBookmarkStore(BookmarkStore):
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Let what is written be there as a whole, or not at all."""
+        with self._faults(), self._lock, self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
         try:
-            with self._lock, self._file:
-                self._file.execute("BEGIN IMMEDIATE")
-                yield
+            yield
         except sqlite3.Error as error:
             raise Unavailable(f"bookmark store {str(self._path)!r}: {error}") from error
 

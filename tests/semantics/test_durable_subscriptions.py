@@ -9,7 +9,7 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore, Topic
-from ampsq.errors import DefinitionError
+from ampsq.errors import DefinitionError, Unavailable
 
 KINDS = ["memory", "file", "redis"]
 
@@ -201,6 +201,19 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
         SqliteBookmarkStore(file)
     with pytest.raises(DefinitionError, match="bookmark store"):
         SqliteBookmarkStore(tmp_path / "no" / "folder")
+
+
+def test_a_file_that_is_damaged_later_is_told_as_what_it_is(client, tmp_path):
+    client.apply(Topic(name="a"))
+    store = SqliteBookmarkStore(tmp_path / "places")
+    store.close()
+    with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*closed"):
+        client.subscribe("a", sub_id="s", bookmark_store=store)
+    # Given a file whose pages are overwritten behind the first one
+    content = (tmp_path / "places").read_bytes()
+    (tmp_path / "places").write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*malformed"):
+        client.subscribe("a", sub_id="s", bookmark_store=SqliteBookmarkStore(tmp_path / "places"))
 
 
 def test_a_file_is_shared_by_stores(client, tmp_path):
