@@ -360,7 +360,9 @@ class FilePublishStore(PublishStore):
         try:
             yield
         except sqlite3.Error as error:
-            raise PublishStoreError(f"{self.path}: {error}") from error
+            ours = PublishStoreError(f"{self.path}: {error}")
+            ours.may_pass = isinstance(error, sqlite3.OperationalError)
+            raise ours from error
 
     @property
     def _file(self) -> sqlite3.Connection:

@@ -51,7 +51,7 @@ __all__ = ["Publishing"]
 _log = logging.getLogger("ampsq")
 #: Seconds before a session is opened again, by how often that failed.
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-#: Seconds before a server that is full is asked again.
+#: Seconds before a server, or a store, that is full is asked again.
 _FULL_PAUSE: Final = 0.2
 
 
@@ -84,7 +84,7 @@ class Publishing:
         self._fatal: AmpsqError | None = None
         # Whether somebody was told of that.
         self._is_told = False
-        self._trouble = ""
+        self._trouble = self._store_trouble = ""
         self._answered = self._persisted = 0
         # Up to here messages were kept when the session began; None once they are all recorded.
         self._replayed: int | None = None
@@ -189,7 +189,7 @@ class Publishing:
     @property
     def _why(self) -> str:
         lacking = self._session.lacking if self._session is not None else ""
-        why = self._fatal or self._trouble or lacking
+        why = self._fatal or self._trouble or self._store_trouble or lacking
         return f" ({why})" if why else ""
 
     @contextlib.contextmanager
@@ -475,14 +475,30 @@ class Publishing:
             session.stop_confirming()
             self._end_session(session, error)
             return
-        self._kept.discard(sequence)
-        self.settlements.forget(numbers)
+        if not self._let_go(sequence, numbers):
+            return
         with self._changed:
             is_news = sequence > self._persisted
             self._persisted = max(self._persisted, sequence)
             self._changed.notify_all()
         if is_news and self._guarantee.on_persisted is not None:
             self._call(self._guarantee.on_persisted, PersistedAck(sequence, self._guarantee.level.level))
+
+    def _let_go(self, sequence: int, numbers: list[int]) -> bool:
+        """Let go of what is persisted; False where the store cannot do so now: then it is tried again."""
+        try:
+            self._kept.discard(sequence)
+            self.settlements.forget(numbers)
+        except PublishStoreError as error:
+            if not error.may_pass:
+                raise
+            _log.warning("publisher %s: %s; trying again", self._identity.publisher, error)
+            with self._changed:
+                self._store_trouble = str(error)
+                self._changed.wait_for(lambda: self._is_over, _FULL_PAUSE)
+            return False
+        self._store_trouble = ""
+        return True
 
     def _end_session(self, session: PublishSession, error: AmpsqError) -> None:
         """Let the sending thread open another one."""

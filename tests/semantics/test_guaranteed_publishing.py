@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sqlite3
 import threading
 
 import pytest
@@ -341,6 +342,24 @@ def test_a_publisher_waits_for_room_as_long_as_it_comes_in_time(connect):
         client.publish("orders", number)
     client.flush("5s")
     assert client.last_persisted == 1000
+
+
+def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(connect, tmp_path, log_of, monkeypatch):
+    monkeypatch.setattr("ampsq.publish_store._BUSY", 0.1)
+    path = tmp_path / "till.db"
+    client = connect(publisher="till-1", publish_store=path, ack_conflation="300ms")
+    client.publish("orders", 1)
+    # Given another process that has begun to write to the file, so that what is persisted cannot be let go of
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(NotPersisted, match="database is locked"):
+            client.flush("1s")
+        with pytest.raises(PublishStoreError, match="database is locked"):
+            client.publish("orders", 2)
+    # Then everything goes on behind it
+    assert client.publish("orders", 2) == 2
+    client.flush("5s")
+    assert (client.last_persisted, log_of("orders")) == (2, [(1, "1"), (2, "2")])
 
 
 def test_closing_without_a_server_tells_what_a_store_in_memory_loses(connect_to, frail):
