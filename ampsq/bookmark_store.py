@@ -8,21 +8,21 @@ at any moment misses nothing afterwards, and gets again only what was not writte
 from __future__ import annotations
 
 import abc
-import contextlib
 import sqlite3
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.errors import DefinitionError, Unavailable
-from ampsq.flow import command
+from ampsq.flow import Pause, command
 from ampsq.places import Id, Kept, parse_id, text_of
 from ampsq.schema import key
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ampsq.flow import Flow
 
@@ -42,6 +42,8 @@ _AT: Final = "at "
 _BEYOND: Final = "beyond "
 #: Seconds for which another process may hold the file.
 _BUSY: Final = 5.0
+#: Seconds before it is tried again.
+_PAUSE: Final = 0.01
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS place (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
@@ -124,7 +126,7 @@ class SqliteBookmarkStore(BookmarkStore):
         path: the file; it is made if it does not exist.
 
     Raises:
-        DefinitionError: it cannot be opened, or is something else.
+        DefinitionError: it cannot be opened, or is something else. Later, `Unavailable` of whatever needs the file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -136,6 +138,8 @@ class SqliteBookmarkStore(BookmarkStore):
             self._file.execute("PRAGMA journal_mode=WAL")
             self._file.execute("PRAGMA synchronous=NORMAL")
             self._file.executescript(_TABLES)
+            # From here on a flow waits, not SQLite.
+            self._file.execute("PRAGMA busy_timeout=0")
         except sqlite3.Error as error:
             raise DefinitionError(
                 f"bookmark store {str(path)!r}: {error}; allowed: a file that SQLite can write, or one to be made"
@@ -147,37 +151,50 @@ class SqliteBookmarkStore(BookmarkStore):
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
         """See `BookmarkStore.load`."""
         yield from ()
-        with self._lock:
-            rows = self._file.execute("SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name)
-            places = {topic: parse_id(text) for topic, text in rows}
-            beyond = self._file.execute("SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name)
-            found = frozenset((topic, text) for topic, text in beyond)
+        try:
+            with self._lock:
+                rows = self._file.execute("SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name)
+                places = {topic: parse_id(text) for topic, text in rows}
+                beyond = self._file.execute(
+                    "SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name
+                )
+                found = frozenset((topic, text) for topic, text in beyond)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
         # No topic has an empty name.
         return Kept(places.pop(""), places, found) if "" in places else None
 
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
         """See `BookmarkStore.begin`."""
-        yield from ()
-        with self._writing():
+
+        def write() -> None:
             for table in ("place", "beyond"):
                 self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name)  # noqa: S608
             self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond)))
 
+        return self._written(write)
+
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
         """See `BookmarkStore.save`."""
-        yield from ()
-        with self._writing():
-            self._write(name, change)
+        return self._written(lambda: self._write(name, change))
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Let what is written be there as a whole, or not at all."""
-        try:
-            with self._lock, self._file:
-                self._file.execute("BEGIN IMMEDIATE")
-                yield
-        except sqlite3.Error as error:
-            raise Unavailable(f"bookmark store {str(self._path)!r}: {error}") from error
+    def _written(self, write: Callable[[], None]) -> Flow[None]:
+        """Let what is written be there as a whole, or not at all; an event loop goes on while others hold the file."""
+        until = time.monotonic() + _BUSY
+        while True:
+            try:
+                with self._lock, self._file:
+                    self._file.execute("BEGIN IMMEDIATE")
+                    write()
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    raise self._unavailable(error) from error
+            else:
+                return
+            yield Pause(_PAUSE)
+
+    def _unavailable(self, error: sqlite3.Error) -> Unavailable:
+        return Unavailable(f"bookmark store {str(self._path)!r}: {error}")
 
     def _write(self, name: SubscriptionName, change: Change) -> None:
         self._file.executemany(

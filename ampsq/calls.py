@@ -339,21 +339,23 @@ def publish_logged_on(publisher: str, session: int, sequence: int, arguments: Se
     )
 
 
-def logon(publisher: str, client: str, first: int, *, again: bool) -> Call[LoggedOn]:
+def logon(publisher: str, client: str, first: int, answered: int | None) -> Call[LoggedOn]:
     """Open a publisher's session.
 
     Args:
         publisher: its name.
         client: the client's name.
         first: the least sequence that it will send.
-        again: it was logged on before: another client that took the name meanwhile keeps it.
+        answered: of a client that was logged on before, the last sequence that it was told is recorded: where another
+            client took the name meanwhile, that one keeps it. None: the first time.
     """
 
     def read(reply: list[bytes]) -> LoggedOn:
         stream_id, _, topic = reply[2].decode().partition(" ")
         return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id)
 
-    return script_call("logon", ["", publisher, client, first, "1" if again else ""], read, repeatable=True)
+    told = "" if answered is None else answered
+    return script_call("logon", ["", publisher, client, first, told], read, repeatable=True)
 
 
 def logoff(publisher: str, session: int) -> Call[bool]:

@@ -68,7 +68,7 @@ class Channel:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = self._line.read()
+            reply = self._line.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
         except redis.exceptions.NoScriptError as error:
             return self._run_forgotten(call, error)
         except redis.ResponseError as error:
@@ -194,7 +194,7 @@ class AsyncChannel:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = await self._line.read()
+            reply = await self._line.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
         except redis.exceptions.NoScriptError:
             self._sent.popleft()
             try:

@@ -19,7 +19,7 @@ __all__ = ["Durability"]
 Asked = TypeVar("Asked")
 _REPLICAS = re.compile(r"replicas=([1-9][0-9]?)")
 _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1', with how many replicas must have it"
-#: Milliseconds of one wait for disk or replicas: shorter than what a reply may take.
+#: Milliseconds of one wait for disk or replicas.
 _WAIT: Final = 1000
 _YES: Final = "fsync"
 
@@ -112,7 +112,7 @@ class Durability(Generic[Asked]):
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
             wait: list[str | int] = ["WAIT", self._replicas, left] if self._replicas else ["WAITAOF", 1, 0, left]
-            yield Post(channel, command(wait, _number))
+            yield Post(channel, command(wait, _number, blocks=left / 1000))
             if (yield Collect(channel)) >= max(self._replicas, 1):
                 return True
             if time.monotonic() >= until:

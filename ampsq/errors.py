@@ -229,7 +229,13 @@ class Closed(AmpsqError):
 
 
 class PublishStoreError(AmpsqError):
-    """A publish store cannot be written or read, or another process publishes from it under this name."""
+    """A publish store cannot be written or read, or another process publishes from it under this name.
+
+    Attributes:
+        may_pass: whether the same may succeed later, as on a disk that is full, or a file that others use.
+    """
+
+    may_pass = False
 
 
 class PublishStoreFull(PublishStoreError):

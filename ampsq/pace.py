@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from typing import Final
 
 from ampsq.errors import DefinitionError
@@ -22,7 +22,7 @@ _BURST: Final = 0.1
 def _is_number(rate: object) -> bool:
     if isinstance(rate, str):
         return _NUMBER.fullmatch(rate.strip()) is not None
-    return isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+    return isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= sys.float_info.max
 
 
 class Pace:

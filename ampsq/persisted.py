@@ -11,10 +11,10 @@ from ampsq.values import shown
 if TYPE_CHECKING:
     from ampsq.server import Server
 
-__all__ = ["Persisted", "PersistedAck"]
+__all__ = ["WAIT_MS", "Persisted", "PersistedAck"]
 
 #: ms for which one wait on the server lasts; it is asked again as long as it takes.
-_WAIT_MS: Final = 1_000
+WAIT_MS: Final = 1_000
 _REPLICAS: Final = re.compile(r"replicas=([1-9]\d{0,3})")
 
 
@@ -62,13 +62,13 @@ class Persisted(NamedTuple):
             ServerUnsuitable: this server cannot reach the level.
         """
         if self.replicas:
-            return ["WAIT", self.replicas, _WAIT_MS]
+            return ["WAIT", self.replicas, WAIT_MS]
         if self.level == "memory":
             return None
         if not server.appends:
             raise ServerUnsuitable("persisted='fsync' needs an append-only file: set appendonly yes at the server")
         if server.waits_for_fsync:
-            return ["WAITAOF", 1, 0, _WAIT_MS]
+            return ["WAITAOF", 1, 0, WAIT_MS]
         if not server.never_forgets:
             raise ServerUnsuitable(
                 f"{server.kind} {server.version} cannot say what it has flushed (WAITAOF comes with Redis 7.2): "

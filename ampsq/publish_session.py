@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ampsq import calls, record_calls
 from ampsq.errors import AmpsqError
 from ampsq.flow import command
+from ampsq.persisted import WAIT_MS
 from ampsq.schema import BATCH, BYTES
 from ampsq.server import examine
 
@@ -85,12 +86,12 @@ class PublishSession:
         self.number = self.sent = self.answered = 0
         self.lacking = ""
 
-    def log_on(self, first: int, *, again: bool) -> calls.LoggedOn:
+    def log_on(self, first: int, answered: int | None) -> calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.
 
         Args:
             first: the least sequence that is going to be sent.
-            again: this client was logged on before.
+            answered: the last sequence that a former session of this client was told is recorded; None without one.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level. NameInUse: another client took the name meanwhile.
@@ -103,7 +104,7 @@ class PublishSession:
         if self._wait:
             self._confirming.load("confirm")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
-        found = self._sending.ask(calls.logon(*self._identity, first, again=again))
+        found = self._sending.ask(calls.logon(*self._identity, first, answered))
         self.number = found.session
         self.sent = self.answered = max(first - 1, min(found.last, self._kept.last))
         return found
@@ -172,7 +173,7 @@ class PublishSession:
         if self._wait is None:
             return True
         self._confirming.ask(calls.confirm(self._identity.publisher, self.number, sequence))
-        reply = self._confirming.ask(command(self._wait, lambda reply: reply))
+        reply = self._confirming.ask(command(self._wait, lambda reply: reply, blocks=WAIT_MS / 1000))
         reached = self._level.is_reached(reply)
         self.lacking = "" if reached else self._level.lacking(reply)
         return reached

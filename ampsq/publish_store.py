@@ -19,6 +19,7 @@ from urllib.parse import quote
 import hiredis
 
 from ampsq.errors import DefinitionError, PublishStoreError
+from ampsq.schema import BYTES
 from ampsq.supervisor import open_lock, try_lock
 from ampsq.values import Interval, parse_count, parse_size
 
@@ -130,7 +131,7 @@ class PublishStore(ABC):
 
     @abstractmethod
     def read(self, after: int, number: int) -> list[Entry]:
-        """The first `number` entries that have a message behind a sequence, in order."""
+        """The first entries that have a message behind a sequence, in order: at most `number`, fewer of large ones."""
 
     @abstractmethod
     def discard(self, sequence: int) -> None:
@@ -196,6 +197,8 @@ class MemoryPublishStore(PublishStore):
         """See `PublishStore.keep`."""
         size = sum(map(len, arguments))
         with self._lock:
+            if not self._is_open:
+                raise PublishStoreError("this publish store is closed")
             entry = Entry(self.last + 1, count, kind, arguments)
             self.last += count
             self._entries.append(entry)
@@ -247,7 +250,8 @@ class MemoryPublishStore(PublishStore):
 
     def close(self) -> None:
         """See `PublishStore.close`."""
-        self._is_open = False
+        with self._lock:
+            self._is_open = False
 
 
 class _Group:
@@ -356,7 +360,9 @@ class FilePublishStore(PublishStore):
         try:
             yield
         except sqlite3.Error as error:
-            raise PublishStoreError(f"{self.path}: {error}") from error
+            ours = PublishStoreError(f"{self.path}: {error}")
+            ours.may_pass = isinstance(error, sqlite3.OperationalError)
+            raise ours from error
 
     @property
     def _file(self) -> sqlite3.Connection:
@@ -414,12 +420,17 @@ class FilePublishStore(PublishStore):
 
     def read(self, after: int, number: int) -> list[Entry]:
         """See `PublishStore.read`."""
-        with self._lock, self._faults():
-            rows = self._file.execute(
-                "SELECT last, count, kind, arguments FROM entries WHERE publisher=? AND last>? ORDER BY last LIMIT ?",
-                (self._publisher, after, number),
-            ).fetchall()
-        return [Entry(last - count + 1, count, kind, _unpack(packed)) for last, count, kind, packed in rows]
+        entries: list[Entry] = []
+        size = 0
+        asked = "SELECT last, count, kind, arguments FROM entries WHERE publisher=? AND last>? ORDER BY last LIMIT ?"
+        with self._lock, self._faults(), contextlib.closing(self._file.cursor()) as rows:
+            for last, count, kind, packed in rows.execute(asked, (self._publisher, after, number)):
+                entries.append(Entry(last - count + 1, count, kind, _unpack(packed)))
+                size += len(packed)
+                # More does not travel in one call, and would be read again for the next one.
+                if size > BYTES:
+                    break
+        return entries
 
     def discard(self, sequence: int) -> None:
         """See `PublishStore.discard`."""

@@ -51,7 +51,7 @@ __all__ = ["Publishing"]
 _log = logging.getLogger("ampsq")
 #: Seconds before a session is opened again, by how often that failed.
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-#: Seconds before a server that is full is asked again.
+#: Seconds before a server, or a store, that is full is asked again.
 _FULL_PAUSE: Final = 0.2
 
 
@@ -82,12 +82,15 @@ class Publishing:
         self._news = threading.Event()
         self._session: PublishSession | None = None
         self._fatal: AmpsqError | None = None
-        self._trouble = ""
+        # Whether somebody was told of that.
+        self._is_told = False
+        self._trouble = self._store_trouble = ""
         self._answered = self._persisted = 0
         # Up to here messages were kept when the session began; None once they are all recorded.
         self._replayed: int | None = None
         self._hurried = 0
-        self._closing = self._closed = False
+        # Nothing more is taken; the threads end.
+        self._closing = self._ended = False
         # The last sequence that any session of this client sent; None before the first one.
         self._sent_last: int | None = None
         # Refused for good up to here, and to be sent one by one up to there.
@@ -157,7 +160,9 @@ class Publishing:
 
     def _wait_for_room(self) -> None:
         with self._changed, self._hurry():
-            self._changed.wait_for(lambda: self._is_over or self._kept.has_room(), self._kept.timeout)
+            self._changed.wait_for(
+                lambda: self._fatal is not None or self._closing or self._kept.has_room(), self._kept.timeout
+            )
             self._raise_if_over()
             if not self._kept.has_room():
                 raise PublishStoreFull(
@@ -168,18 +173,24 @@ class Publishing:
 
     @property
     def _is_over(self) -> bool:
-        return self._fatal is not None or self._closing
+        """Whether the threads have nothing more to do."""
+        return self._fatal is not None or self._ended
 
     def _raise_if_over(self) -> None:
-        if self._fatal is not None:
-            raise self._fatal
+        self._raise_if_fatal()
         if self._closing:
             raise Closed("this client was closed")
+
+    def _raise_if_fatal(self) -> None:
+        if self._fatal is not None:
+            self._is_told = True
+            raise self._fatal
 
     @property
     def _why(self) -> str:
         lacking = self._session.lacking if self._session is not None else ""
-        return f" ({self._trouble or lacking})" if self._trouble or lacking else ""
+        why = self._fatal or self._trouble or self._store_trouble or lacking
+        return f" ({why})" if why else ""
 
     @contextlib.contextmanager
     def _hurry(self) -> Iterator[None]:
@@ -197,26 +208,32 @@ class Publishing:
         Raises:
             NotPersisted: the time is over; tells what is missing, and why. NameInUse: nothing more will be.
         """
-        with self._changed, self._hurry():
-            target = self._kept.last
-            done = self._changed.wait_for(
-                lambda: self._fatal is not None or (self._persisted >= target and not self.settlements.number), timeout
-            )
-            if self._fatal is not None:
-                raise self._fatal
-            if not done:
-                raise self._missing(target, timeout)
+        target = self._kept.last
+        if not self._wait_until_persisted(lambda: target, timeout):
+            raise self._missing(target, timeout)
+        with self._changed:
+            self._raise_if_fatal()
 
-    def _missing(self, target: int, timeout: float | None) -> NotPersisted:
+    def _wait_until_persisted(self, target: Callable[[], int], timeout: float | None) -> bool:
+        """Whether everything up to a sequence is persisted in time, or nothing more will be."""
+
+        def is_done() -> bool:
+            return self._fatal is not None or (self._persisted >= target() and not self.settlements.number)
+
+        with self._changed, self._hurry():
+            return self._changed.wait_for(is_done, timeout)
+
+    def _missing(self, target: int, timeout: float | None, *, lost: str = "") -> NotPersisted:
         first, number = self._persisted + 1, self.settlements.number
         parts = []
         if first <= target:
             parts.append(f"{target - first + 1} messages (sequences {first} to {target})")
         if number:
             parts.append(f"{number} acknowledgements")
+        fate = "" if lost else "; they are kept and sent again"
         text = (
-            f"{' and '.join(parts)} of publisher {self._identity.publisher!r} are not persisted "
-            f"({self._guarantee.level.level}) after {timeout or 0:g} s{self._why}; they are kept and sent again"
+            f"{lost}{' and '.join(parts)} of publisher {self._identity.publisher!r} are not persisted "
+            f"({self._guarantee.level.level}) after {timeout or 0:g} s{self._why}{fate}"
         )
         return NotPersisted(text, first if first <= target else None, target if first <= target else None, number)
 
@@ -230,31 +247,32 @@ class Publishing:
         Raises:
             NotPersisted: the time is over, and the store does not survive this process.
         """
-        if self._closed:
-            return
-        self._closed = True
-        left: NotPersisted | None = None
-        if self._fatal is None:
-            try:
-                self.flush(short if self._kept.survives else patience)
-            except NotPersisted as error:
-                left = error
-            except AmpsqError as error:
-                _log.warning("publisher %s: %s", self._identity.publisher, error)
         with self._changed:
+            if self._closing:
+                return
+            # From here on nobody is told that a message was taken which nobody would send any more.
             self._closing = True
+            self._changed.notify_all()
+        # Also what those take that were about to when it was closed.
+        self._wait_until_persisted(lambda: self._kept.last, short if self._kept.survives else patience)
+        with self._changed:
+            self._ended = True
             self._changed.notify_all()
         self._news.set()
         for thread in self._threads:
-            thread.join()
-        if self._session is not None and left is None:
+            # A handler that closes the client is called by one of them.
+            if thread is not threading.current_thread():
+                thread.join()
+        self._kept.close()
+        left = self._kept.held or self.settlements.number
+        if self._session is not None and not left:
             # Without it, others are told that somebody is logged on, and may log on themselves.
             with contextlib.suppress(AmpsqError):
                 self._session.log_off()
-        self._kept.close()
         self._store.close()
-        if left is not None and not self._kept.survives:
-            raise NotPersisted(f"lost with this process: {left}", left.first, left.last, left.acknowledgements)
+        if left and not self._kept.survives and not self._is_told:
+            tried = patience if self._fatal is None else 0.0
+            raise self._missing(self._kept.last, tried, lost="lost with this process: ")
 
     def _tell(self) -> None:
         """Something is there for the threads."""
@@ -285,7 +303,7 @@ class Publishing:
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
         session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
         try:
-            found = session.log_on(first, again=again)
+            found = session.log_on(first, self._answered if again else None)
             self._refuse_others_numbers(found.last)
         except BaseException:
             session.stop_sending()
@@ -457,14 +475,30 @@ class Publishing:
             session.stop_confirming()
             self._end_session(session, error)
             return
-        self._kept.discard(sequence)
-        self.settlements.forget(numbers)
+        if not self._let_go(sequence, numbers):
+            return
         with self._changed:
             is_news = sequence > self._persisted
             self._persisted = max(self._persisted, sequence)
             self._changed.notify_all()
         if is_news and self._guarantee.on_persisted is not None:
             self._call(self._guarantee.on_persisted, PersistedAck(sequence, self._guarantee.level.level))
+
+    def _let_go(self, sequence: int, numbers: list[int]) -> bool:
+        """Let go of what is persisted; False where the store cannot do so now: then it is tried again."""
+        try:
+            self._kept.discard(sequence)
+            self.settlements.forget(numbers)
+        except PublishStoreError as error:
+            if not error.may_pass:
+                raise
+            _log.warning("publisher %s: %s; trying again", self._identity.publisher, error)
+            with self._changed:
+                self._store_trouble = str(error)
+                self._changed.wait_for(lambda: self._is_over, _FULL_PAUSE)
+            return False
+        self._store_trouble = ""
+        return True
 
     def _end_session(self, session: PublishSession, error: AmpsqError) -> None:
         """Let the sending thread open another one."""

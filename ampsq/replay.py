@@ -321,8 +321,13 @@ class Reader:
         if self.is_hold_due:
             yield from self.hold(channel)
 
+    def leave(self, channel: Any) -> Flow[None]:
+        """End, and hold the logs as long as for a reader that died; the channel is empty."""
+        self._posted.clear()
+        yield from self._hold(channel, [log for log in self._logs.values() if log.spans])
+
     def close(self, channel: Any) -> Flow[None]:
-        """Let the logs go; the channel is empty."""
+        """End, and let the logs go; the channel is empty."""
         self._posted.clear()
         yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
 

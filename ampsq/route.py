@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
+    from ampsq.addresses import Endpoint
+
 __all__ = ["Place", "Route", "parse_heartbeat"]
 
 _log = logging.getLogger("ampsq")
@@ -94,6 +96,8 @@ class Route:
         self._nodes: dict[int, list[tuple[str, int]]] = {}
         self._causes: dict[int, Unavailable] = {}
         self._lock = threading.RLock()
+        # One asks where the server is; who comes meanwhile waits for the answer.
+        self._asking = threading.Lock()
         self._up = False
         self._origin = ""
         self._confirmed, self._known = confirmed, (0, 0)
@@ -111,18 +115,25 @@ class Route:
         Raises:
             Unavailable: they do not know it.
         """
-        with self._lock:
-            if self.current is None:
-                try:
-                    self.current = Place(self._look_up(self._index))
-                except Unavailable as error:
-                    error.may_have_run = False
-                    self._next(error)
-                    raise
-            return self.current
+        with self._asking:
+            with self._lock:
+                if self.current is not None:
+                    return self.current
+                index, endpoint = self._index, self._endpoints[self._index]
+            try:
+                # Without the lock: asking takes its time, and an event loop must not wait for that.
+                url = self._look_up(index, endpoint)
+            except Unavailable as error:
+                error.may_have_run = False
+                with self._lock:
+                    if self._index == index:
+                        self._next(error)
+                raise
+            with self._lock:
+                self.current = self.current or Place(url)
+                return self.current
 
-    def _look_up(self, index: int) -> str:
-        endpoint = self._endpoints[index]
+    def _look_up(self, index: int, endpoint: Endpoint) -> str:
         if endpoint.kind == "sentinel":
             return ask_sentinels(endpoint, self.heartbeat)
         if endpoint.kind == "server":

@@ -417,11 +417,12 @@ class TopicReading:
             self._wish.pace.forget()
 
     def close(self, channel: Any) -> Flow[None]:
-        """End: what was handled is written down, the logs are let go."""
+        """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
         try:
             yield from self.save()
             if self._reader is not None:
-                yield from self._reader.close(channel)
+                # Who is closed in order, to be started anew, must not miss what one that is killed would get.
+                yield from (self._reader.close if self._handling is None else self._reader.leave)(channel)
         except AmpsqError as error:
             with contextlib.suppress(ValueError):
                 _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)

@@ -1,16 +1,19 @@
 --- logon: open a publisher's session, which ends every other one under its name, and say where the publisher stands.
---- ARGV now, publisher, client, first, again
+--- ARGV now, publisher, client, first, answered
 --- FAIL NAME_IN_USE
 --- GIVES {session, last sequence recorded, '' or the ID and the topic of that message}
 --- FLAGS allow-oom
 --- @include clock, fail
 -- first: the least sequence that will be sent. What is missing between the last one and this is not held any more: it was
--- persisted, and the server has lost or forgotten it, or it was refused; the session begins behind it. again: '1' of a client
--- that was logged on and lost its connection: it does not come back where another one took the name meanwhile.
+-- persisted, and the server has lost or forgotten it, or it was refused; the session begins behind it. answered: '' of a client
+-- that was not logged on before; else the last sequence that it was told is recorded. It does not come back where another one
+-- took the name meanwhile, or had it, recorded something and logged off: its own messages would look like duplicates.
 local holder = string.match(call('HGET', K.sessions(), publisher) or '', '^%d+ %d+ (.*)$')
-if again == '1' and holder and holder ~= client then fail(E.NAME_IN_USE, {publisher = publisher, by = holder}) end
-local ms = string.format('%.0f', clock_ms(now))
 local last, place = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (.*)$')
+if answered ~= '' and holder ~= client and (holder or tonumber(last or 0) > tonumber(answered)) then
+  fail(E.NAME_IN_USE, {publisher = publisher, by = holder})
+end
+local ms = string.format('%.0f', clock_ms(now))
 local session = string.format('%.0f', call('HINCRBY', K.instance(), F.logons, 1))
 if not last or tonumber(first) > last + 1 then
   local from = string.format('%.0f', first - 1)

@@ -17,7 +17,10 @@ from network import free_port
 from observing import eventually
 
 from ampsq import AsyncClient, Client, errors
-from ampsq.errors import NotPermitted, OtherIncarnation, StillLoading, Unavailable
+from ampsq.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
+from ampsq.flow import command
+from ampsq.route import Route
+from ampsq.store import AsyncStore
 
 SECRET = "do-not-print-me"  # noqa: S105 - it is looked for in texts
 
@@ -306,3 +309,31 @@ def test_a_user_who_may_not_is_told_what_he_may_not(start_node, instance):
     with Client(f"redis://writer:{SECRET}@{node.address}", instance=instance) as client:
         assert client.publish("orders", 1)
     eventually(lambda: node.ask("PING") == "PONG")
+
+
+def test_an_event_loop_does_not_wait_for_sentinels_that_hang(instance):
+    async def scenario(port):
+        longest = 0.0
+
+        async def look_at_clock():
+            nonlocal longest
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - before)
+
+        route = Route(f"sentinel://127.0.0.1:{port}/primary", instance, heartbeat=1.0)
+        store = AsyncStore(route, instance, patience=0)
+        clock = asyncio.create_task(look_at_clock())
+        calls = [store.call(command(["PING"], bool)) for _ in range(3)]
+        # When several tasks look for the primary at once
+        failures = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(failure, PrimaryUnknown) for failure in failures)
+        clock.cancel()
+        await store.close()
+        return longest
+
+    # Given a Sentinel that takes connections and never answers
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as hanging:
+        # Then all others go on meanwhile
+        assert asyncio.run(scenario(hanging.getsockname()[1])) < 0.7

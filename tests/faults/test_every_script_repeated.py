@@ -442,7 +442,7 @@ def notice_and_end(work):
 
 def guaranteed(work):
     """A publisher's session: what a lost reply makes it send again is recorded once."""
-    session = work.store.call(calls.logon("till-9", "a-client", 1, again=False)).session
+    session = work.store.call(calls.logon("till-9", "a-client", 1, None)).session
     sent = [calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)]
     work.apply(Topic(name="sold"))
     for call in sent:
@@ -450,7 +450,7 @@ def guaranteed(work):
     assert work.store.call(calls.confirm("till-9", session, 4))
     work.store.call(calls.logoff("till-9", session))
     assert work.store.redis.xlen(key(work.store.instance, "log", "sold")) == 4
-    assert work.store.call(calls.logon("till-9", "a-client", 5, again=True)).last == 4
+    assert work.store.call(calls.logon("till-9", "a-client", 5, 4)).last == 4
 
 
 def limits_of_slow_clients(work):

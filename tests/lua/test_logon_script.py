@@ -11,9 +11,9 @@ def entry(body, number):
     return {"b": body, "p": "p", "n": str(number)}
 
 
-def logon(world, client="c/1", first=1, again=""):
+def logon(world, client="c/1", first=1, answered=""):
     """Gives the session's number, the last sequence and its place."""
-    return world.run("logon", world.now, "p", client, first, again)
+    return world.run("logon", world.now, "p", client, first, answered)
 
 
 @pytest.fixture
@@ -99,14 +99,30 @@ def test_a_reordered_message_is_recorded_when_its_turn_comes(orders):
     assert [fields["b"] for _, fields in orders.state()[":log:orders"]] == ["one", "two", "three", "four"]
 
 
+def test_who_comes_back_after_another_recorded_under_the_name_and_left_is_refused_and_changes_nothing(orders):
+    logon(orders)
+    orders.publish("orders", "ours", publisher="p", sequence="1 1")
+    logon(orders, "c/2", first=2)
+    orders.publish("orders", "theirs", publisher="p", sequence="2 2")
+    orders.run("logoff", "p", "2")
+    orders.mark()
+
+    # What it sent as its second message would look like a duplicate
+    with pytest.raises(NameInUse):
+        logon(orders, "c/1", answered="1")
+    assert orders.changes() == {}
+    # Nobody recorded anything that it does not know of
+    assert logon(orders, "c/1", first=3, answered="2") == ["3", "2", "1000-1 orders"]
+
+
 def test_who_comes_back_after_another_took_the_name_is_refused_and_changes_nothing(orders):
     logon(orders)
-    logon(orders, "c/1", again="1")
+    logon(orders, "c/1", answered="0")
     logon(orders, "c/2")
     orders.mark()
 
     with pytest.raises(NameInUse) as refusal:
-        logon(orders, "c/1", again="1")
+        logon(orders, "c/1", answered="0")
 
     assert refusal.value.detail == {"publisher": "p", "by": "c/2"}
     assert orders.changes() == {}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
 import threading
 
 import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of
 
-from ampsq import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore, Topic
-from ampsq.errors import DefinitionError
+from ampsq import AsyncClient, MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore, Topic
+from ampsq.errors import DefinitionError, Unavailable
 
 KINDS = ["memory", "file", "redis"]
 
@@ -203,6 +206,19 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
         SqliteBookmarkStore(tmp_path / "no" / "folder")
 
 
+def test_a_file_that_is_damaged_later_is_told_as_what_it_is(client, tmp_path):
+    client.apply(Topic(name="a"))
+    store = SqliteBookmarkStore(tmp_path / "places")
+    store.close()
+    with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*closed"):
+        client.subscribe("a", sub_id="s", bookmark_store=store)
+    # Given a file whose pages are overwritten behind the first one
+    content = (tmp_path / "places").read_bytes()
+    (tmp_path / "places").write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    with pytest.raises(Unavailable, match=r"bookmark store '.*places': .*malformed"):
+        client.subscribe("a", sub_id="s", bookmark_store=SqliteBookmarkStore(tmp_path / "places"))
+
+
 def test_a_file_is_shared_by_stores(client, tmp_path):
     client.apply(Topic(name="a"))
     client.publish_many("a", range(4))
@@ -211,3 +227,26 @@ def test_a_file_is_shared_by_stores(client, tmp_path):
         with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
             assert data_of(pick_up(messages, 2)) == expected
         store.close()
+
+
+def test_an_event_loop_goes_on_while_another_process_holds_the_file(valkey, instance, tmp_path):
+    async def scenario():
+        store = SqliteBookmarkStore(tmp_path / "places")
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Topic(name="a"))
+            await client.publish_many("a", range(3))
+            async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
+                await (await messages.get("5s")).ack()
+                # Given another process that is writing
+                with contextlib.closing(sqlite3.connect(tmp_path / "places", isolation_level=None)) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    written = asyncio.create_task(messages.flush())
+                    # When what was handled is to be written down, then the loop lets it end
+                    await asyncio.sleep(0.3)
+                    assert not written.done()
+                    other.execute("ROLLBACK")
+                    await written
+            async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
+                assert (await messages.get("5s")).data == 1
+
+    asyncio.run(scenario())

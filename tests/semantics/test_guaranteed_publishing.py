@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sqlite3
 import threading
 
 import pytest
@@ -265,6 +266,31 @@ def test_an_older_publisher_does_not_come_back_by_itself(connect, log_of, valkey
     assert [body for _, body in log_of("orders")] == ['"older"', '"newer"', '"newer still"']
 
 
+def test_what_another_recorded_and_left_again_is_not_taken_for_what_the_older_one_sends(connect, log_of):
+    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    older.publish("orders", "older")
+    older.flush("5s")
+    # Given somebody who used the name for one message, and logged off
+    other = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    other.publish("orders", "other")
+    other.close()
+    # When the older one gives its next message the same number, then it is not told that it is recorded
+    older.publish("orders", "not a duplicate")
+    with pytest.raises(NameInUse):
+        older.flush("5s")
+    assert log_of("orders") == [(1, '"older"'), (2, '"other"')]
+
+
+def test_closing_tells_what_a_store_in_memory_loses_when_another_took_the_name(connect):
+    older = connect(publisher="till-1", publish_store=MemoryPublishStore())
+    connect(publisher="till-1", publish_store=MemoryPublishStore())
+    # Given a message that was taken, since nobody knew yet that the server would refuse it
+    assert older.publish("orders", "too late") == 1
+    with pytest.raises(NotPersisted, match="Another client logged on") as told:
+        older.close()
+    assert (told.value.first, told.value.last) == (1, 1)
+
+
 def test_who_never_logs_on_is_refused_while_somebody_is(connect):
     guaranteed = connect(publisher="till-1", publish_store=MemoryPublishStore())
     plain = connect(publisher="till-1")
@@ -316,6 +342,24 @@ def test_a_publisher_waits_for_room_as_long_as_it_comes_in_time(connect):
         client.publish("orders", number)
     client.flush("5s")
     assert client.last_persisted == 1000
+
+
+def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(connect, tmp_path, log_of, monkeypatch):
+    monkeypatch.setattr("ampsq.publish_store._BUSY", 0.1)
+    path = tmp_path / "till.db"
+    client = connect(publisher="till-1", publish_store=path, ack_conflation="300ms")
+    client.publish("orders", 1)
+    # Given another process that has begun to write to the file, so that what is persisted cannot be let go of
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(NotPersisted, match="database is locked"):
+            client.flush("1s")
+        with pytest.raises(PublishStoreError, match="database is locked"):
+            client.publish("orders", 2)
+    # Then everything goes on behind it
+    assert client.publish("orders", 2) == 2
+    client.flush("5s")
+    assert (client.last_persisted, log_of("orders")) == (2, [(1, "1"), (2, "2")])
 
 
 def test_closing_without_a_server_tells_what_a_store_in_memory_loses(connect_to, frail):
@@ -383,6 +427,21 @@ def test_replicas_are_waited_for(start_server, connect_to, kind):
 
 
 # -- acknowledgements
+
+
+def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, connect):
+    # Given a heartbeat that is shorter than one wait on the server
+    client = connect(
+        publisher="till-1", publish_store=MemoryPublishStore(), persisted="replicas=1", heartbeat="200ms", patience=0
+    )
+    client.publish("orders", 1)
+    with contextlib.closing(valkey.client()) as redis:
+        before = redis.info("stats")["total_connections_received"]
+        # Then what is missing is told, and no connection is given up for it
+        with pytest.raises(NotPersisted, match="0 of 1 replicas have it"):
+            client.flush("2500ms")
+        assert redis.info("stats")["total_connections_received"] == before
+    close_quietly(client)
 
 
 def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
@@ -497,6 +556,42 @@ def test_the_asyncio_client_does_the_same(valkey, instance, make_store, log_of):
 
     asyncio.run(main())
     assert [number for number, _ in log_of("orders")] == list(range(1, 13))
+
+
+def test_closing_while_a_thread_publishes_loses_nothing_that_was_taken(valkey, instance, make_store, log_of):
+    client = Client(valkey.url, instance=instance, publisher="till-1", publish_store=make_store())
+    client.publish("orders", b"first")
+    taken, is_under_way = [1], threading.Event()
+
+    def publish():
+        with contextlib.suppress(Closed, PublishStoreError):
+            while True:
+                taken.append(client.publish("orders", b"more"))
+                if len(taken) == 500:
+                    is_under_way.set()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    assert is_under_way.wait(10)
+    # When the client is closed under it
+    client.close()
+    thread.join()
+    # Then all that `publish` gave a number is recorded
+    assert [number for number, _ in log_of("orders")] == taken
+
+
+def test_a_handler_may_close_the_client(connect, log_of):
+    closed = threading.Event()
+    client = connect(
+        publisher="till-1",
+        publish_store=MemoryPublishStore(),
+        on_persisted=lambda _: (client.close(), closed.set()),
+    )
+    client.publish("orders", 1)
+    assert closed.wait(10)
+    assert log_of("orders") == [(1, "1")]
+    with pytest.raises(Closed):
+        client.publish("orders", b"2")
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["asyncio", "sync"])

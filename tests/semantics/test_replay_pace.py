@@ -142,6 +142,19 @@ def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_lost(con
         assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
 
 
+def test_what_a_durable_subscription_has_not_handled_is_kept_when_it_is_closed(either):
+    # Given a durable subscription that is closed in order with five messages unhandled, as at a restart
+    either.apply(Topic(name="orders"))
+    either.publish_many("orders", range(10))
+    with either.subscribe("orders", sub_id="audit", auto_ack=False) as messages:
+        for message in pick_up(messages, 10)[:5]:
+            message.ack(wait=True)
+    # When what nobody needs is removed, then the next one of the name misses nothing
+    assert either.trim("orders", age="0s").removed == 5
+    with either.subscribe("orders", sub_id="audit", bookmark_not_found="fail") as others:
+        assert data_of(rest_of(others)) == [5, 6, 7, 8, 9]
+
+
 def left_alone(subscription, client, redis, topic="orders"):
     """As if a subscription had not been heard of for longer than its logs were held for it."""
     subscription._reading._reader._held = float("-inf")
@@ -217,6 +230,21 @@ def test_a_fully_durable_subscription_hands_out_what_is_on_disk(start_server, in
         with client.subscribe("orders", bookmark="epoch", fully_durable=True) as messages:
             client.publish_many("orders", range(5))
             assert data_of(pick_up(messages, 5)) == list(range(5))
+
+
+def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, instance):
+    # Given a heartbeat that is shorter than one wait on the server
+    with (
+        contextlib.closing(valkey.client()) as redis,
+        Client(valkey.url, instance=instance, heartbeat="200ms") as client,
+    ):
+        client.publish("orders", 1)
+        with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+            assert messages.get(timeout="300ms") is None
+            before = redis.info("stats")["total_connections_received"]
+            assert messages.get(timeout="1500ms") is None
+            # Then no connection is given up for it; other calls have one of their own
+            assert redis.info("stats")["total_connections_received"] <= before + 1
 
 
 def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance):

@@ -245,6 +245,7 @@ def test_a_bookmark_that_is_none_is_refused_and_what_is_allowed_is_said(client, 
     [
         {"rate": 0},
         {"rate": "fast"},
+        {"rate": 10**400},
         {"rate": "0X"},
         {"rate": 5, "rate_max_gap": "1s"},
         {"rate_max_gap": "1s"},

@@ -63,6 +63,17 @@ def test_only_so_many_are_read(kept):
     assert [entry.sequence for entry in kept.read(3, 4)] == [4, 5, 6, 7]
 
 
+def test_of_large_entries_in_a_file_only_what_travels_in_a_call_is_read(path):
+    store = FilePublishStore(path)
+    store.open("i", "till-1")
+    for _ in range(30):
+        keep(store, b"x" * 600_000)
+    # As much as a call takes is more than one of them and less than three
+    assert [first for first, _, _ in held(store)] == [1, 2]
+    assert [first for first, _, _ in held(store, after=29)] == [30]
+    store.close()
+
+
 def test_what_is_discarded_is_gone_and_its_numbers_are_not_given_again(kept):
     keep(kept, b"one")
     keep(kept, b"two", b"three")
