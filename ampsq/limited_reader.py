@@ -200,13 +200,20 @@ class LimitedReader:
 
     def close(self, channel: Any) -> Flow[None]:
         """Let the logs go, remove the spool, and do not count any more."""
+        yield from self._end(self._reader.close(channel))
+
+    def leave(self, channel: Any) -> Flow[None]:
+        """The same, with the logs held as long as for a reader that died, unless it was disconnected."""
+        yield from self._end((self._reader.leave if self.refusal is None else self._reader.close)(channel))
+
+    def _end(self, letting_go: Flow[None]) -> Flow[None]:
         self._is_closed = True
         self._leave(self)
         until = time.monotonic() + _PATIENCE
         while not self._having.acquire(blocking=False) and time.monotonic() < until:
             yield Pause(_SHORT)
         self._drop_spool()
-        yield from self._reader.close(channel)
+        yield from letting_go
         yield reader_calls.leave_report(self.id)
 
     def _drop_spool(self) -> None:
