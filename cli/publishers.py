@@ -34,13 +34,13 @@ def publishers(settings: Settings) -> None:
             [
                 each.name,
                 each.sequence,
-                each.bookmark or "",
+                each.bookmark or None,
                 each.at.isoformat(" ", "seconds"),
-                each.client or "",
-                each.seen.isoformat(" ", "seconds") if each.seen is not None else "",
+                each.client or None,
+                each.seen.isoformat(" ", "seconds") if each.seen is not None else None,
             ]
             for each in found
         ]
-        table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows)
+        table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows, spare=("seen", "logged on"))
     else:
         note("no publisher with a name yet; ampsq publish TOPIC MESSAGE --publisher NAME is one")
