@@ -97,7 +97,7 @@ def test_a_publisher_with_a_store_gives_sequences_and_goes_on_behind_them(define
     found = {each["name"]: each for each in defined("publishers", "--json").json}
     assert (found["till-4"]["sequence"], found["till-4"]["client"]) == (4, None)
     assert found["till-5"]["bookmark"].startswith("orders~")
-    assert re.search(r"till-4 +4 +orders~", defined("publishers").out)
+    assert re.search(r"till-4 +4 +orders~\S+ +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +- ", defined("publishers").out)
 
 
 def test_options_of_a_guarantee_that_do_not_go_together_are_refused(defined):
