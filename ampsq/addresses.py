@@ -92,7 +92,8 @@ class Endpoint:
                 return cls._asked(text, scheme)
             redis.connection.parse_url(text)
         except ValueError as error:
-            reason = str(error) if text.startswith(_PLAIN) else "it has no scheme that is known"
+            is_known = text.startswith((*_PLAIN, *(f"{kind}://" for kind in _KINDS)))
+            reason = str(error) if is_known else "it has no scheme that is known"
             raise DefinitionError(f"address {redacted(text)!r}: {reason}; {_ALLOWED}") from error
         return cls(text, "server")
 

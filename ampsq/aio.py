@@ -27,7 +27,7 @@ from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
-from ampsq.topic_reading import TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, topic_instead
 from ampsq.topic_subscription import AsyncTopicSubscription
 from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
@@ -294,9 +294,8 @@ class AsyncClient(AsyncAdministration):
         async def begin() -> AsyncSubscription | AsyncTopicSubscription:
             try:
                 return await self._subscribe(core, on_message)
-            except UnknownQueue:
-                if not await self._store.run(is_topic(self.instance, name)):
-                    raise
+            except UnknownQueue as error:
+                await self._store.run(topic_instead(name, error))
             return await self._subscribe_to_topics(wish(), on_message)
 
         return Subscribing(begin(), repr(name))

@@ -27,7 +27,7 @@ from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_administration import Administration
 from ampsq.sync_subscription import Subscription
-from ampsq.topic_reading import TopicWish, is_topic
+from ampsq.topic_reading import TopicWish, topic_instead
 from ampsq.topic_subscription import TopicSubscription
 from ampsq.transport import INSTANCE
 from ampsq.values import Interval
@@ -383,9 +383,8 @@ class Client(Administration):
         if bookmark is None and not options:
             try:
                 return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
-            except UnknownQueue:
-                if not self._store.run(is_topic(self.instance, name)):
-                    raise
+            except UnknownQueue as error:
+                self._store.run(topic_instead(name, error))
         wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
         reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)

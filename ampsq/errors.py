@@ -262,6 +262,10 @@ class NotPersisted(AmpsqError):
         return type(self), (str(self), self.first, self.last, self.acknowledgements)
 
 
+#: Details that a text which tells of the name has said already.
+_NAMES = frozenset({"name", "queue", "topic"})
+
+
 class Rejected(AmpsqError):
     """A script said no and changed nothing.
 
@@ -271,10 +275,22 @@ class Rejected(AmpsqError):
     """
 
     code: ClassVar[str] = ""
+    #: What is known of the name, for people; empty: nobody looked.
+    told = ""
 
     def __init__(self, **detail: Any) -> None:
         self.detail = detail
         super().__init__(self._text())
+
+    def saying(self, text: str) -> Self:
+        """The same error, telling more of the name."""
+        other = type(self)(**self.detail)
+        rest = sorted((name, value) for name, value in self.detail.items() if name not in _NAMES)
+        facts = ", ".join(f"{name}={value!r}" for name, value in rest)
+        other.told = f"{text} ({facts})" if facts else text
+        other.args = (other.told,)
+        other.definition = self.definition
+        return other
 
     def _text(self) -> str:
         meaning = (self.__doc__ or "").strip().split("\n", 1)[0]
@@ -286,17 +302,6 @@ class UnknownQueue(Rejected):
     """No queue has this name; define it with `client.apply(Queue(name=...))` or `ampsq apply`."""
 
     code = "AMPSQ_UNKNOWN_QUEUE"
-    #: What is known of the name, for people; empty: nobody looked.
-    told = ""
-
-    def saying(self, text: str) -> Self:
-        """The same error, telling more of the name."""
-        other = type(self)(**self.detail)
-        facts = ", ".join(f"{name}={value!r}" for name, value in sorted(self.detail.items()) if name != "queue")
-        other.told = f"{text} ({facts})" if facts else text
-        other.args = (other.told,)
-        other.definition = self.definition
-        return other
 
 
 class UnknownTopic(Rejected):

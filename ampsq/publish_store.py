@@ -311,13 +311,18 @@ class FilePublishStore(PublishStore):
 
     def open(self, instance: str, publisher: str) -> None:
         """See `PublishStore.open`."""
+        if not self.path.name:
+            raise PublishStoreError(f"the publish store {self.path} is a folder; allowed: a file, as in 'till-4.db'")
         if self._held_lock is not None:
             raise PublishStoreError(f"{self.path} is used by another client; give each client its own FilePublishStore")
         lock = self.path.with_name(f"{self.path.name}-{quote(f'{instance}.{publisher}', safe='')}.lock")
         try:
             descriptor = open_lock(lock)
         except OSError as error:
-            raise PublishStoreError(f"{lock}: {error.strerror}") from error
+            raise PublishStoreError(
+                f"the publish store {self.path} cannot be locked: {lock}: {error.strerror}; allowed: a file in a "
+                "folder that is there and may be written to"
+            ) from error
         try:
             self._begin(descriptor, instance, publisher)
         except BaseException:

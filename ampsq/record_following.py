@@ -18,6 +18,7 @@ from ampsq.query import SowMessage
 from ampsq.record_history import change_of
 from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records, record_message
 from ampsq.replay import Reader
+from ampsq.unknown import taught
 from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class RecordFollowing:
         # The records in view and their last messages; without notices nobody asks for them.
         self._known: dict[bytes, Id] = {}
 
+    @taught("topic")
     def open(self, channel: Any) -> Flow[None]:
         """Query the records.
 

@@ -85,6 +85,8 @@ def _moment(bookmark: object, scene: Scene) -> _Moment:
             f"bookmark={shown(bookmark)}: allowed is a bookmark of a message, or a time as in "
             "'2026-11-20T18:30:00Z' (without an offset it is UTC)"
         ) from None
+    if isinstance(bookmark, datetime) and at.tzinfo is None:
+        raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
     ms = round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
     return _Moment((ms, _LAST_SEQUENCE), ms)
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq import calls
-from ampsq.definition import nearest
 from ampsq.errors import BookmarkNotFound, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
 from ampsq.places import FIRST, Asked, End, Id, Kept, Span, parse_id, spans_of, text_of
 from ampsq.retention import hold
 from ampsq.schema import BATCH, BYTES, FIELDS, key
+from ampsq.unknown import explained
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Reader:
             queue = Queue.from_json(catalog.queues[self.name])
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]
         if self.name not in catalog.topics:
-            raise UnknownTopic(name=self.name, meaning=nearest(self.name, [*catalog.topics, *catalog.queues], "topic"))
+            raise UnknownTopic(name=self.name).saying(explained(catalog, self.name, "topic", "queue"))
         return [self.name]
 
     def _log_of(self, topic: str) -> _Log:

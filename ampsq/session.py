@@ -352,6 +352,7 @@ class Session:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
         return (yield from sow(self.scene, name, query, keys, bookmark))
 
+    @taught("topic")
     def sow_delete(
         self,
         topic: str,

@@ -10,19 +10,20 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
+from ampsq import calls
 from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, SubscriptionName
 from ampsq.conflation import ConflationKey, conflation_asked
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError
-from ampsq.flow import Pause, command
+from ampsq.flow import Pause
 from ampsq.limited_reader import has_limits
 from ampsq.message_types import JSON
 from ampsq.pace import Pace
 from ampsq.places import MOST_RECENT, NOW, Asked, Kept, parse_asked
 from ampsq.query import parse_query_filter
 from ampsq.replay import Reader
-from ampsq.schema import key
 from ampsq.topic_message import document_of, is_message
+from ampsq.unknown import explained
 from ampsq.values import parse_name, shown
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
+    from ampsq.errors import UnknownQueue
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
     from ampsq.limited_reader import LimitedReader
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from ampsq.reporting import Reporting
     from ampsq.session import Session
 
-__all__ = ["Handed", "ReplayOptions", "TopicReading", "TopicWish", "is_topic"]
+__all__ = ["Handed", "ReplayOptions", "TopicReading", "TopicWish", "topic_instead"]
 
 #: An entry, and what a durable subscription notes of it.
 Handed: TypeAlias = "tuple[Entry, Received | None]"
@@ -162,9 +164,15 @@ class TopicWish:
         )
 
 
-def is_topic(instance: str, name: str) -> Flow[bool]:
-    """Whether there is a topic of this name."""
-    return bool((yield command(["HEXISTS", key(instance, "topics"), name], int)))
+def topic_instead(name: str, error: UnknownQueue) -> Flow[None]:
+    """See that a name that is no queue's is a topic's.
+
+    Raises:
+        UnknownQueue: it is not; what was raised for the queue, telling of topics too.
+    """
+    catalog = yield calls.catalog()
+    if name not in catalog.topics:
+        raise error.saying(explained(catalog, name, "queue", "topic")) from None
 
 
 class TopicReading:

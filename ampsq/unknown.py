@@ -1,4 +1,4 @@
-"""What to say of a name that no queue has: what it is instead, what was meant, or what to do."""
+"""What to say of a name that no queue or topic has: what it is instead, what was meant, or what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from ampsq import calls
-from ampsq.errors import UnknownQueue
+from ampsq.errors import NoRecords, UnknownQueue
 from ampsq.models import Queue
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ _LISTED: Final = 5
 
 
 def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
-    """Let a flow that refuses an unknown queue say what the name is or who was meant; looks only then.
+    """Let a flow that refuses an unknown queue, or a topic without records, say what the name is or who was meant.
+
+    It looks only then.
 
     Args:
         kinds: what the name may be there.
@@ -37,11 +39,13 @@ def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]
         def flow(*args: P.args, **kwargs: P.kwargs) -> Flow[T]:
             try:
                 return (yield from function(*args, **kwargs))
-            except UnknownQueue as error:
-                name = error.detail.get("queue")
+            except (UnknownQueue, NoRecords) as error:
+                name = error.detail.get("topic" if isinstance(error, NoRecords) else "queue")
                 if not isinstance(name, str) or error.told:
                     raise
                 catalog = yield calls.catalog()
+                if isinstance(error, NoRecords) and name in catalog.topics:
+                    raise
                 raise error.saying(explained(catalog, name, *kinds)) from None
 
         return flow
@@ -61,6 +65,9 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         key = f"; to query the topic itself, give it a key, as in Topic(name={name!r}, key='/id')"
         return f"{name!r} is a topic{over}{key if 'view' in kinds else ''}"
     known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
+    if name in catalog.queues and "queue" not in kinds:
+        topics = Queue.from_json(catalog.queues[name]).underlying_topic
+        return f"{name!r} is a queue, not a topic; its topics are {topics!r}"
     names = sorted({each for kind in kinds for each in known[kind]})
     what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"
     close = difflib.get_close_matches(name, names, n=1)

@@ -105,7 +105,8 @@ def table(
         columns: the heads.
         rows: of as many cells; numbers go to the right, None is a dash.
         short: shorter heads for a terminal that is too narrow for the usual ones.
-        spare: columns that such a terminal does not get, the first ones first, where they have nothing but zeros.
+        spare: columns that such a terminal does not get, the first ones first, where they have nothing but zeros
+            and dashes.
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
@@ -131,11 +132,11 @@ def table(
 
 
 def _leave_out(spare: Sequence[str], room: int, heads: list[str], right: list[bool], cells: list[list[str]]) -> None:
-    """Take columns of zeros away until the others have room."""
+    """Take columns of zeros and dashes away until the others have room."""
     lines: list[list[Any]] = [heads, right, *cells]
     for head in spare:
         at = heads.index(head)
-        if _width(heads, cells) > room and all(row[at] == "0" for row in cells):
+        if _width(heads, cells) > room and all(row[at] in {"0", "-"} for row in cells):
             for line in lines:
                 del line[at]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq import Client
+    from ampsq.guarantee import FailedWrite
     from ampsq.values import Interval
 
 __all__ = ["publish"]
@@ -101,9 +102,13 @@ def publish(
     _check_choice(message, file, expiration, delay, at, delta=delta)
     _check_store(publisher, store, persisted)
     said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
+    refused = _Refused()
     options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
+    if store is not None:
+        options["on_failed_write"] = refused.note
     if file is not None or message == "-":
         _publish_lines(settings, topic, file or "-", said, options, text=text)
+        refused.tell()
         return
     body = os.fsencode(cast("str", message))
     if not text and (wrong := _fault(body)):
@@ -115,6 +120,7 @@ def publish(
         else:
             published = client.publish(topic, data, **said._asdict())
         client.flush()
+    refused.tell()
     if settings.json:
         json_line({"bookmark" if store is None else "sequence": published})
     else:
@@ -145,6 +151,27 @@ def _check_store(publisher: str | None, store: str | None, persisted: str) -> No
         raise click.UsageError("--store needs --publisher NAME")
     if store is None and persisted != "memory":
         raise click.UsageError("--persisted goes with --store FILE")
+
+
+class _Refused:
+    """What the server refused for good of what a publish store held, of this run or of an earlier one."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: FailedWrite | None = None
+
+    def note(self, failed: FailedWrite) -> None:
+        self._count += 1
+        self._first = self._first or failed
+
+    def tell(self) -> None:
+        """Fail when there is something to tell."""
+        if self._first is not None:
+            first, count = self._first, f"{self._count} messages were" if self._count > 1 else "a message was"
+            raise click.ClickException(
+                f"{count} refused for good, and not in the store any more; topic {first.topic!r}, "
+                f"sequence {first.sequence}: {first.error}"
+            )
 
 
 class _Said(NamedTuple):

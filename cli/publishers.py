@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
+from ampsq.written import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["publishers"]
 
@@ -34,13 +40,17 @@ def publishers(settings: Settings) -> None:
             [
                 each.name,
                 each.sequence,
-                each.bookmark or "",
-                each.at.isoformat(" ", "seconds"),
-                each.client or "",
-                each.seen.isoformat(" ", "seconds") if each.seen is not None else "",
+                each.bookmark or None,
+                _written(each.at),
+                each.client or None,
+                _written(each.seen) if each.seen is not None else None,
             ]
             for each in found
         ]
-        table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows)
+        table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows, spare=("seen", "logged on"))
     else:
         note("no publisher with a name yet; ampsq publish TOPIC MESSAGE --publisher NAME is one")
+
+
+def _written(at: datetime) -> str:
+    return moment(round(at.timestamp() * 1000))

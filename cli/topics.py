@@ -63,7 +63,8 @@ def topics(settings: Settings, name: str | None) -> None:
             ]
             for topic, facts in found.items()
         ]
-        table(["topic", "messages", "memory", "queues", "key", "records", "retention", "pinned by", "last"], rows)
+        columns = ["topic", "messages", "memory", "queues", "key", "records", "retention", "pinned by", "last"]
+        table(columns, rows, {"messages": "msgs", "records": "recs"}, ("pinned by", "retention"))
     else:
         note("no topics yet; ampsq publish TOPIC JSON makes one, ampsq apply FILE defines them")
 

@@ -94,7 +94,7 @@ def test_a_view_s_rows_are_subscribed_to_by_its_name(orders):
         (("sow", "work", "--order-by", "/price DOWN"), 1, "'DOWN' is no direction; allowed behind an expression: ASC"),
         (("sow", "nowhere"), 1, "'nowhere' is neither a queue nor a view; there are 'totals', 'work'"),
         (("sow", "orders"), 1, "'orders' is a topic; its queues are 'work'"),
-        (("subscribe", "wrok"), 1, "'wrok' is no queue; did you mean 'work'?"),
+        (("subscribe", "wrok"), 1, "'wrok' is neither a queue nor a topic; did you mean 'work'?"),
         (("subscribe", "/price > 10"), 1, "this looks like a filter: write filter='/price > 10'"),
         (("explain", "totals"), 1, "'totals' is a view"),
         (("ack", "orders", "--filter", "/a = 1"), 1, "'orders' is a topic"),

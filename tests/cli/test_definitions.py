@@ -254,6 +254,20 @@ def test_a_closed_pipe_ends_quietly(defined):
     assert process.stderr.read() == ""
 
 
+def test_topics_leave_out_what_none_has_where_the_terminal_is_narrow(run, tmp_path):
+    file = tmp_path / "wide.yaml"
+    topics = ", ".join(f"{{name: orders-of-very-many-customers-of-ours-{n}}}" for n in range(3))
+    file.write_text(
+        f"topics: [{topics}]\nqueues: [{{name: work, underlying_topic: orders-of-very-many-customers-of-ours-0}}]"
+    )
+    run("apply", str(file))
+
+    narrow = at_terminal(run, 80, "topics").replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert narrow[0].split() == ["topic", "msgs", "memory", "queues", "key", "recs", "last"]
+    assert max(map(len, narrow)) <= 80
+    assert "retention" in at_terminal(run, 200, "topics")
+
+
 def at_terminal(run, width, *arguments):
     """What a person sees in a terminal of that width."""
     leader, follower = pty.openpty()

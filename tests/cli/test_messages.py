@@ -70,6 +70,23 @@ def test_headers(defined):
     assert "NAME=VALUE" in defined("publish", "orders", "1", "--header", "x", code=2).err
 
 
+def test_what_the_server_refuses_for_good_of_a_store_fails_the_command(defined, tmp_path):
+    file = tmp_path / "keyed.yaml"
+    file.write_text("topics: [{name: keyed, key: [/id]}]")
+    defined("apply", str(file))
+    options = ("--publisher", "till-4", "--store", str(tmp_path / "till-4.db"))
+
+    refused = defined("publish", "keyed", '{"x": 1}', *options, code=1)
+    assert refused.out == ""
+    assert "a message was refused for good" in refused.err
+    assert "'keyed', sequence 1: The topic has a key" in refused.err
+
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"x": 1}\n{"id": 1}\n{"x": 2}\n')
+    assert "2 messages were refused for good" in defined("publish", "keyed", "--file", str(lines), *options, code=1).err
+    assert [each["key"] for each in defined("sow", "keyed", "--json").json] == ["1"]
+
+
 def test_a_publisher_with_a_store_gives_sequences_and_goes_on_behind_them(defined):
     options = ("--publisher", "till-4", "--store", "till-4.db", "--persisted", "memory")
     assert defined("publish", "orders", "1", *options).out == "1\n"
@@ -80,7 +97,7 @@ def test_a_publisher_with_a_store_gives_sequences_and_goes_on_behind_them(define
     found = {each["name"]: each for each in defined("publishers", "--json").json}
     assert (found["till-4"]["sequence"], found["till-4"]["client"]) == (4, None)
     assert found["till-5"]["bookmark"].startswith("orders~")
-    assert re.search(r"till-4 +4 +orders~", defined("publishers").out)
+    assert re.search(r"till-4 +4 +orders~\S+ +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +- ", defined("publishers").out)
 
 
 def test_options_of_a_guarantee_that_do_not_go_together_are_refused(defined):
@@ -248,7 +265,7 @@ def test_a_regular_expression_of_queues(defined):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["nope"], 1, "'nope' is no queue"),
+        (["nope"], 1, "'nope' is neither a queue nor a topic"),
         (["work", "--cancel", "--expire"], 2, "give one of"),
         (["work", "--timeout", "soon"], 2, "is not an interval"),
         (["work", "--max-backlog", "-1"], 2, "--max-backlog"),

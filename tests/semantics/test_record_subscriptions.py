@@ -106,9 +106,9 @@ def test_records_that_were_not_given_do_not_leave(orders):
 
 def test_a_queue_has_no_records_and_gets_no_notices(orders):
     orders.apply(Queue(name="work", underlying_topic="orders"))
-    with pytest.raises(NoRecords):
+    with pytest.raises(NoRecords, match="'work' is a queue, not a topic; its topics are 'orders'"):
         orders.sow_and_subscribe("work")
-    with pytest.raises(NoRecords):
+    with pytest.raises(NoRecords, match="'nowhere' is no topic; there are 'orders'"):
         orders.sow_and_subscribe("nowhere")
 
     orders.publish("orders", {"id": 1})

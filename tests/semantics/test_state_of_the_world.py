@@ -91,13 +91,22 @@ def test_a_message_without_its_key_is_refused_with_all_of_its_call(orders):
     assert orders.topics()["orders"]["messages"] == 0
 
 
+def test_a_time_without_a_zone_is_refused_where_records_are_asked_for_as_they_were(client):
+    client.apply(Topic(name="orders", key="/id"))
+
+    with pytest.raises(DefinitionError, match="2026-05-01T09:00:00 has no time zone"):
+        client.sow("orders", bookmark=datetime(2026, 5, 1, 9))  # noqa: DTZ001
+
+
 def test_other_topics_cannot_be_queried_and_say_how_they_could(client):
     client.publish("plain", {"id": 1})
 
     with pytest.raises(UnknownQueue, match="give it a key"):
         client.sow("plain")
-    with pytest.raises(NoRecords):
+    with pytest.raises(NoRecords, match="it has no key"):
         client.sow_delete("plain", keys=["1"])
+    with pytest.raises(NoRecords, match="'plane' is no topic; did you mean 'plain'"):
+        client.sow_delete("plane", filter="/id = 1")
     with pytest.raises(DefinitionError, match="topic with a key"):
         client.sow("plain", sow_keys=["1"])
 

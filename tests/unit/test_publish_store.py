@@ -232,6 +232,8 @@ def test_a_file_that_is_none_of_ours_is_refused(path):
         FilePublishStore(path).open("i", "p")
     with pytest.raises(PublishStoreError, match=r"No such file"):
         FilePublishStore(path.parent / "nowhere" / "till.db").open("i", "p")
+    with pytest.raises(PublishStoreError, match="is a folder; allowed: a file"):
+        FilePublishStore(".").open("i", "p")
 
 
 def test_a_file_of_a_later_layout_is_refused(path):

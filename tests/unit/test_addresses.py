@@ -1,0 +1,25 @@
+"""Addresses that are wrong: the reason told is the one that is so."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampsq.addresses import Endpoint
+from ampsq.errors import DefinitionError
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense://x", "it has no scheme that is known"),
+        ("sentinel", "it has no scheme that is known"),
+        ("sentinel://s1,s2", "the name of the service is missing, as in sentinel://"),
+        ("sentinel://s1/orders?sentinel_user=x", "unknown option sentinel_user; allowed: sentinel_username"),
+        ("cluster://n1/3", "a cluster has one database"),
+        ("redis://h:99999", "Port out of range"),
+    ],
+)
+def test_an_address_that_is_wrong_says_why(text, reason):
+    with pytest.raises(DefinitionError) as refusal:
+        Endpoint.parse(text)
+    assert f"address {text!r}: {reason}" in str(refusal.value)
