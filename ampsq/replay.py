@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq import calls
-from ampsq.errors import BookmarkNotFound, Unavailable, UnknownTopic
+from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
 from ampsq.places import FIRST, Asked, End, Id, Kept, Span, parse_id, spans_of, text_of
@@ -100,6 +100,7 @@ class Reader:
         not_found: what to do when a log does not have everything any more from where it was to begin.
         holder: the reader's name, under which it holds logs.
         durability: waits until what was read cannot be lost; None: does not.
+        reads_queues: whether a queue's name stands for its topics; False refuses it.
 
     Attributes:
         completed: whether all ranges were read to their ends.
@@ -117,10 +118,12 @@ class Reader:
         kept: Kept | None = None,
         not_found: NotFound = "now",
         durability: Durability[_Request] | None = None,
+        reads_queues: bool = True,
     ) -> None:
         self._instance, self._origin = instance, origin
         self.name, self._asked, self._kept = parse_topic_or_pattern(name), asked, kept
         self._not_found, self._holder, self._durability = not_found, f"replay {holder}", durability
+        self._reads_queues = reads_queues
         self._logs: dict[str, _Log] = {}
         self._version = -1
         self._checked = self._held = float("-inf")
@@ -223,6 +226,11 @@ class Reader:
         if not is_name(self.name):
             pattern = pattern_of(self.name)
             return [topic for topic in catalog.topics if pattern.search(topic)]
+        if self.name in catalog.queues and not self._reads_queues:
+            raise DefinitionError(
+                f"{self.name!r} is a queue, and the options given are of subscriptions to topics; allowed: with "
+                "bookmark='now', say, which reads its topics and takes nothing from it, or none of these options"
+            )
         if self.name in catalog.queues:
             queue = Queue.from_json(catalog.queues[self.name])
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]

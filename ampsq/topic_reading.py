@@ -105,6 +105,7 @@ class TopicWish:
     not_found: NotFound
     conflation: float | None = None
     conflation_key: ConflationKey | None = None
+    reads_queues: bool = True
 
     @classmethod
     def of(
@@ -145,6 +146,8 @@ class TopicWish:
             raise DefinitionError("bookmark_store needs sub_id, under which it keeps the subscription's place")
         if rate is None and gap is not None:
             raise DefinitionError("rate_max_gap needs rate, a multiple of the recorded pace, as in rate='1X'")
+        # Without a bookmark a queue's name means the queue.
+        reads_queues = bookmark is not None
         if bookmark is None:
             bookmark = NOW if sub_id is None else MOST_RECENT
         asked = parse_asked(bookmark)
@@ -161,6 +164,7 @@ class TopicWish:
             durable,
             not_found,
             *conflation_asked(conflation, conflation_key, sub_id, rate),
+            reads_queues=reads_queues,
         )
 
 
@@ -246,6 +250,7 @@ class TopicReading:
             kept=kept,
             not_found=wish.not_found,
             durability=durability,
+            reads_queues=wish.reads_queues,
         )
         yield from reader.open(channel)
         try:

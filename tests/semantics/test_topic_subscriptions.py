@@ -342,3 +342,12 @@ def test_messages_are_read_and_chosen_by_the_message_type_of_their_topic(client)
         assert data_of(messages) == [{"qty": 5}, {"qty": "7"}]
     with pytest.raises(DefinitionError, match="binary"):
         client.subscribe("bytes", bookmark="epoch", filter="/qty > 3")
+
+
+@pytest.mark.parametrize("options", [{"rate": 100}, {"sub_id": "books"}, {"bookmark_not_found": "fail"}])
+def test_a_queue_s_name_with_options_of_topics_needs_a_bookmark(either, options):
+    either.apply(Queue(name="work", underlying_topic="orders"))
+    either.publish("orders", {"i": 1})
+    with pytest.raises(DefinitionError, match="'work' is a queue"):
+        either.subscribe("work", **options)
+    assert either.queue_stats("work").subscriptions == 0
