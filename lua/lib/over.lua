@@ -40,9 +40,13 @@ local function look_through(pass, key, where, after)
   local refs = call('ZRANGE', key, from, '(' .. after_ms(pass.till), 'BYLEX', 'LIMIT', 0, V.batch)
   for _, ref in ipairs(refs) do
     local topic, id = parse_ref(ref)
-    local fields = look_at_entry(pass, topic, id)
-    if fields and is_over_there(pass, ref, fields) then
+    local fields, over, ends = look_at_entry(pass, topic, id), false, nil
+    if fields then over, ends = is_over_there(pass, ref, fields) end
+    if over then
       pass.refs[#pass.refs + 1], pass.where[ref] = ref, where
+    elseif ends then
+      -- No pass by the order of arrival comes here again: it ends later, since it was scheduled or has a life of its own.
+      pass.later[#pass.later + 1], pass.later[#pass.later + 2] = ends, ref
     end
     if is_spent(pass) then return ref end
   end
@@ -52,7 +56,7 @@ end
 local function open_pass(queue, now)
   return {
     queue = queue, plan = load_plan(queue), now = now, looked = 0, bytes = 0, refused = 0, refs = {}, where = {}, over = {},
-    scheduled = {}, entered = {}, read = {}, aged = 0, till = 0,
+    scheduled = {}, entered = {}, later = {}, read = {}, aged = 0, till = 0,
   }
 end
 
@@ -62,5 +66,6 @@ local function close_pass(pass)
   settle_over(queue, pass.over)
   call_in_batches('ZADD', K.ready(queue.name), pass.entered)
   schedule(queue, pass.scheduled)
+  call_in_batches('ZADD', K.lives(queue.name), pass.later)
   if pass.refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, pass.refused) end
 end

@@ -405,6 +405,25 @@ def test_a_life_that_changes_while_a_message_is_leased_ends_it_in_time_when_it_i
     assert world.state()[":q:work:journal"][0]["reason"] == "time_limit"
 
 
+def test_a_life_that_is_given_ends_what_had_been_scheduled_when_it_was_due_and_not_before(world):
+    # Given a message that came due before its queue had a life, and is older than that
+    world.queue("work", "orders")
+    world.publish("orders", "one", due="+600")
+    world.now = 1_600
+    world.sweep_all()
+    world.now = 2_000
+    world.queue("work", "orders", policy={"life": 700})
+    # When the order of arrival is looked through
+    world.sweep_all()
+    world.now = 2_299
+    world.sweep_all()
+    assert ":q:work:journal" not in world.state()
+    # Then it ends one life after it was due
+    world.now = 2_300
+    world.sweep_all()
+    assert world.state()[":q:work:journal"][0]["reason"] == "time_limit"
+
+
 def test_a_priority_queue_gets_a_life_for_what_has_its_place(world):
     world.queue("work", "orders", priority="/p")
     world.publish("orders", '{"p": 1}')
