@@ -27,13 +27,14 @@ _instances = itertools.count(1)
 
 
 def run_machine(machine, url, examples):
-    """As many random histories as AMPSQ_EXAMPLES says, else `examples`."""
+    """As many new random histories as AMPSQ_EXAMPLES says, else `examples`, the same ones in every run."""
     run_state_machine_as_test(
         type("MachineOnServer", (machine,), {"url": url}),
         settings=settings(
             max_examples=int(os.environ.get("AMPSQ_EXAMPLES", examples)),
             stateful_step_count=40,
             deadline=None,
+            derandomize="AMPSQ_EXAMPLES" not in os.environ,
             suppress_health_check=list(HealthCheck),
         ),
     )
