@@ -35,10 +35,15 @@ local function life_in(queue, own)
   return queue.model == 2 and math.max(own, life) or queue.model == 3 and math.min(own, life)
 end
 
--- ms when its life is over; nil: never. It begins when the message was published, or when it was due.
+-- ms when the life of a message begins, of the ms of its entry: when it was published, or later, when it was due.
+local function begin_of_life(ms, due)
+  return math.max(tonumber(ms), due or 0)
+end
+
+-- ms when its life is over; nil: never.
 local function end_of_life(queue, ref, own, due)
   local life = life_in(queue, own)
-  return life and life + (due or tonumber(string.match(ref, '^%l(%d+)')))
+  return life and life + begin_of_life(string.match(ref, '^%l(%d+)'), due)
 end
 
 -- What is to be done with a message before anybody gets it; nil: nothing, it may be delivered. The second value is when it

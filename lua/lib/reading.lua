@@ -21,6 +21,8 @@ local function read_entry(pass, ref, fields, fate, at, ends_later)
     pass.over[#pass.over + 1] = ref
   else
     pass.entered[#pass.entered + 1], pass.entered[#pass.entered + 2] = 0, ref
+    -- It is within the pass and yet not over: it was due later than it came, or has a life of its own.
+    if at then pass.later[#pass.later + 1], pass.later[#pass.later + 2] = at, ref end
   end
 end
 

@@ -33,7 +33,7 @@ end
 local function put_record(records, key, id, fields)
   local own, due = wishes_of(fields)
   own = own or records.life > 0 and records.life or nil
-  local ends = own and own + (due or tonumber(string.match(id, '^%d+')))
+  local ends = own and own + begin_of_life(string.match(id, '^%d+'), due)
   records.pending[key] = record_text(id, fields, ends)
 end
 

@@ -28,7 +28,7 @@ local function note_times(topic, route, messages, from, to, now)
     if item then
       local own, due = wishes_of(item.fields)
       if own then
-        ends[#ends + 1] = (due or tonumber(string.match(item.id, '^%d+'))) + own
+        ends[#ends + 1] = begin_of_life(string.match(item.id, '^%d+'), due) + own
         ends[#ends + 1] = item.id
       end
       if due and due > now then scheduled[#scheduled + 1] = item end

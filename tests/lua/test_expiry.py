@@ -152,6 +152,41 @@ def test_what_is_delayed_beyond_its_life_expires_in_time(world):
     assert due(world) == {"expiry work": 11_000.0}
 
 
+def test_what_enters_late_since_the_filter_is_gone_expires_when_it_is_due_plus_its_life(world):
+    world.queue("work", "orders", entry="/n < 4", policy={"life": 700})
+    world.publish("orders", "no number", due="+600")
+    world.sweep_all()
+    world.queue("work", "orders", policy={"life": 700})
+    # A pass by the order of arrival takes it up: it is due, and not over.
+    world.now = 1_800
+    world.sweep_all()
+    world.now = 2_299
+    world.sweep_all()
+    assert "expired" not in world.state()[":q:work"]
+
+    world.now = 2_300
+    world.sweep_all()
+
+    assert world.state()[":q:work:journal"] == [expired(FIRST)]
+    assert not {":q:work:lives", ":q:work:ready"} & world.state().keys()
+
+
+@pytest.mark.parametrize("life", ["queue", "own"])
+def test_the_life_of_what_was_due_before_it_came_begins_when_it_came(world, life):
+    world.queue("work", "orders", policy={"life": 5_000} if life == "queue" else None)
+    world.now = 100_000
+    world.publish("orders", "late", due="1000", expiration=None if life == "queue" else 5_000)
+    world.now = 104_900
+    world.sweep_all()
+    assert ":q:work:journal" not in world.state()
+
+    world.now = 105_000
+    world.sweep_all()
+
+    (entry,) = world.state()[":q:work:journal"]
+    assert (entry["how"], entry["reason"]) == ("expired", "time_limit")
+
+
 def test_an_at_most_once_queue_expires_what_nobody_requested(world):
     world.queue("work", "orders", once=1, fairness="round-robin", policy={"life": 5_000})
     world.publish("orders", "one")

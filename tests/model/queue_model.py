@@ -77,7 +77,7 @@ class Model:
         else:
             chosen = max(own, life) if queue.model == LATEST else min(own, life)
         published = int(parse_ref(ref)[1].split("-")[0])
-        return None if chosen is None else (due or published) + chosen
+        return None if chosen is None else max(due or 0, published) + chosen
 
     def lease(self, queue, ref, sub, delivery):
         deadline = self.now + queue.lease if queue.lease else 0
@@ -295,7 +295,9 @@ class Model:
                 readied[name] = queue
                 work += 1
             elif kind in ("expiry", "expirations"):
-                self.pass_expiry(expired, moved)
+                # What others of the same call end, as a dispatch that meets it, is theirs.
+                queues = [name] if kind == "expiry" else [q.name for q in self.queues.values() if name in q.topics]
+                self.pass_expiry(*([pair for pair in pairs if pair[0] in queues] for pairs in (expired, moved)))
                 work += BATCH
             elif kind == "leases":
                 self.pass_leases(queue)
