@@ -19,6 +19,8 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+		$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[java]'
 	@touch $(STAMP)
 
 install: $(STAMP) ## make .venv with ampsq and its tools
@@ -33,7 +35,7 @@ check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@rm -rf $(VENV)/types && mkdir -p $(VENV)/types
-	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli
+	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli && cp -r spark $(VENV)/types/ampsq/spark
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
 
 quick: $(STAMP) ## the tests without the slow ones

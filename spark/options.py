@@ -1,0 +1,125 @@
+"""Options, as Spark hands them over: texts under names without case; checked whole, on the driver, before a job starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BeforeValidator
+
+from ampsq.addresses import parse_endpoints
+from ampsq.definition import Checked, Fault, report
+from ampsq.errors import DefinitionError
+from ampsq.spark.stores import InstanceAddress
+from ampsq.values import Interval, parse_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Milliseconds", "Options", "Whole"]
+
+#: Spark's own options, which every source gets.
+_OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+
+
+def _milliseconds(value: Any) -> int:
+    return int(Interval.parse(value))
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int):
+        return value
+    if not re.fullmatch(r"[0-9]{1,12}", str(value)) or int(value) < 1:
+        raise ValueError(f"{value!r} is no whole number; allowed: 1 or more")
+    return int(value)
+
+
+#: An interval, ``30s``, as ms.
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
+#: A whole number, 1 or more.
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+class Options(Checked):
+    """What every reader and writer takes.
+
+    Attributes:
+        url: the server's address or addresses, as `Client` takes them; default ``AMPSQ_URL``. For several instances on
+            servers of their own, as many addresses with spaces between.
+        instance: the instance, default ``ampsq``; several, with commas between, share a topic's rows by their key.
+        patience: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
+
+    Raises:
+        DefinitionError: an option is wrong; the text lists every fault, and what is allowed.
+    """
+
+    url: str = ""
+    instance: str = "ampsq"
+    patience: Milliseconds = 60_000
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        """Read what Spark hands over."""
+        fields = {field.replace("_", ""): field for field in cls.model_fields}
+        given: dict[str, Any] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower in fields:
+                given[fields[lower]] = value
+            elif lower not in _OF_SPARK:
+                given[name] = value
+        given.setdefault("url", os.environ.get("AMPSQ_URL", ""))
+        faults = cls.faults(given)
+        if faults:
+            raise DefinitionError(report('format("ampsq")', [_in_camel_case(fault, cls) for fault in faults]))
+        return cls(**given)
+
+    @property
+    def addresses(self) -> tuple[InstanceAddress, ...]:
+        """The instances, each with its address."""
+        names, urls = _instances(self.instance), self.url.split()
+        return tuple(InstanceAddress(urls[i] if len(urls) > 1 else urls[0], name) for i, name in enumerate(names))
+
+    @property
+    def seconds(self) -> float:
+        """`patience` in seconds."""
+        return self.patience / 1000
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from super()._conflicts(given)
+        urls = str(given.get("url", "")).split()
+        if not urls:
+            yield Fault("url", "missing; allowed: an address as in redis://localhost:6379, here or in AMPSQ_URL")
+        for url in urls:
+            try:
+                parse_endpoints(url)
+            except DefinitionError as error:
+                yield Fault("url", str(error))
+        names = _instances(str(given.get("instance", "ampsq")))
+        for name in names:
+            try:
+                parse_name(name)
+            except DefinitionError as error:
+                yield Fault("instance", str(error))
+        if len(set(names)) < len(names):
+            yield Fault("instance", "the same twice; allowed: each once")
+        if len(urls) > 1 and len(urls) != len(names):
+            yield Fault("url", f"{len(urls)} addresses for {len(names)} instances; allowed: one, or one for each")
+
+
+def _instances(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _in_camel_case(fault: Fault, kind: type[Options]) -> Fault:
+    """Options are written as Spark's are."""
+
+    def camel(name: str) -> str:
+        return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+
+    text = fault.text
+    for field in kind.model_fields:
+        text = re.sub(rf"\b{field}\b", camel(field), text)
+    return Fault(camel(fault.element), text.replace("no such element", "no such option"))

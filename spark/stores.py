@@ -1,0 +1,59 @@
+"""Connections of a process: drivers and workers of Spark live through many tasks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from ampsq.addresses import redacted
+from ampsq.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["InstanceAddress", "choose", "store_of"]
+
+_lock = threading.Lock()
+_stores: dict[tuple[int, InstanceAddress, float], Store] = {}
+
+
+class InstanceAddress(NamedTuple):
+    """An instance, and where it is.
+
+    Attributes:
+        url: an address or several of one server, as `Client` takes them.
+        instance: its name.
+    """
+
+    url: str
+    instance: str
+
+    def __str__(self) -> str:
+        return f"{self.instance} at {redacted(self.url)}"
+
+    def __repr__(self) -> str:
+        # Texts of errors and logs show it: never the password.
+        return f"<instance {self}>"
+
+
+def store_of(address: InstanceAddress, patience: float) -> Store:
+    """The store of this process for an instance; it stays open for the tasks that come.
+
+    Args:
+        address: the instance.
+        patience: seconds for which a call that may be repeated is, while the server is away.
+    """
+    name = (os.getpid(), address, patience)
+    with _lock:
+        if name not in _stores:
+            _stores[name] = Store(address.url, address.instance, patience=patience)
+        return _stores[name]
+
+
+def choose(key: bytes | None, partition: int, addresses: Sequence[InstanceAddress]) -> int:
+    """Which of several instances a row belongs to: the one of its key, or, without a key, of its partition."""
+    if len(addresses) == 1:
+        return 0
+    return (partition if key is None else crc32(key)) % len(addresses)
