@@ -35,6 +35,8 @@
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
     │   ├─ SequenceGap          a publisher's number would leave others out
+    │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
+    │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
@@ -82,11 +84,13 @@ __all__ = [
     "Rebuilding",
     "RecordsBehind",
     "Rejected",
+    "RowsDiffer",
     "ScriptBug",
     "SequenceGap",
     "ServerFull",
     "ServerUnsuitable",
     "SlowClient",
+    "StageLost",
     "StaleLease",
     "StillLoading",
     "TlsFailed",
@@ -363,6 +367,21 @@ class SequenceGap(Rejected):
     """A publisher's number would leave others out; they are sent first, then this one again."""
 
     code = "AMPSQ_SEQUENCE_GAP"
+
+
+class RowsDiffer(Rejected):
+    """A partition that is written again brings other rows than before, or in another order; none of them was recorded.
+
+    Put `sortWithinPartitions` over all columns before the write, or write with `commitProtocol` 'staged'.
+    """
+
+    code = "AMPSQ_ROWS_DIFFER"
+
+
+class StageLost(Rejected):
+    """Rows that a job had put aside are gone: `stagingTtl` passed, or the server lost them. Run the job again."""
+
+    code = "AMPSQ_STAGE_LOST"
 
 
 class MissingKey(Rejected):

@@ -318,6 +318,27 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
             "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
         ),
+        "partitions": Key(
+            ":partitions", "hash",
+            "`<job>/<partition>` of a job that writes in sequence -> epoch, rows recorded in it, their checksum, ms",
+            "write_rows", "forget_publishers", "nothing: its loss lets a job that is run again record rows twice",
+        ),
+        "jobs": Key(
+            ":jobs", "hash",
+            "job -> its last epoch; the highest partition that wrote in it, or `open` while what was committed is "
+            "recorded, or `done`; ms", "write_rows, commit_job, finish_job", "forget_publishers",
+            "nothing: its loss lets a job that is run again record rows twice",
+        ),
+        "manifest": Key(
+            ":manifest:<job>", "hash",
+            "lane (`<instance>/<partition>`) -> the attempt that counts, its rows, how many of them are recorded",
+            "commit_job, record_stage", "finish_job", "nothing: it is the decision",
+        ),
+        "stage": Key(
+            ":stage:<job>:<lane>:<attempt>", "list",
+            "rows put aside: before those of each call a head, `<values> <shape> <topic>`", "stage_rows",
+            "record_stage, drop_stages, time", "the job, which is run again",
+        ),
         "sow": Key(
             ":sow:<topic>", "hash",
             "of a topic with a key: the key's trees, the `format` of its bodies, `life` of a record in ms, `read_to` "
@@ -569,7 +590,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
         # log entries; a foreign entry has none of these
         "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
-        "expiration": "e", "due": "d", "addressed": "q",
+        "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
         # ends of records, in the log
         "ended": "o", "record": "k",
         # state of the world

@@ -6,14 +6,23 @@
 -- Publishers of definitions (`action:<name>`, `view:<name>`) stay: they may be told twice of what is long ago.
 local ms = clock_ms(now)
 local scanned = call('HSCAN', K.publishers(), cursor, 'COUNT', V.batch)
-local old = {}
+local old, jobs = {}, {}
 for i = 1, #scanned[2], 2 do
   local name, last = scanned[2][i], string.match(scanned[2][i + 1], '^%d+ (%d+)%-')
   local defined = string.find(name, '^action:') or string.find(name, '^view:')
-  if not defined and last and tonumber(last) + V.publisher_age < ms then old[#old + 1] = name end
+  if not defined and last and tonumber(last) + V.publisher_age < ms then
+    old[#old + 1] = name
+    jobs[#jobs + 1] = string.match(name, '^(.*)/%d+$')
+  end
+end
+-- What a job has decided and not recorded yet stays.
+for _, job in ipairs(jobs) do
+  local status, since = string.match(call('HGET', K.jobs(), job) or '', '^%d+ (%w+) (%d+)$')
+  if status and status ~= 'open' and tonumber(since) + V.publisher_age < ms then call('HDEL', K.jobs(), job) end
 end
 if #old > 0 then
   call('HDEL', K.publishers(), unpack(old))
   call('HDEL', K.sessions(), unpack(old))
+  call('HDEL', K.partitions(), unpack(old))
 end
 return scanned[1]

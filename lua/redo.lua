@@ -2,7 +2,7 @@
 --- ARGV now, action, event, revision, value, at, count, name, body, headers, publisher
 --- FAIL UNKNOWN_TOPIC
 --- GIVES 1, or 0 when it is done, dropped or at another revision
---- @include clock, fail, ids, push, plain
+--- @include clock, fail, target, ids, push, plain
 -- value: the event as it is then, '' when nothing is left to do. at: ms of the next try. count: the figure that rises, or ''.
 -- name: of the topic, '' to publish nothing. What a queue that judges does with it is left to the timetable.
 local ms = clock_ms(now)
@@ -10,12 +10,7 @@ local found = string.match(call('HGET', K.failed(action), event) or '', '^%d+')
 if found ~= revision then return 0 end
 
 local function publish_it()
-  local topic, route = name, call('HGET', K.routes(), name)
-  if route and string.sub(route, 1, 1) == '>' then
-    topic = string.sub(route, 2)
-    route = call('HGET', K.routes(), topic)
-  end
-  if not route then fail(E.UNKNOWN_TOPIC, {name = name}) end
+  local topic, route = target_of(name)
   local log = K.log(topic)
   local entry = {F.body, body, F.publisher, publisher, F.sequence, 1}
   if headers ~= '' then entry[7], entry[8] = F.headers, headers end

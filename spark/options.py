@@ -1,4 +1,4 @@
-"""Options, as Spark hands them over: texts under names without case; checked whole, on the driver, before a job starts."""
+"""Options as Spark hands them over: texts under names without case; checked on the driver, before a job starts."""
 
 from __future__ import annotations
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from pathlib import Path
+from typing import Final
 
 from ampsq.spark.java import ensure_java
 
 __all__ = ["prepare_environment"]
+
+_SOURCE: Final = "pyspark_ampsq"
 
 
 def prepare_environment() -> None:
@@ -22,3 +27,15 @@ def prepare_environment() -> None:
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    _show_source()
+
+
+def _show_source() -> None:
+    """Spark looks for sources in the folders of the path alone, where an editable installation puts nothing."""
+    found = importlib.util.find_spec(_SOURCE)
+    if found is None or found.origin is None:
+        return
+    folder = str(Path(found.origin).parent.parent)
+    if folder not in sys.path:
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([folder, *filter(None, paths)]))

@@ -13,7 +13,7 @@ from ampsq.store import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["InstanceAddress", "choose", "store_of"]
+__all__ = ["InstanceAddress", "choose", "opened_store", "store_of"]
 
 _lock = threading.Lock()
 _stores: dict[tuple[int, InstanceAddress, float], Store] = {}
@@ -50,6 +50,18 @@ def store_of(address: InstanceAddress, patience: float) -> Store:
         if name not in _stores:
             _stores[name] = Store(address.url, address.instance, patience=patience)
         return _stores[name]
+
+
+def opened_store(address: InstanceAddress, patience: float) -> Store:
+    """The store of an instance that is made ready for use; for the driver.
+
+    Raises:
+        Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
+    """
+    from ampsq.client import Client  # noqa: PLC0415 - workers do without
+
+    with Client(address.url, instance=address.instance):
+        return store_of(address, patience)
 
 
 def choose(key: bytes | None, partition: int, addresses: Sequence[InstanceAddress]) -> int:

@@ -2,8 +2,8 @@
 --- @include fail, records
 
 -- Before anything is written: the key of each message that is new, and its body, merged into the record if it is a change
--- of one. shape, from, to: as of publish; the first body is ARGV[first].
-local function open_keeping(topic, shape, first, from, to, now)
+-- of one. shape, values, first, from, to: as of a recording.
+local function open_keeping(topic, shape, values, first, from, to, now)
   local records = open_records(topic)
   -- Lost by somebody else: it is a topic without records until it gets its key anew.
   if not records then return nil end
@@ -12,7 +12,7 @@ local function open_keeping(topic, shape, first, from, to, now)
   if merges and records.format then fail(E.DELTA_NOT_JSON, {topic = topic}) end
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
   for i = from, to do
-    local body = ARGV[first + i * #shape]
+    local body = values[first + i * #shape]
     local key, lacking = key_in(records, {F.body, body})
     if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i}) end
     if merges then

@@ -1,0 +1,46 @@
+--- special: recording messages of which more is said than their bodies. Included as `special()`.
+--- @include ids, times()
+
+-- For each letter of a shape behind the body, the field that its value is recorded in.
+local function field_of(letter)
+  if letter == 'h' then return F.headers end
+  if letter == 'e' then return F.expiration end
+  return letter == 'd' and F.due or F.routing_key
+end
+
+local function entry_of(recording, i)
+  local shape, kept, values = recording.shape, recording.kept, recording.values
+  local at = recording.first + i * #shape
+  local entry, is_timed = {F.body, kept and kept.bodies[i] or values[at]}, false
+  for k = 2, #shape do
+    local letter, value = string.sub(shape, k, k), values[at + k - 1]
+    if letter == 'd' and string.sub(value, 1, 1) == '+' then
+      value = string.format('%.0f', recording.ms + string.sub(value, 2))
+    end
+    if value ~= '' then
+      entry[#entry + 1], entry[#entry + 2] = field_of(letter), value
+      is_timed = is_timed or letter == 'e' or letter == 'd'
+    end
+  end
+  if kept and recording.keeper.stamp_life(kept, entry) then is_timed = true end
+  if recording.publisher ~= '' then
+    local n = #entry
+    entry[n + 1], entry[n + 2], entry[n + 3] = F.publisher, recording.publisher, F.sequence
+    entry[n + 4] = string.format('%.0f', recording.sequence + i)
+  end
+  return entry, is_timed
+end
+
+local function record_special(recording, log)
+  local kept, timed, ms = recording.kept, {}, recording.ms
+  local function add(run, id, i)
+    local entry, is_timed = entry_of(recording, i)
+    if is_timed then timed[i] = {id = id, fields = entry} end
+    if kept then recording.keeper.keep_message(kept, i, id, entry) end
+    return run('XADD', log, id, unpack(entry))
+  end
+  local first, last = record(log, ms, recording.from, recording.to, add)
+  if kept then recording.keeper.close_keeping(kept, last, ms) end
+  if next(timed) then times().note_times(recording.topic, recording.route, timed, recording.from, recording.to, ms) end
+  return first, last
+end

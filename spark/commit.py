@@ -1,0 +1,102 @@
+"""Committing what tasks have put aside: decided once, then recorded, however often that breaks off."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from ampsq.errors import DefinitionError, Unavailable
+from ampsq.spark.job_calls import Committed, commit_job, drop_stages, finish_job, record_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.channels import Channel
+    from ampsq.flow import Call
+    from ampsq.spark.job_calls import Staged
+    from ampsq.store import Store
+
+__all__ = ["commit", "discard"]
+
+#: Calls that record a lane's rows that are in flight at once.
+_PIPELINE: Final = 4
+
+
+def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> None:
+    """Record an epoch of a job, once.
+
+    The first instance decides which attempts count; the others follow it. An epoch before that was decided and broke
+    off is recorded first.
+
+    Args:
+        stores: the instances.
+        job: the job's name.
+        epoch: of the job.
+        lanes: what the tasks have put aside.
+
+    Raises:
+        StageLost: rows are gone that were put aside; where none was recorded, the job can be run again.
+    """
+    by_instance = {store.instance: store for store in stores}
+    while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
+        _record(by_instance, stores[0], job, committed)
+
+
+def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:
+    """Let go of what attempts have put aside that do not count."""
+    by_instance = {store.instance: store for store in stores}
+    for name, share in _by_instance(lanes).items():
+        if name in by_instance:
+            by_instance[name].call(drop_stages(job, share))
+
+
+def _by_instance(lanes: Sequence[Staged]) -> dict[str, list[Staged]]:
+    shares: dict[str, list[Staged]] = defaultdict(list)
+    for lane in lanes:
+        shares[lane.lane.rpartition("/")[0]].append(lane)
+    return shares
+
+
+def _record(stores: dict[str, Store], first: Store, job: str, committed: Committed) -> None:
+    shares = _by_instance(committed.lanes)
+    unknown = sorted(shares.keys() - stores.keys())
+    if unknown:
+        raise DefinitionError(
+            f"instance: epoch {committed.epoch} of {job!r} was committed with {', '.join(unknown)}, too, and is not "
+            "all recorded; allowed: the same instances until it is, then others"
+        )
+
+    def record(name: str) -> None:
+        store = stores[name]
+        if store is first:
+            _record_lanes(store, job, Committed(committed.epoch, shares[name]))
+            return
+        while (there := store.call(commit_job(job, committed.epoch, shares[name]))) is not None:
+            _record_lanes(store, job, there)
+            store.call(finish_job(job, there.epoch, [lane.lane for lane in there.lanes]))
+
+    # One thread an instance, for each has one core to give.
+    with ThreadPoolExecutor(max(len(shares), 1)) as pool:
+        list(pool.map(record, shares))
+    first.call(finish_job(job, committed.epoch, [lane.lane for lane in committed.lanes]))
+
+
+def _record_lanes(store: Store, job: str, committed: Committed) -> None:
+    """Record one instance's lanes, in the order of partitions."""
+    lanes = sorted(committed.lanes, key=lambda lane: int(lane.lane.rpartition("/")[2]))
+    with store.channel() as channel:
+        for lane in lanes:
+            _record_lane(store, channel, record_stage(job, committed.epoch, lane.lane))
+
+
+def _record_lane(store: Store, channel: Channel, step: Call[int]) -> None:
+    """Record one lane: calls are in flight while it has more, and one too many does nothing."""
+    left = 1
+    while left > 0 or channel.open_calls:
+        try:
+            while left > 0 and channel.open_calls < _PIPELINE:
+                channel.post(step)
+            left = channel.collect()
+        except Unavailable:
+            left = store.call(step)

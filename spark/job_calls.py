@@ -1,0 +1,117 @@
+"""What a job asks of an instance: one function a script, with its reply read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampsq.flow import script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.typing import EncodableT
+
+    from ampsq.flow import Call
+
+__all__ = ["Committed", "Staged", "Written", "commit_job", "drop_stages", "finish_job", "record_stage", "stage_rows"]
+
+
+class Written(NamedTuple):
+    """How far a partition is recorded in an epoch.
+
+    Attributes:
+        rows: how many; -1: a later epoch followed, so all of them.
+        checksum: of their values.
+    """
+
+    rows: int
+    checksum: int
+
+
+class Staged(NamedTuple):
+    """What one attempt has put aside of a partition's rows for one instance.
+
+    Attributes:
+        lane: ``<instance>/<partition>``.
+        attempt: its name.
+        rows: how many.
+    """
+
+    lane: str
+    attempt: str
+    rows: int
+
+
+class Committed(NamedTuple):
+    """The epoch that is to be recorded now, and the attempts that count in it."""
+
+    epoch: int
+    lanes: list[Staged]
+
+
+def write_rows(
+    job: str,
+    partition: int,
+    epoch: int,
+    written: Written,
+    *,
+    topic: str = "",
+    checksum: int = 0,
+    shape: str = "b",
+    values: Sequence[bytes] = (),
+) -> Call[Written]:
+    """Record the next rows of a partition, at most 500; without values, ask how far it is.
+
+    Args:
+        job: the job's name.
+        partition: its number.
+        epoch: the job's epoch.
+        written: the rows that come before these.
+        topic: theirs, or "" where each row ends with its own.
+        checksum: of all rows with these.
+        shape: a letter for each value of a row.
+        values: the rows' values in turn.
+    """
+
+    def read(reply: list[bytes | int]) -> Written:
+        return Written(int(reply[0]), int(reply[1] or 0))
+
+    head: list[EncodableT] = ["", topic, job, partition, epoch, *written, checksum, shape]
+    return script_call("write_rows", [*head, *values], read, repeatable=True)
+
+
+def stage_rows(
+    job: str, lane: str, attempt: str, length: int, ttl: int, *, topic: str, shape: str, values: Sequence[bytes]
+) -> Call[int]:
+    """Put rows aside behind `length` values, for `ttl` ms; gives the length then. The rest is as of `write_rows`."""
+    head: list[EncodableT] = ["", topic, job, lane, attempt, length, ttl, shape]
+    return script_call("stage_rows", [*head, *values], int, repeatable=True)
+
+
+def commit_job(job: str, epoch: int, lanes: Sequence[Staged]) -> Call[Committed | None]:
+    """Decide which attempts of an epoch count; None: this epoch is recorded already."""
+
+    def read(reply: list[bytes]) -> Committed | None:
+        if not reply:
+            return None
+        lanes = [Staged(reply[i].decode(), reply[i + 1].decode(), int(reply[i + 2])) for i in range(1, len(reply), 4)]
+        return Committed(int(reply[0]), lanes)
+
+    values = [value for lane in lanes for value in lane]
+    return script_call("commit_job", ["", job, epoch, *values], read, repeatable=True)
+
+
+def record_stage(job: str, epoch: int, lane: str) -> Call[int]:
+    """Record the next rows of a lane; gives how many are left."""
+    return script_call("record_stage", ["", job, epoch, lane], int, repeatable=True)
+
+
+def finish_job(job: str, epoch: int, lanes: Sequence[str]) -> Call[int]:
+    """Let go of lanes that are recorded; gives how many are left."""
+    return script_call("finish_job", ["", job, epoch, *lanes], int, repeatable=True)
+
+
+def drop_stages(job: str, lanes: Sequence[Staged]) -> Call[int]:
+    """Let go of what attempts that do not count have put aside."""
+    names = [value for lane in lanes for value in lane[:2]]
+    return script_call("drop_stages", [job, *names], int, repeatable=True)

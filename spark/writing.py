@@ -1,0 +1,196 @@
+"""Writers as Spark drives them: built on the driver, sent to the tasks, and committed, or not, on the driver.
+
+Spark repeats tasks, runs some of them twice at once, forgets drivers, and calls `abort` also behind a commit that
+failed. So nothing here relies on being called once: what counts is decided by the scripts.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ampsq import calls
+from ampsq.errors import DefinitionError, RowsDiffer
+from ampsq.first_use import add_published
+from ampsq.flow import command
+from ampsq.schema import key
+from ampsq.spark.commit import commit, discard
+from ampsq.spark.lanes import Job, SequenceLane, StagedLane
+from ampsq.spark.stores import choose, opened_store, store_of
+from ampsq.spark.write_columns import WriteColumns
+from ampsq.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ampsq.flow import Call, Flow
+    from ampsq.spark.job_calls import Staged
+    from ampsq.spark.lanes import Lane
+
+__all__ = ["BatchWriter", "StreamWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Done(WriterCommitMessage):
+    """What a task that ended tells the driver."""
+
+    job: str
+    epoch: int
+    partition: int
+    staged: list[Staged]
+
+
+@dataclass
+class _Writing:
+    """What batch and streaming writers share.
+
+    Attributes:
+        options, columns: what was asked for.
+        made_up: a name for the job. Made once, on the driver, so that all tasks and attempts of a batch job have it.
+    """
+
+    options: WriteOptions
+    columns: WriteColumns
+    made_up: str = field(default_factory=lambda: f"batch-{_short(uuid.uuid4())}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
+        """Check everything, on the driver.
+
+        Raises:
+            DefinitionError: an option or a column is wrong.
+            Unavailable: a server cannot be reached.
+        """
+        read = WriteOptions.of(options)
+        columns = WriteColumns.of(schema, has_topic=bool(read.topic))
+        if overwrite:
+            raise DefinitionError("mode 'overwrite': a log only grows; allowed: .mode('append')")
+        for address in read.addresses:
+            store = opened_store(address, read.seconds)
+            if read.topic:
+                store.run(_known(read.topic))
+        return cls(read, columns)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Done:
+        """Write one task's rows."""
+        options, partition = self.options, _context().partitionId()
+        kind = SequenceLane if options.commit_protocol == "sequence" else StagedLane
+        lanes: list[Lane] = [kind(store_of(each, options.seconds), job, partition) for each in options.addresses]
+        for batch in batches:
+            values, keys = self.columns.rows(batch)
+            if len(lanes) == 1:
+                lanes[0].write(values)
+            else:
+                self._share(lanes, partition, values, keys)
+        staged = [lane.finish() for lane in lanes]
+        return Done(job.name, job.epoch, partition, [each for each in staged if each is not None])
+
+    def _share(self, lanes: list[Lane], partition: int, values: list[bytes], keys: list[bytes | None] | None) -> None:
+        """Give each instance its rows, in order."""
+        addresses, width = self.options.addresses, len(self.columns.shape)
+        if keys is None:
+            lanes[choose(None, partition, addresses)].write(values)
+            return
+        shares: list[list[bytes]] = [[] for _ in lanes]
+        for i, row_key in enumerate(keys):
+            shares[choose(row_key, partition, addresses)] += values[i * width : (i + 1) * width]
+        for lane, share in zip(lanes, shares, strict=True):
+            if share:
+                lane.write(share)
+
+    def _job(self, name: str, epoch: int) -> Job:
+        options = self.options
+        shape = self.columns.shape
+        return Job(name, epoch, options.topic, shape, options.chunk_rows, options.pipeline, options.staging_ttl)
+
+    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        done = [message for message in messages if isinstance(message, Done)]
+        if not done:
+            return
+        stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
+        if self.options.commit_protocol == "staged":
+            commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
+            return
+        for store in stores:
+            highest = store.call(_highest(store.instance, done[0].job, done[0].epoch))
+            if highest >= len(messages):
+                raise RowsDiffer(job=done[0].job, epoch=done[0].epoch, partitions=len(messages), recorded=highest + 1)
+
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        done = [message for message in messages if isinstance(message, Done)]
+        stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
+        for job in {each.job for each in done}:
+            discard(stores, job, [lane for each in done for lane in each.staged])
+
+
+class BatchWriter(DataSourceArrowWriter, _Writing):
+    """Writes one batch job."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        return self._write(iterator, self._job(self.options.publisher or self.made_up, self.options.epoch))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Let what the tasks wrote count."""
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Let go of what was put aside; what is recorded, or decided, stays."""
+        self._abort(messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter, _Writing):
+    """Writes micro-batches. It is built anew for each of them, and again for its commit: it keeps nothing."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows."""
+        context = _context()
+        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        if not query or not batch:
+            raise DefinitionError("this task belongs to no micro-batch of a stream; write it with format('ampsq')")
+        return self._write(iterator, self._job(self.options.publisher or _short(uuid.UUID(query)), int(batch)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Let what the tasks wrote count."""
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Let go of what was put aside; what is recorded, or decided, stays."""
+        self._abort(messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise DefinitionError("rows are written by tasks of Spark; there is none here")
+    return context
+
+
+def _short(name: uuid.UUID) -> str:
+    """A UUID in fewer letters: each message names its publisher."""
+    return base64.b32encode(name.bytes).decode().rstrip("=").lower()
+
+
+def _known(topic: str) -> Flow[None]:
+    """Make a topic that is first published to."""
+    catalog = yield calls.catalog()
+    if topic not in catalog.topics and topic not in catalog.queues:
+        yield from add_published(topic)
+
+
+def _highest(instance: str, job: str, epoch: int) -> Call[int]:
+    """The highest partition of a job that wrote in an epoch; -1: none."""
+
+    def read(reply: bytes | None) -> int:
+        recorded = (reply or b"-1 -1").split()
+        return int(recorded[1]) if int(recorded[0]) == epoch else -1
+
+    return command(["HGET", key(instance, "jobs"), job], read)
