@@ -36,6 +36,7 @@
     │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
     │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
+    │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
     │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
@@ -78,6 +79,7 @@ __all__ = [
     "NotPermitted",
     "NotPersisted",
     "OtherIncarnation",
+    "OtherProtocol",
     "PrimaryUnknown",
     "PublishStoreError",
     "PublishStoreFull",
@@ -370,12 +372,18 @@ class SequenceGap(Rejected):
 
 
 class RowsDiffer(Rejected):
-    """A partition that is written again brings other rows than before, or in another order; none of them was recorded.
+    """A partition written again has other rows, or another order; sortWithinPartitions, or commitProtocol 'staged'.
 
-    Put `sortWithinPartitions` over all columns before the write, or write with `commitProtocol` 'staged'.
+    What was recorded of it stays, and nothing more was: where a later attempt brings the rows as they were, it goes on.
     """
 
     code = "AMPSQ_ROWS_DIFFER"
+
+
+class OtherProtocol(Rejected):
+    """This epoch of the job was begun under the other `commitProtocol`; finish it under that one, then change."""
+
+    code = "AMPSQ_OTHER_PROTOCOL"
 
 
 class StageLost(Rejected):

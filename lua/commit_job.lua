@@ -1,12 +1,12 @@
 --- commit_job: decide which attempts at the partitions of an epoch of a job count, for ever: those named first.
 --- ARGV now, job, epoch, lanes...
---- FAIL STAGE_LOST
+--- FAIL STAGE_LOST, OTHER_PROTOCOL
 --- GIVES {epoch, lane, attempt, rows, recorded...} of the epoch that is to be recorded now, or {} when this one is already
 --- @include clock, fail
 -- lanes: of each lane that has rows its name, the attempt and its rows. Lanes of other instances are noted alone. An earlier
 -- epoch that was decided and not finished comes first: the caller records it, and calls again.
 local ms = string.format('%.0f', clock_ms(now))
-local last, status = string.match(call('HGET', K.jobs(), job) or '', '^(%d+) (%l+)')
+local last, status = string.match(call('HGET', K.jobs(), job) or '', '^(%d+) (%w+)')
 last, epoch = tonumber(last or -1), tonumber(epoch)
 if status == 'open' then
   local reply = {string.format('%.0f', last)}
@@ -18,6 +18,7 @@ if status == 'open' then
   end
   return reply
 end
+if epoch == last and status ~= 'done' then fail(E.OTHER_PROTOCOL, {job = job, epoch = epoch, begun = 'sequence'}) end
 if epoch <= last then return {} end
 local own, mine = string.sub(P, 2, -2) .. '/', {}
 for i = lanes_from, #ARGV, 3 do

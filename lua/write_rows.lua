@@ -1,6 +1,6 @@
 --- write_rows: record the next rows of a job's partition, unless another attempt at it recorded them before.
 --- ARGV now, name, job, partition, epoch, rows, sum, sum_after, shape, values...
---- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, ROWS_DIFFER, MISSING_KEY, RECORDS_BEHIND
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, ROWS_DIFFER, OTHER_PROTOCOL, MISSING_KEY, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES {rows that the partition has in this epoch, their checksum}; {-1, ''} of an epoch that a later one followed
 --- @include clock, fail, rows
 -- rows, sum: how many rows of this partition and epoch come before these, and their checksum; sum_after: with these. Where
@@ -15,6 +15,14 @@ if epoch > last_epoch then known, known_sum = 0, '0' end
 if rows < known or values_from > #ARGV then return {known, known_sum} end
 if rows > known then fail(E.SEQUENCE_GAP, {publisher = publisher, expected = known, got = rows, epoch = epoch}) end
 if sum ~= known_sum then fail(E.ROWS_DIFFER, {publisher = publisher, rows = rows, epoch = epoch}) end
+local job_epoch, highest = -1, '-1'
+if known == 0 then
+  job_epoch, highest = string.match(call('HGET', K.jobs(), job) or '-1 -1', '^(%S+) (%S+)')
+  job_epoch = tonumber(job_epoch)
+  if highest == 'open' or job_epoch == epoch and highest == 'done' then
+    fail(E.OTHER_PROTOCOL, {job = job, epoch = job_epoch, begun = 'staged'})
+  end
+end
 local recordings = open_rows(name, shape, ARGV, values_from, publisher, ms)
 
 record_rows(recordings)
@@ -23,10 +31,7 @@ local texts = {}
 for i, number in ipairs({epoch, rows, sum_after, ms}) do texts[i] = string.format('%.0f', number) end
 call('HSET', K.partitions(), publisher, table.concat(texts, ' '))
 -- The highest partition of the epoch: a job that is run again must be cut as it was.
-if known == 0 then
-  local job_epoch, highest = string.match(call('HGET', K.jobs(), job) or '', '^(%d+) (%d+) ')
-  if tonumber(job_epoch or -1) < epoch or tonumber(job_epoch) == epoch and tonumber(highest) < tonumber(partition) then
-    call('HSET', K.jobs(), job, texts[1] .. ' ' .. partition .. ' ' .. texts[4])
-  end
+if known == 0 and (job_epoch < epoch or job_epoch == epoch and tonumber(highest) < tonumber(partition)) then
+  call('HSET', K.jobs(), job, texts[1] .. ' ' .. partition .. ' ' .. texts[4])
 end
 return {rows, sum_after}

@@ -41,6 +41,8 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
     by_instance = {store.instance: store for store in stores}
     while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
         _record(by_instance, stores[0], job, committed)
+    # Where others counted, what these attempts have put aside is of no use.
+    discard(stores, job, lanes)
 
 
 def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:

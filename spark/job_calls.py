@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
     from ampsq.flow import Call
 
-__all__ = ["Committed", "Staged", "Written", "commit_job", "drop_stages", "finish_job", "record_stage", "stage_rows"]
+__all__ = [
+    "Committed",
+    "Staged",
+    "Written",
+    "commit_job",
+    "drop_stages",
+    "finish_job",
+    "record_stage",
+    "stage_rows",
+    "write_rows",
+]
 
 
 class Written(NamedTuple):

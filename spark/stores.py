@@ -60,7 +60,7 @@ def opened_store(address: InstanceAddress, patience: float) -> Store:
     """
     from ampsq.client import Client  # noqa: PLC0415 - workers do without
 
-    with Client(address.url, instance=address.instance):
+    with Client(address.url, instance=address.instance, patience=patience):
         return store_of(address, patience)
 
 

@@ -48,6 +48,17 @@ from ampsq.history import history
 from ampsq.query import Query
 from ampsq.schema import key
 from ampsq.session import Session
+from ampsq.spark.job_calls import (
+    Committed,
+    Staged,
+    Written,
+    commit_job,
+    drop_stages,
+    finish_job,
+    record_stage,
+    stage_rows,
+    write_rows,
+)
 from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 
@@ -470,9 +481,29 @@ def limits_of_slow_clients(work):
     assert report("online", 5, oldest=1) == "disconnect"
 
 
+def write_jobs(work):
+    work.apply(Topic(name="rows"))
+    store = work.store
+    first, second = Written(2, 5), Written(3, 6)
+    for before, after, values in ((Written(0, 0), first, [b"1", b"2"]), (first, second, [b"3"])):
+        made = write_rows("job", 0, 1, before, topic="rows", checksum=after.checksum, values=values)
+        assert store.call(made) == after
+    lane = f"{store.instance}/0"
+    for attempt in "ab":
+        assert store.call(stage_rows("staged", lane, attempt, 0, 60_000, topic="rows", shape="b", values=[b"4"])) == 2
+    committed = store.call(commit_job("staged", 1, [Staged(lane, "a", 1)]))
+    assert committed == Committed(1, [Staged(lane, "a", 1)])
+    assert store.call(record_stage("staged", 1, lane)) == 0
+    assert store.call(finish_job("staged", 1, [lane])) == 0
+    store.call(drop_stages("staged", [Staged(lane, "b", 1)]))
+    entries = store.redis.xrange(key(store.instance, "log", "rows"))
+    assert [fields[b"b"] for _, fields in entries] == [b"1", b"2", b"3", b"4"]
+    assert store.redis.keys(key(store.instance, "stage", "*", "*", "*")) == []
+
+
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, write_jobs, limits_of_slow_clients, notice_and_end),
 ]
 
 
