@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ampsq.spark.java import ensure_java
+    from ampsq.spark.publishing import publish
     from ampsq.spark.session import prepare_environment
     from ampsq.spark.source import AmpsqDataSource
 
-__all__ = ["AmpsqDataSource", "ensure_java", "prepare_environment"]
+__all__ = ["AmpsqDataSource", "ensure_java", "prepare_environment", "publish"]
 
 _MODULES = {
     "AmpsqDataSource": "ampsq.spark.source",
     "ensure_java": "ampsq.spark.java",
     "prepare_environment": "ampsq.spark.session",
+    "publish": "ampsq.spark.publishing",
 }
 
 

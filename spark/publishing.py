@@ -1,0 +1,86 @@
+"""Publishing a frame row by key, as a publisher to several instances does."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ampsq.definition import Fault, report
+from ampsq.errors import DefinitionError
+from ampsq.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["publish"]
+
+
+def publish(
+    frame: DataFrame,
+    topic: str | None = None,
+    *,
+    key: str | Column | None = None,
+    order_by: str | Column | Sequence[str | Column] = (),
+    partitions: int | None = None,
+    **options: object,
+) -> None:
+    """Publish a frame's rows; returns when they are recorded, all of them, once.
+
+    A frame with a column `value` is written as `format("ampsq")` writes it. One without is published as JSON: each row
+    an object of all its columns.
+
+    Args:
+        frame: the rows.
+        topic: where they go; None where a column `topic` says so.
+        key: a column, or an expression, whose text becomes the routing key: rows of one key go through one partition to
+            one instance. Default: rows stay in their partitions.
+        order_by: what the rows of a partition, and so those of a key, are sorted by; default: no order, where there is
+            a key, since it moves rows, else the one they have.
+        partitions: with a key: how many, rounded up to a multiple of the instances, so that each task writes to one;
+            default ``spark.sql.shuffle.partitions``.
+        options: of the writer, as docs/spark.md lists them, in snake_case or as they are: `url`, `instance`, ...
+
+    Raises:
+        DefinitionError: an argument is wrong; nothing was published.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it; late, for it is heavy
+
+    named = {re.sub(r"_([a-z])", lambda found: found[1].upper(), name): str(value) for name, value in options.items()}
+    if topic:
+        named["topic"] = topic
+    instances = len(WriteOptions.of(named).addresses)
+    faults = list(_faults(frame, topic, key, partitions))
+    if faults:
+        raise DefinitionError(report("publish", faults))
+    columns = {name: F.col(name) for name in frame.columns}
+    if "value" not in frame.columns:
+        columns = {"value": F.to_json(F.struct("*"))}
+    ready = frame
+    if key is not None:
+        columns["key"] = (F.col(key) if isinstance(key, str) else key).cast("string")
+        number = partitions or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+        number = -(-number // instances) * instances
+        # Modulo the number of instances it is the instance of the key.
+        ready = ready.repartitionById(number, (F.crc32(F.coalesce(columns["key"], F.lit(""))) % number).cast("int"))
+    order: list[Any] = list(order_by) if isinstance(order_by, list | tuple) else [order_by]
+    if order:
+        ready = ready.sortWithinPartitions(*order)
+    ready = ready.select(*[column.alias(name) for name, column in columns.items()])
+    ready.write.format("ampsq").options(**named).mode("append").save()
+
+
+def _faults(frame: DataFrame, topic: str | None, key: str | Column | None, partitions: int | None) -> list[Fault]:
+    faults = []
+    if "value" not in frame.columns and not topic:
+        faults.append(Fault("topic", "missing; allowed: a topic, or a frame with the columns value and topic"))
+    if isinstance(key, str) and key not in frame.columns:
+        faults.append(Fault("key", f"no column {key!r}; allowed: one of {', '.join(frame.columns)}, or an expression"))
+    if "value" in frame.columns and "key" in frame.columns and key not in (None, "key"):
+        faults.append(Fault("key", "is a column, too; allowed: key='key', or drop that column"))
+    if partitions is not None and key is None:
+        faults.append(Fault("partitions", "without a key; allowed: with one, else frame.repartition before"))
+    if partitions is not None and partitions < 1:
+        faults.append(Fault("partitions", f"{partitions}; allowed: 1 or more"))
+    return faults
