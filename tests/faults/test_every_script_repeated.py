@@ -28,6 +28,7 @@ from ampsq import (
     action_calls,
     calls,
     check_calls,
+    publish_calls,
     reader_calls,
     retention,
     scripts,
@@ -442,15 +443,17 @@ def notice_and_end(work):
 
 def guaranteed(work):
     """A publisher's session: what a lost reply makes it send again is recorded once."""
-    session = work.store.call(calls.logon("till-9", "a-client", 1, None)).session
-    sent = [calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)]
+    session = work.store.call(publish_calls.logon("till-9", "a-client", 1, None)).session
+    sent = [
+        publish_calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)
+    ]
     work.apply(Topic(name="sold"))
     for call in sent:
         work.store.call(call)
-    assert work.store.call(calls.confirm("till-9", session, 4))
-    work.store.call(calls.logoff("till-9", session))
+    assert work.store.call(publish_calls.confirm("till-9", session, 4))
+    work.store.call(publish_calls.logoff("till-9", session))
     assert work.store.redis.xlen(key(work.store.instance, "log", "sold")) == 4
-    assert work.store.call(calls.logon("till-9", "a-client", 5, 4)).last == 4
+    assert work.store.call(publish_calls.logon("till-9", "a-client", 5, 4)).last == 4
 
 
 def limits_of_slow_clients(work):
