@@ -140,6 +140,8 @@ def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, connect):
     )
     client.publish("orders", 1)
     with contextlib.closing(valkey.client()) as redis:
+        # Once it waits, its connections are open: its threads open them after `publish` came back
+        eventually(lambda: redis.info("clients")["blocked_clients"])
         before = redis.info("stats")["total_connections_received"]
         # Then what is missing is told, and no connection is given up for it
         with pytest.raises(NotPersisted, match="0 of 1 replicas have it"):
