@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 from guaranteeing import Frail, close_quietly
+from letters import define, give_up
 from scene import Journal
 
 from ampsq import Client, FilePublishStore, MemoryPublishStore, views
@@ -124,3 +125,16 @@ def connect_to(instance):
             return client
 
         yield connect
+
+
+@pytest.fixture
+def died(client, start_coordinator):
+    """Give messages up: ``died([bodies])``; gives their letters."""
+    define(client)
+    start_coordinator()
+
+    def died(bodies, **options):
+        give_up(client, bodies, coordinate=True, **options)
+        return client.dead_letters("dead")
+
+    return died
