@@ -144,6 +144,15 @@ class LimitedReader:
         """See `Reader`."""
         return self._reader.places()
 
+    @property
+    def holds(self) -> bool:
+        """See `Reader`."""
+        return self._reader.holds
+
+    @holds.setter
+    def holds(self, holds: bool) -> None:
+        self._reader.holds = holds
+
     def hold(self, channel: Any) -> Flow[None]:
         """See `Reader`."""
         yield from self._reader.hold(channel)

@@ -142,6 +142,8 @@ class Reader:
         self.size = 1
         #: The transports that are defined, JSON, by name.
         self.transports: dict[str, str] = {}
+        #: Whether it keeps logs from being trimmed; False once another reader of its name does.
+        self.holds = True
         #: Up to where a topic's messages are not needed any more; by default up to where they were handed on.
         self.needed_from: Callable[[str], Id] = self.passed
 
@@ -285,7 +287,7 @@ class Reader:
 
     def _hold(self, channel: Any, logs: Sequence[_Log]) -> Flow[None]:
         """Keep from being trimmed what is not read yet."""
-        if not logs:
+        if not logs or not self.holds:
             return
         ids = [self.needed_from(log.topic) for log in logs]
         texts = [text_of((ms, sequence + 1)) for ms, sequence in ids]
@@ -337,7 +339,8 @@ class Reader:
     def close(self, channel: Any) -> Flow[None]:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
-        yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
+        if self.holds:
+            yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
 
     # -- pages
 

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, SlowClient
+from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
@@ -115,6 +115,7 @@ class TopicSubscription(_Front):
             Closed: the subscription is closed.
             Unavailable: the server was away longer than the client's `patience`; call again to go on.
             SlowClient: it was beyond the limits of its transport (docs/slow-clients.md), and stays disconnected.
+            NameInUse: it is durable, and another one began under its `sub_id`; it stays ended.
         """
         owner = threading.current_thread()
         self._reading.asks(owner)
@@ -197,7 +198,7 @@ class TopicSubscription(_Front):
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
-            except SlowClient as error:
+            except (SlowClient, NameInUse) as error:
                 _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
@@ -330,7 +331,7 @@ class AsyncTopicSubscription(_Front):
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
-            except SlowClient as error:
+            except (SlowClient, NameInUse) as error:
                 _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
