@@ -362,10 +362,20 @@ class AsyncClient(AsyncAdministration):
         top_n: int | None = None,
         skip_n: int | None = None,
         oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
     ) -> Subscribing[AsyncRecordSubscription]:
         """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
         query = Query(filter, order_by, top_n, skip_n)
-        following = RecordFollowing(self._session.scene, topic, query, oof=oof, name=self._session.request())
+        following = RecordFollowing(
+            self._session.scene,
+            topic,
+            query,
+            oof=oof,
+            name=self._session.request(),
+            conflation=conflation,
+            bookmark=bookmark,
+        )
 
         async def begin() -> AsyncRecordSubscription:
             subscription = AsyncRecordSubscription(following, self._store, self._record_subscriptions.remove)
