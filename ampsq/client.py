@@ -14,6 +14,7 @@ from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
 from ampsq.guarantee import Guarantee
+from ampsq.handlers import check_handler
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
@@ -380,6 +381,7 @@ class Client(Administration):
         """
         if self._closed:
             raise Closed("this client was closed")
+        check_handler(on_message, awaits=False)
         if bookmark is None and not options:
             try:
                 return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)

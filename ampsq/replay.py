@@ -19,10 +19,10 @@ from ampsq import calls
 from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
-from ampsq.places import FIRST, Asked, End, Id, Kept, Span, parse_id, spans_of, text_of
+from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, parse_id, spans_of, text_of
 from ampsq.retention import hold
 from ampsq.schema import BATCH, BYTES, FIELDS, key
-from ampsq.unknown import explained
+from ampsq.unknown import explained, meant
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ _HOLD_AGAIN: Final = 20.0
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 100
 _LAST: Final = 2**64 - 1
+#: What to do about a topic that is to come.
+_HOW: Final = (
+    "For a topic that is to come: client.apply(Topic(name=...)), or the first message published to it, makes it; a "
+    "regular expression, as in '^name$', waits for it"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,9 +174,11 @@ class Reader:
         Raises:
             UnknownTopic: there is neither a topic nor a queue of this name.
             BookmarkNotFound: the log has not everything any more, and `not_found` says ``fail``.
+            DefinitionError: a range up to now, or from now on, ends before it begins.
         """
         self._asked = self._with_known(self._asked)
         yield from self._look_at_clock()
+        check_ranges(self._asked.ranges, self._past[0])
         yield from self._refresh(channel)
         self._held = time.monotonic()
         self._count = max(_FIRST_PAGE // max(len(self._logs), 1), 1)
@@ -236,9 +243,19 @@ class Reader:
         if self.name in catalog.queues:
             queue = Queue.from_json(catalog.queues[self.name])
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]
-        if self.name not in catalog.topics:
-            raise UnknownTopic(name=self.name).saying(explained(catalog, self.name, "topic", "queue"))
-        return [self.name]
+        if self.name in catalog.topics:
+            return [self.name]
+        if not self._waits_for_topic(catalog):
+            text = explained(catalog, self.name, "topic", "queue")
+            raise UnknownTopic(name=self.name).saying(f"{text}. {_HOW}")
+        return []
+
+    def _waits_for_topic(self, catalog: Catalog) -> bool:
+        """Whether the topic may come: nothing has a name like it, and there is no end up to which it had to come."""
+        if self._version < 0 and not self._asked.ranges and meant(catalog, self.name, "topic", "queue") is None:
+            _log.warning("there is no topic %r yet; waiting for it", self.name)
+            return True
+        return self._version >= 0
 
     def _log_of(self, topic: str) -> _Log:
         return _Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)

@@ -128,8 +128,8 @@ class TopicWish:
         """
         if max_backlog != 1 or renew:
             raise DefinitionError(
-                f"max_backlog and renew are of queues, whose messages are leased; {shown(name)} is read as topics: "
-                "leave them out"
+                f"max_backlog and renew (--max-backlog and --no-ack) are of queues, whose messages are leased; "
+                f"{shown(name)} is read as topics: leave them out"
             )
         left: dict[str, Any] = dict(options)
         sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
@@ -179,7 +179,8 @@ def topic_instead(name: str, error: UnknownQueue) -> Flow[None]:
     """
     catalog = yield calls.catalog()
     if name not in catalog.topics:
-        raise error.saying(explained(catalog, name, "queue", "topic")) from None
+        text = explained(catalog, name, "queue", "topic")
+        raise error.saying(f"{text}. A topic that is to come is waited for with bookmark='now'") from None
 
 
 class TopicReading:

@@ -9,11 +9,12 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
+from ampsq.handlers import handled
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
@@ -319,11 +320,11 @@ class AsyncTopicSubscription(_Front):
         if self._reading.auto_ack:
             self._reading.handle(received)
 
-    def run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
-        """Await a function with each message, in a task, until the subscription is closed or completed."""
+    def run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
+        """Call a function with each message, and await it, in a task, until the subscription is closed or completed."""
         self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
 
-    async def _run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
+    async def _run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
         while not (self._reading.closed or self.completed):
             try:
                 async for handed in self._handed():
@@ -338,11 +339,9 @@ class AsyncTopicSubscription(_Front):
                 _log.warning("%r: %s; trying again", self, error)
                 await asyncio.sleep(_STEP)
 
-    async def _handle(
-        self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]], message: AsyncTopicMessage
-    ) -> None:
+    async def _handle(self, on_message: Callable[[AsyncTopicMessage], object], message: AsyncTopicMessage) -> None:
         try:
-            await on_message(message)
+            await handled(on_message, message)
         except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
             _log.exception("handler of %r failed; it does not count as handled", message)
             return

@@ -265,7 +265,7 @@ def test_one_that_is_refused_leaves_the_one_of_its_name_alone(client, durable):
     with durable(auto_ack=False) as messages:
         got = pick_up(messages, 2)
         with pytest.raises(UnknownTopic):
-            durable(name="elsewhere")
+            durable(name="elsewhere", bookmark="[epoch:now]")
         got[0].ack(wait=True)
         assert data_of(pick_up(messages, 2)) == [2, 3]
 
