@@ -32,6 +32,7 @@ __all__ = [
     "chosen",
     "delete_matching",
     "delete_records",
+    "key_parts",
     "key_texts",
     "keyed_topic",
     "read_records",
@@ -44,8 +45,8 @@ T = TypeVar("T")
 How: TypeAlias = Literal["keys", "data"]
 #: Times that records are let come to the end of their log for one call; more than this is somebody who never stops.
 _CATCH_UPS: Final = 50
-#: A bar that parts a key, and is none of a part's own.
-_BAR: Final = re.compile(rb"(?<!\\)(?:\\\\)*\|")
+#: What the text of a key of several parts is made of.
+_PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
 
 
 class RecordKey:
@@ -75,6 +76,19 @@ def _joined(parts: Sequence[bytes]) -> bytes:
     return b"|".join(part.replace(b"\\", b"\\\\").replace(b"|", b"\\|") for part in parts)
 
 
+def key_parts(text: bytes, number: int) -> list[bytes]:
+    """The parts of the text of a key that has so many, if the text is one; the other way round than it is made."""
+    if number == 1:
+        return [text]
+    parts = [b""]
+    for piece in _PIECE.findall(text):
+        if piece == b"|":
+            parts.append(b"")
+        else:
+            parts[-1] += piece.removeprefix(b"\\")
+    return parts
+
+
 def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
     """The keys that a user names: each a text or a number, or for a key of several parts a tuple of such.
 
@@ -98,8 +112,7 @@ def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
 
 def _check_parts(topic: Topic, each: object, text: bytes) -> None:
     wanted = len(topic.key)
-    # The text of a whole key has a bar between its parts.
-    parts = len(each) if isinstance(each, tuple) else len(_BAR.findall(text)) + 1 if wanted > 1 else 1
+    parts = len(each) if isinstance(each, tuple) else len(key_parts(text, wanted))
     if parts == wanted:
         return
     allowed = f"tuples of {wanted}, as in {tuple(topic.key)!r}" if wanted > 1 else f"one value, that of {topic.key[0]}"
