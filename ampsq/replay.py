@@ -21,12 +21,12 @@ from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
 from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, parse_id, spans_of, text_of
 from ampsq.retention import hold
-from ampsq.schema import BATCH, BYTES, FIELDS, key
+from ampsq.schema import BYTES, FIELDS, key
 from ampsq.unknown import explained, meant
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.calls import Catalog
     from ampsq.durability import Durability
@@ -40,8 +40,12 @@ _log = logging.getLogger("ampsq")
 Entry: TypeAlias = "tuple[str, bytes, list[bytes]]"
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
 
-#: Entries of the first page, over all topics; then about `BYTES` bytes, and `BATCH` entries at most.
-_FIRST_PAGE: Final = 20
+#: Entries of the first page, over all topics; then about `BYTES` bytes. At most so many: that is what a topic costs
+#: whose bodies become large from one page to the next, since a server counts entries; more of them make it no faster.
+_FIRST_PAGE: Final = 4
+_LAST_PAGE: Final = 200
+#: Entries of a page whose sizes are looked at, about, over all of it.
+_SAMPLE: Final = 32
 #: Seconds after which new topics, and what else may have changed, are looked for.
 _CHECK: Final = 1.0
 #: Milliseconds for which a log is held for a reader that is not heard of, and seconds after which it holds again.
@@ -496,15 +500,24 @@ class Reader:
         number = sum(map(len, got.values()))
         if not number:
             return
-        sample = [flat for entries in got.values() for _, flat in entries[-5:]]
-        size = self.size = max(sum(len(text) for flat in sample for text in flat) // len(sample), 1)
-        most = max(min(BYTES // size, BATCH) // len(got), 1)
+        # What comes is like all of a page, or already like its end.
+        step = -(-number // _SAMPLE)
+        size = self.size = max(
+            _mean_size(flat for entries in got.values() for _, flat in entries[::-step]),
+            _mean_size(flat for entries in got.values() for _, flat in entries[-3:]),
+        )
+        most = max(min(BYTES // size, _LAST_PAGE) // len(got), 1)
         # From one page to the next at most fourfold: a topic that was quiet may have much by now.
         self._count = min(most, self._count * 4)
 
 
 def _plain(reply: Any) -> Any:
     return reply
+
+
+def _mean_size(sample: Iterable[list[bytes]]) -> int:
+    sizes = [sum(map(len, flat)) for flat in sample]
+    return max(sum(sizes) // len(sizes), 1)
 
 
 def _last_of(log: _Log) -> Call[Id]:

@@ -346,6 +346,31 @@ def test_a_handler_that_nothing_calls_or_awaits_is_refused_at_once(client):
         client.subscribe("orders", bookmark="epoch", on_message=5)
 
 
+def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
+    # Given small bodies, then large ones, then small ones
+    client.apply(Topic(name="orders"))
+    large = b'"' + b"x" * 200_000 + b'"'
+    client.publish_many("orders", [b"1"] * 1_000)
+    client.publish_many("orders", [large] * 250, batch=5)
+    client.publish_many("orders", [b"2"] * 1_000)
+    pages, resize = [], Reader._resize
+
+    def noted(reader, got):
+        pages.append([sum(map(len, flat)) for entries in got.values() for _, flat in entries])
+        resize(reader, got)
+
+    monkeypatch.setattr(Reader, "_resize", noted)
+    # When all is read
+    with client.subscribe("orders", bookmark="[epoch:now]") as messages:
+        assert sum(1 for _ in messages) == 2_250
+    # Then it begins with few, and a page is a megabyte, but for that in which bodies became large
+    numbers = [len(page) for page in pages]
+    assert (numbers[:5], max(numbers)) == ([4, 16, 64, 200, 200], 200)
+    assert sorted(map(sum, pages))[-2] < 1_100_000
+    # And many again once they are small
+    assert 200 in numbers[numbers.index(200) + 8 :]
+
+
 def test_a_bookmark_of_another_origin_is_not_found(client):
     marks = recorded(client, "orders")
     other = str(marks[3]).replace(client.origin, "elsewhere.1")
