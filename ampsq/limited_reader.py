@@ -225,6 +225,11 @@ class LimitedReader:
         yield from letting_go
         yield reader_calls.leave_report(self.id)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it ended, and must not be told of any more."""
+        return self._is_closed
+
     def _drop_spool(self) -> None:
         spool, self._spool = self._spool, None
         if spool is not None:
