@@ -34,7 +34,7 @@ from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
 from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
-from ampsq.records import Publisher, delete_matching, delete_records, key_texts, when_caught_up
+from ampsq.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
@@ -365,6 +365,8 @@ class Session:
         if filter is not None:
             _check_choice(topic, keys, filter, data)
             return (yield from delete_matching(topic, parse_query_filter(filter)))
+        if keys is not None and (known := (yield from keyed_topic(self.instance, parse_name(topic)))) is not None:
+            key_texts(keys, known if known.key else None)
         how, values = yield from self._deletion(topic, keys, data)
         return (yield from delete_records(topic, how, values, self._next_publisher))
 

@@ -43,7 +43,7 @@ from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
 from ampsq.envelope import Envelope
-from ampsq.errors import Rejected, Unavailable
+from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.query import Query
@@ -76,6 +76,7 @@ DOES_MORE = {
     "overdue": "whatever is due by then; an event of each is made once",
     "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
     "logon": "a second session of the same client, whose first one nobody knows the number of",
+    "claim": "a second session of the same client, whose first one nobody knows the number of",
     "happen": "a user's own event is raised again, as it says; comings and goings once",
     "trim": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
@@ -456,6 +457,17 @@ def guaranteed(work):
     assert work.store.call(publish_calls.logon("till-9", "a-client", 5, 4)).last == 4
 
 
+def durable_subscriptions(work):
+    """Places of a durable subscription, and another one that takes its name."""
+    first = work.store.call(reader_calls.claim("audit", "c/1"))
+    work.store.call(reader_calls.note_place("audit", first, [("floor", "0-0"), ("beyond a 1-0", "")], []))
+    work.store.call(reader_calls.note_place("audit", first, [("at a", "1-0")], ["beyond a 1-0"]))
+    second = work.store.call(reader_calls.claim("audit", "c/2"))
+    assert work.store.call(reader_calls.holder_of(work.store.instance, "audit")) == (second, "c/2")
+    with pytest.raises(NameInUse):
+        work.store.call(reader_calls.note_place("audit", first, [("at a", "0-0")], []))
+
+
 def limits_of_slow_clients(work):
     """Readers of topics, up to the one that is disconnected: told once, and so again."""
     limits = {"message_memory_limit": "1MB", "message_disk_limit": "1MB", "client_message_age_limit": "1s"}
@@ -475,7 +487,7 @@ def limits_of_slow_clients(work):
 
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, durable_subscriptions, limits_of_slow_clients, notice_and_end),
 ]
 
 

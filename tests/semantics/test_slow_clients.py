@@ -60,6 +60,20 @@ def test_without_limits_nothing_reports_and_no_thread_runs(client):
         assert client.readers() == []
 
 
+def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
+    client.apply(Transport(name="*", message_memory_limit="1MB"), Topic(name="orders"))
+    other = connect()
+    with other.subscribe("orders", bookmark="epoch", sub_id="audit") as messages:
+        assert messages.get(0.1) is None
+        until(lambda: states(client) == {"orders": "durable"})
+        (reported,) = other._reporting._readers
+    assert client.readers() == []
+    # Given a report that was under way as it was closed
+    reported.last = None
+    other._reporting._report(reported, other._reporting._store)
+    assert client.readers() == []
+
+
 @pytest.mark.usefixtures("_hasty")
 def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_order(either, tmp_path):
     # Given a subscription that stopped after its first message
