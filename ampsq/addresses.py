@@ -90,6 +90,7 @@ class Endpoint:
             scheme = text.split("://", 1)[0]
             if scheme in _KINDS and "://" in text:
                 return cls._asked(text, scheme)
+            _check_commas(text)
             redis.connection.parse_url(text)
         except ValueError as error:
             is_known = text.startswith((*_PLAIN, *(f"{kind}://" for kind in _KINDS)))
@@ -137,6 +138,14 @@ class Endpoint:
 
     def __str__(self) -> str:
         return redacted(self.text)
+
+
+def _check_commas(text: str) -> None:
+    if "," in urlsplit(text).netloc.rpartition("@")[2]:
+        raise ValueError(
+            "behind a comma comes another address, with its scheme, as in redis://one:6379,redis://two:6379; "
+            "and none is empty"
+        )
 
 
 def _netloc(host: str, port: int) -> str:

@@ -16,6 +16,7 @@ from ampsq.delivery import AsyncMessage, Bookmarks, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
 from ampsq.guarantee import Guarantee
+from ampsq.handlers import check_handler
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
@@ -33,7 +34,7 @@ from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from ampsq.address import AppendFsync
@@ -251,7 +252,7 @@ class AsyncClient(AsyncAdministration):
         max_backlog: int = 1,
         filter: str | None = None,
         renew: bool = False,
-        on_message: Callable[[AsyncMessage], Awaitable[object]] | None = None,
+        on_message: Callable[[AsyncMessage], object] | None = None,
     ) -> Subscribing[AsyncSubscription]: ...
     @overload
     def subscribe(
@@ -260,7 +261,7 @@ class AsyncClient(AsyncAdministration):
         *,
         bookmark: Place | Sequence[Place],
         filter: str | None = None,
-        on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None = None,
+        on_message: Callable[[AsyncTopicMessage], object] | None = None,
         **options: Unpack[ReplayOptions],
     ) -> Subscribing[AsyncTopicSubscription]: ...
     def subscribe(
@@ -270,14 +271,16 @@ class AsyncClient(AsyncAdministration):
         max_backlog: int = 1,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         renew: bool = False,
-        on_message: Callable[[Any], Awaitable[object]] | None = None,
+        on_message: Callable[[Any], object] | None = None,
         bookmark: Place | Sequence[Place] | None = None,
         **options: Unpack[ReplayOptions],
     ) -> Subscribing[Any]:
         """Subscribe to queues or topics; see `Client.subscribe`.
 
-        ``await`` it, or use it with ``async with``, which closes the subscription at the end.
+        ``await`` it, or use it with ``async with``, which closes the subscription at the end. `on_message` is a
+        coroutine function, or a plain one, during which nothing else runs in the event loop.
         """
+        check_handler(on_message, awaits=True)
 
         def wish() -> TopicWish:
             return TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
@@ -301,7 +304,7 @@ class AsyncClient(AsyncAdministration):
         return Subscribing(begin(), repr(name))
 
     async def _subscribe_to_topics(
-        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], Awaitable[object]] | None
+        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], object] | None
     ) -> AsyncTopicSubscription:
         reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
@@ -312,7 +315,7 @@ class AsyncClient(AsyncAdministration):
         return subscription
 
     async def _subscribe(
-        self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], Awaitable[object]] | None
+        self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], object] | None
     ) -> AsyncSubscription:
         store, presence = self._store, self._opened[1] if self._opened else None
         if presence is not None:
@@ -362,10 +365,20 @@ class AsyncClient(AsyncAdministration):
         top_n: int | None = None,
         skip_n: int | None = None,
         oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
     ) -> Subscribing[AsyncRecordSubscription]:
         """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
         query = Query(filter, order_by, top_n, skip_n)
-        following = RecordFollowing(self._session.scene, topic, query, oof=oof, name=self._session.request())
+        following = RecordFollowing(
+            self._session.scene,
+            topic,
+            query,
+            oof=oof,
+            name=self._session.request(),
+            conflation=conflation,
+            bookmark=bookmark,
+        )
 
         async def begin() -> AsyncRecordSubscription:
             subscription = AsyncRecordSubscription(following, self._store, self._record_subscriptions.remove)

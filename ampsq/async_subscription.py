@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ampsq.delivery import AsyncMessage
 from ampsq.errors import AmpsqError, Closed
+from ampsq.handlers import handled
 from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator
     from datetime import timedelta
     from types import EllipsisType
 
@@ -112,14 +113,14 @@ class AsyncSubscription(SubscriptionView):
         async with self._lock:
             await self._store.run(self._core.give_back(self._channel))
 
-    def run(self, on_message: Callable[[AsyncMessage], Awaitable[object]]) -> None:
-        """Await a function with each message, in a task, until the subscription is closed."""
+    def run(self, on_message: Callable[[AsyncMessage], object]) -> None:
+        """Call a function with each message, and await it, in a task, until the subscription is closed."""
         self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
 
-    async def _run(self, on_message: Callable[[AsyncMessage], Awaitable[object]]) -> None:
+    async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         async for message in self:
             try:
-                await on_message(message)
+                await handled(on_message, message)
             except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 try:

@@ -15,14 +15,15 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.errors import DefinitionError, Unavailable
+from ampsq import reader_calls
+from ampsq.errors import DefinitionError, NameInUse, Unavailable
 from ampsq.flow import Pause, command
 from ampsq.places import Id, Kept, parse_id, text_of
-from ampsq.schema import key
+from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.flow import Flow
 
@@ -44,6 +45,8 @@ _BEYOND: Final = "beyond "
 _BUSY: Final = 5.0
 #: Seconds before it is tried again.
 _PAUSE: Final = 0.01
+#: Names that one call writes down or removes, so that none takes long.
+_TOGETHER: Final = 1_000
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS place (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
@@ -51,14 +54,24 @@ CREATE TABLE IF NOT EXISTS place (
 CREATE TABLE IF NOT EXISTS beyond (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
     PRIMARY KEY (instance, subscription, topic, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS session (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (instance, subscription)) WITHOUT ROWID;
 """
 
 
 class SubscriptionName(NamedTuple):
-    """A durable subscription: the instance that it reads from, and its own name there."""
+    """A durable subscription: the instance that it reads from, and its own name there.
+
+    Attributes:
+        instance: the instance's name.
+        subscription: its `sub_id`.
+        session: the number of its life: the one that began last is the only one that may write.
+    """
 
     instance: str
     subscription: str
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +90,7 @@ class Change:
 
 
 class BookmarkStore(abc.ABC):
-    """Keeps the places of subscriptions; one process at a time may use a subscription's name."""
+    """Keeps the places of subscriptions: of each, what the session writes that began last."""
 
     @abc.abstractmethod
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
@@ -85,35 +98,41 @@ class BookmarkStore(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
-        """Keep this, and nothing of before."""
+        """Keep this, and nothing of before; from here on only this session may `save`."""
 
     @abc.abstractmethod
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
-        """Write down a change."""
+        """Write down a change.
+
+        Raises:
+            NameInUse: another session of the subscription began meanwhile; nothing was written.
+        """
 
 
 class MemoryBookmarkStore(BookmarkStore):
     """Keeps places as long as the process lives: for subscriptions that are closed and made again in it."""
 
     def __init__(self) -> None:
-        self._kept: dict[SubscriptionName, Kept] = {}
+        self._kept: dict[tuple[str, str], tuple[int, Kept]] = {}
 
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
         """See `BookmarkStore.load`."""
         yield from ()
-        return self._kept.get(name)
+        return self._kept[name[:2]][1] if name[:2] in self._kept else None
 
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
         """See `BookmarkStore.begin`."""
         yield from ()
-        self._kept[name] = kept
+        self._kept[name[:2]] = name.session, kept
 
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
         """See `BookmarkStore.save`."""
         yield from ()
-        kept = self._kept[name]
+        session, kept = self._kept[name[:2]]
+        if session != name.session:
+            raise NameInUse(subscription=name.subscription)
         beyond = kept.beyond.union(change.beyond).difference(change.reached)
-        self._kept[name] = replace(kept, topics={**kept.topics, **change.topics}, beyond=beyond)
+        self._kept[name[:2]] = session, replace(kept, topics={**kept.topics, **change.topics}, beyond=beyond)
 
 
 class SqliteBookmarkStore(BookmarkStore):
@@ -153,10 +172,12 @@ class SqliteBookmarkStore(BookmarkStore):
         yield from ()
         try:
             with self._lock:
-                rows = self._file.execute("SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name)
+                rows = self._file.execute(
+                    "SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name[:2]
+                )
                 places = {topic: parse_id(text) for topic, text in rows}
                 beyond = self._file.execute(
-                    "SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name
+                    "SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name[:2]
                 )
                 found = frozenset((topic, text) for topic, text in beyond)
         except sqlite3.Error as error:
@@ -169,14 +190,24 @@ class SqliteBookmarkStore(BookmarkStore):
 
         def write() -> None:
             for table in ("place", "beyond"):
-                self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name)  # noqa: S608
+                self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
+            self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
             self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond)))
 
         return self._written(write)
 
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
         """See `BookmarkStore.save`."""
-        return self._written(lambda: self._write(name, change))
+
+        def write() -> None:
+            found = self._file.execute(
+                "SELECT number FROM session WHERE instance = ? AND subscription = ?", name[:2]
+            ).fetchone()
+            if found is not None and found[0] != name.session:
+                raise NameInUse(subscription=name.subscription)
+            self._write(name, change)
+
+        return self._written(write)
 
     def _written(self, write: Callable[[], None]) -> Flow[None]:
         """Let what is written be there as a whole, or not at all; an event loop goes on while others hold the file."""
@@ -199,14 +230,14 @@ class SqliteBookmarkStore(BookmarkStore):
     def _write(self, name: SubscriptionName, change: Change) -> None:
         self._file.executemany(
             "INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)",
-            [(*name, topic, text_of(last)) for topic, last in change.topics.items()],
+            [(*name[:2], topic, text_of(last)) for topic, last in change.topics.items()],
         )
         self._file.executemany(
-            "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name, *one) for one in change.beyond]
+            "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name[:2], *one) for one in change.beyond]
         )
         self._file.executemany(
             "DELETE FROM beyond WHERE instance = ? AND subscription = ? AND topic = ? AND id = ?",
-            [(*name, *one) for one in change.reached],
+            [(*name[:2], *one) for one in change.reached],
         )
 
     def close(self) -> None:
@@ -231,21 +262,17 @@ class RedisBookmarkStore(BookmarkStore):
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
         """See `BookmarkStore.begin`."""
         where = key(name.instance, "bookmarks", name.subscription)
-        fields = [_FLOOR, text_of(kept.floor), *_fields(Change(kept.topics, tuple(kept.beyond)))]
-        yield command(["HSET", where, *fields], int)
+        fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond)))]
+        yield from _note(name, fields, ())
         # Only now, so that at no moment nothing is kept.
-        stale = set((yield command(["HKEYS", where], _texts))).difference(fields[::2])
-        if stale:
-            yield command(["HDEL", where, *stale], int)
+        stale = set((yield command(["HKEYS", where], _texts))).difference(dict(fields), [FIELDS["session"]])
+        yield from _note(name, (), sorted(stale))
 
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
         """See `BookmarkStore.save`."""
-        where = key(name.instance, "bookmarks", name.subscription)
-        if fields := _fields(change):
-            yield command(["HSET", where, *fields], int)
-        # Later: what is written twice does no harm.
-        if change.reached:
-            yield command(["HDEL", where, *(f"{_BEYOND}{topic} {text}" for topic, text in change.reached)], int)
+        # What is reached is removed last: what is written twice does no harm.
+        reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
+        yield from _note(name, _fields(change), reached)
 
 
 def _texts(reply: list[bytes]) -> list[str]:
@@ -257,13 +284,17 @@ def _two(text: str) -> tuple[str, str]:
     return topic, stream_id
 
 
-def _fields(change: Change) -> list[str]:
-    fields: list[str] = []
-    for topic, last in change.topics.items():
-        fields += [_AT + topic, text_of(last)]
-    for topic, text in change.beyond:
-        fields += [f"{_BEYOND}{topic} {text}", ""]
-    return fields
+def _fields(change: Change) -> list[tuple[str, str]]:
+    fields = [(_AT + topic, text_of(last)) for topic, last in change.topics.items()]
+    return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
+
+
+def _note(name: SubscriptionName, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> Flow[None]:
+    """Write names and values, then remove names; in calls that are all short, and mostly one."""
+    while kept or reached:
+        some, gone = kept[:_TOGETHER], reached[: max(_TOGETHER - len(kept), 0)]
+        yield reader_calls.note_place(name.subscription, name.session, some, gone)
+        kept, reached = kept[len(some) :], reached[len(gone) :]
 
 
 class Received:

@@ -14,6 +14,7 @@ from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
 from ampsq.errors import Closed, UnknownQueue
 from ampsq.guarantee import Guarantee
+from ampsq.handlers import check_handler
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
@@ -380,6 +381,7 @@ class Client(Administration):
         """
         if self._closed:
             raise Closed("this client was closed")
+        check_handler(on_message, awaits=False)
         if bookmark is None and not options:
             try:
                 return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
@@ -489,6 +491,8 @@ class Client(Administration):
         top_n: int | None = None,
         skip_n: int | None = None,
         oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
     ) -> RecordSubscription:
         """Query the records of a topic and subscribe to what changes them, from one point in time (docs/sow.md).
 
@@ -503,14 +507,28 @@ class Client(Administration):
             top_n: so many records at most; what comes later is not limited.
             skip_n: as of `sow`.
             oof: tell also of records that were given and leave: deleted, expired, or not matching any more.
+            conflation: of what changes one record only the latest: ``1s``: so long after its first change that was not
+                handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. The records
+                themselves come at once, and one that comes and leaves while it waits is not told of.
+            bookmark: the records as they were at a message of any topic, it included, or at a time, and from there on
+                everything that was published, as of `sow` and `subscribe`; default now.
 
         Raises:
             NoRecords: the topic has no key. DefinitionError: an argument is wrong.
+            BookmarkNotFound: the log was trimmed, so that it is not known any more.
         """
         if self._closed:
             raise Closed("this client was closed")
         query = Query(filter, order_by, top_n, skip_n)
-        following = RecordFollowing(self._session.scene, topic, query, oof=oof, name=self._session.request())
+        following = RecordFollowing(
+            self._session.scene,
+            topic,
+            query,
+            oof=oof,
+            name=self._session.request(),
+            conflation=conflation,
+            bookmark=bookmark,
+        )
         subscription = RecordSubscription(following, self._store, self._record_subscriptions.remove)
         self._record_subscriptions.append(subscription)
         return subscription

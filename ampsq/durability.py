@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["Durability"]
 
 Asked = TypeVar("Asked")
+_log = logging.getLogger("ampsq")
+_CONNECTED = re.compile(rb"connected_slaves:(\d+)")
 _REPLICAS = re.compile(r"replicas=([1-9][0-9]?)")
 _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1', with how many replicas must have it"
 #: Milliseconds of one wait for disk or replicas.
 _WAIT: Final = 1000
 _YES: Final = "fsync"
+#: Seconds after which it is told that messages wait, and after which it is told again.
+_TELL: Final = 5.0
+_TELL_AGAIN: Final = 60.0
 
 
 class Durability(Generic[Asked]):
@@ -46,14 +52,24 @@ class Durability(Generic[Asked]):
         self._is_given = False
         # What was read and is not durable yet, as far as is known.
         self._pending: tuple[Asked, Any] | None = None
+        # When it is to be told that what was read waits; None: nothing does.
+        self._tell_at: float | None = None
 
     def examine(self) -> Flow[None]:
         """See that the server can say what is durable.
 
         Raises:
-            ServerUnsuitable: it cannot.
+            ServerUnsuitable: it cannot. That replicas are missing is only told, in the log: they may come.
         """
         if self._replicas:
+            facts = yield command(["INFO", "replication"], bytes)
+            connected = int((_CONNECTED.search(facts) or [0, 0])[1])
+            if connected < self._replicas:
+                _log.warning(
+                    "fully_durable='replicas=%d': the server has %d replicas connected; until there are enough, and "
+                    "they have what was published, nothing is handed out",
+                    *(self._replicas, connected),
+                )
             return
         facts = yield command(["INFO", "persistence"], bytes)
         if b"aof_enabled:1" not in facts:
@@ -113,10 +129,24 @@ class Durability(Generic[Asked]):
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
             wait: list[str | int] = ["WAIT", self._replicas, left] if self._replicas else ["WAITAOF", 1, 0, left]
             yield Post(channel, command(wait, _number, blocks=left / 1000))
-            if (yield Collect(channel)) >= max(self._replicas, 1):
+            count = yield Collect(channel)
+            if count >= max(self._replicas, 1):
+                self._tell_at = None
                 return True
+            self._tell_waiting(count)
             if time.monotonic() >= until:
                 return False
+
+    def _tell_waiting(self, count: int) -> None:
+        """Tell what is missing, once it has been so for a while."""
+        now = time.monotonic()
+        if self._tell_at is None:
+            self._tell_at = now + _TELL
+        if now < self._tell_at:
+            return
+        self._tell_at = now + _TELL_AGAIN
+        lacking = f"{count} of {self._replicas} replicas have them" if self._replicas else "they are not on its disk"
+        _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
 
 
 def _number(reply: Any) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ampsq.calls import Times
 from ampsq.delivery import encode_headers
 from ampsq.errors import DefinitionError
+from ampsq.publish_calls import Times
 from ampsq.values import Interval, shown
 
 if TYPE_CHECKING:

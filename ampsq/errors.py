@@ -33,7 +33,7 @@
     │   ├─ NoRecords            the topic has no key, so that it keeps no records
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
-    │   ├─ NameInUse            another client logged on under the publisher's name, or is logged on
+    │   ├─ NameInUse            another client took the publisher's name, or the `sub_id` of a durable subscription
     │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
@@ -360,9 +360,21 @@ class NotLeaseHolder(Rejected):
 
 
 class NameInUse(Rejected):
-    """Another client logged on under this publisher's name. One at a time may: give each its own name, or stop one."""
+    """Another client logged on under this publisher's name. One at a time may: give each its own name, or stop one.
+
+    Or another durable subscription began under the same `sub_id`; then `detail` has ``subscription``.
+    """
 
     code = "AMPSQ_NAME_IN_USE"
+
+    def _text(self) -> str:
+        if "subscription" not in self.detail:
+            return super()._text()
+        by = f" by {self.detail['by']}" if "by" in self.detail else ""
+        return (
+            f"another durable subscription began under sub_id {self.detail['subscription']!r}{by}, and ended this one. "
+            "One at a time may use it: give each its own sub_id, or stop one"
+        )
 
 
 class SequenceGap(Rejected):

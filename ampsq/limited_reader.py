@@ -144,6 +144,15 @@ class LimitedReader:
         """See `Reader`."""
         return self._reader.places()
 
+    @property
+    def holds(self) -> bool:
+        """See `Reader`."""
+        return self._reader.holds
+
+    @holds.setter
+    def holds(self, holds: bool) -> None:
+        self._reader.holds = holds
+
     def hold(self, channel: Any) -> Flow[None]:
         """See `Reader`."""
         yield from self._reader.hold(channel)
@@ -215,6 +224,11 @@ class LimitedReader:
         self._drop_spool()
         yield from letting_go
         yield reader_calls.leave_report(self.id)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it ended, and must not be told of any more."""
+        return self._is_closed
 
     def _drop_spool(self) -> None:
         spool, self._spool = self._spool, None

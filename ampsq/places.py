@@ -30,6 +30,7 @@ __all__ = [
     "Place",
     "Range",
     "Span",
+    "check_ranges",
     "parse_asked",
     "parse_id",
     "spans_of",
@@ -42,6 +43,8 @@ Place: TypeAlias = "Bookmark | datetime | str | int"
 Id: TypeAlias = "tuple[int, int]"
 FIRST: Final[Id] = (0, 0)
 _LAST: Final = 2**64 - 1
+#: Milliseconds by which clocks may differ: so far a time may lie behind the server's moment in a range up to `NOW`.
+_CLOCKS: Final = 60_000
 #: Sorts behind every topic's name.
 _BEHIND_ALL: Final = "~"
 
@@ -133,6 +136,12 @@ class End:
     bookmark: Bookmark | None = None
     milliseconds: int = 0
 
+    def __str__(self) -> str:
+        if self.kind == "time":
+            text = datetime.fromtimestamp(self.milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+            return text.replace("+00:00", "Z").replace(".000Z", "Z")
+        return str(self.bookmark) if self.bookmark is not None else self.kind
+
     def cut(self, now: Id, *, behind: bool) -> Cut:
         """The place, `behind` what the end names or before it; `now` is the last ID that there is."""
         if self.kind == NOW:
@@ -191,7 +200,46 @@ def parse_asked(value: object) -> Asked:
     starts = tuple(each for each in found if isinstance(each, End))
     if ranges and starts:
         raise DefinitionError(f"bookmark={shown(value)} has ranges beside other places; allowed: one or the other")
+    check_ranges(ranges)
     return Asked(starts, ranges)
+
+
+def check_ranges(ranges: Iterable[Range], now: int | None = None) -> None:
+    """Refuse ranges that end before they begin; one that is only empty is none of them.
+
+    Args:
+        ranges: of them.
+        now: the server's time, ms; None: it is not known yet, and whatever needs it is left for later.
+
+    Raises:
+        DefinitionError: one is; the text names both ends.
+    """
+    for each in ranges:
+        if _is_reversed(each.start, each.end, now):
+            raise DefinitionError(
+                f"bookmark: the range from {each.start} to {each.end} ends before it begins; allowed: the earlier "
+                f"place first, as in [{each.end}:{each.start}]"
+            )
+
+
+def _is_reversed(start: End, end: End, now: int | None) -> bool:
+    # What was handled may well be behind the end, and bookmarks of two origins have no order.
+    if MOST_RECENT in {start.kind, end.kind} or start.kind == end.kind == NOW:
+        return False
+    if EPOCH in {start.kind, end.kind}:
+        return start.kind != EPOCH
+    if NOW not in {start.kind, end.kind}:
+        has_order = start.bookmark is None or end.bookmark is None or start.bookmark.origin == end.bookmark.origin
+        return has_order and start.cut(FIRST, behind=False) > end.cut(FIRST, behind=False)
+    if now is None:
+        return False
+    return _milliseconds(start, now - _CLOCKS) > _milliseconds(end, now) + (_CLOCKS if end.kind == NOW else 0)
+
+
+def _milliseconds(end: End, now: int) -> int:
+    if end.kind == NOW:
+        return now
+    return parse_id(end.bookmark.id)[0] if end.bookmark is not None else end.milliseconds
 
 
 def _split(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq import calls, record_calls
+from ampsq import publish_calls, record_calls
 from ampsq.errors import AmpsqError
 from ampsq.flow import command
 from ampsq.persisted import WAIT_MS
@@ -31,7 +31,7 @@ __all__ = ["Identity", "PublishSession", "Refused", "Run"]
 _AHEAD: Final = 4
 #: What a kind of entry becomes: publisher, session, sequence and arguments to a call.
 _CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[Any]], Call[Any]]]] = {
-    "publish": calls.publish_logged_on,
+    "publish": publish_calls.publish_logged_on,
     "sow_delete": record_calls.sow_delete_logged_on,
 }
 
@@ -86,7 +86,7 @@ class PublishSession:
         self.number = self.sent = self.answered = 0
         self.lacking = ""
 
-    def log_on(self, first: int, answered: int | None) -> calls.LoggedOn:
+    def log_on(self, first: int, answered: int | None) -> publish_calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.
 
         Args:
@@ -104,7 +104,7 @@ class PublishSession:
         if self._wait:
             self._confirming.load("confirm")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
-        found = self._sending.ask(calls.logon(*self._identity, first, answered))
+        found = self._sending.ask(publish_calls.logon(*self._identity, first, answered))
         self.number = found.session
         self.sent = self.answered = max(first - 1, min(found.last, self._kept.last))
         return found
@@ -172,7 +172,7 @@ class PublishSession:
         """
         if self._wait is None:
             return True
-        self._confirming.ask(calls.confirm(self._identity.publisher, self.number, sequence))
+        self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
         reply = self._confirming.ask(command(self._wait, lambda reply: reply, blocks=WAIT_MS / 1000))
         reached = self._level.is_reached(reply)
         self.lacking = "" if reached else self._level.lacking(reply)
@@ -180,7 +180,7 @@ class PublishSession:
 
     def log_off(self) -> None:
         """End the session in order, so that anybody may use the name."""
-        self._store.call(calls.logoff(self._identity.publisher, self.number))
+        self._store.call(publish_calls.logoff(self._identity.publisher, self.number))
 
     def stop_sending(self) -> None:
         """Close the connection that sends; by its thread."""

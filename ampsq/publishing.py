@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import calls
+from ampsq import publish_calls
 from ampsq.connection_state import ConnectionState
 from ampsq.errors import (
     AmpsqError,
@@ -146,7 +146,7 @@ class Publishing:
                 f"sequence={sequence!r}: with a publish_store, the client numbers its messages itself"
             )
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        shape, values = calls.shaped(bodies, headers, envelope.times, delta=delta)
+        shape, values = publish_calls.shaped(bodies, headers, envelope.times, delta=delta)
         return self.take(len(bodies), "publish", [parse_name(topic).encode(), shape.encode(), *values])
 
     def take(self, count: int, kind: str, arguments: Sequence[bytes]) -> int:

@@ -1,22 +1,23 @@
-"""The calls of readers that limits are kept for: how far behind they are, and what they are told."""
+"""The calls of readers of topics: how far behind they are and what they are told, and the places of durable ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.flow import script_call
+from ampsq.flow import command, script_call
 from ampsq.places import parse_id, text_of
+from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from redis.typing import EncodableT
 
     from ampsq.flow import Call
     from ampsq.places import Id
 
-__all__ = ["Lag", "Order", "Report", "lag", "leave_report", "report"]
+__all__ = ["Lag", "Order", "Report", "claim", "holder_of", "lag", "leave_report", "note_place", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,30 @@ def leave_report(reader: str) -> Call[Order]:
 
 def _read_order(reply: Any) -> Order:
     return Order(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]))
+
+
+def claim(subscription: str, client: str) -> Call[int]:
+    """Begin a durable subscription's session, which ends every other one of its name; gives its number."""
+    return script_call("claim", [subscription, client], int, repeatable=True)
+
+
+def holder_of(instance: str, subscription: str) -> Call[tuple[int, str] | None]:
+    """The session of a durable subscription that counts, and its client; None: nobody claimed it."""
+
+    def read(reply: bytes | None) -> tuple[int, str] | None:
+        if reply is None:
+            return None
+        number, _, client = reply.decode().partition(" ")
+        return int(number), client
+
+    return command(["HGET", key(instance, "bookmarks", subscription), FIELDS["session"]], read)
+
+
+def note_place(subscription: str, session: int, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> Call[int]:
+    """Write down names and values of a durable subscription's place, and remove names.
+
+    Raises:
+        NameInUse: another one of its name began since.
+    """
+    texts = [text for two in kept for text in two]
+    return script_call("note_place", [subscription, session, len(kept), *texts, *reached], int, repeatable=True)

@@ -8,20 +8,26 @@ subscriber was given only its client knows, and so it makes the notices of those
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from ampsq.conflated_records import ConflatedChanges
+from ampsq.conflation import conflation_asked
 from ampsq.errors import BookmarkNotFound, NoRecords
+from ampsq.flow import Pause
 from ampsq.message_types import JSON
-from ampsq.places import FIRST, parse_asked, parse_id
+from ampsq.places import FIRST, parse_asked, parse_id, text_of
 from ampsq.query import SowMessage
-from ampsq.record_history import change_of
+from ampsq.record_history import change_of, moment_of, records_at
 from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records, record_message
 from ampsq.replay import Reader
 from ampsq.unknown import taught
 from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from ampsq.browse import Scene
     from ampsq.flow import Flow
     from ampsq.message_types import MessageType
@@ -37,6 +43,11 @@ __all__ = ["RecordChange", "RecordFollowing"]
 _log = logging.getLogger("ampsq")
 #: Times that a log is begun to be read anew since it was trimmed meanwhile.
 _BEGINNINGS: Final = 10
+#: Of a conflated one: seconds after which it is looked for later changes before an earlier one is handed out, for which
+#: the end of the log is read after while something could be, and of one wait while so much waits that nothing is read.
+_LOOK: Final = 0.05
+_CATCH_UP: Final = 0.25
+_STEP: Final = 0.05
 
 Command: TypeAlias = Literal["sow", "publish", "oof"]
 Reason: TypeAlias = Literal["", "deleted", "expired", "match"]
@@ -103,15 +114,35 @@ class RecordFollowing:
         query: filter and order of the records; the filter is that of the changes, too.
         oof: tell of records that leave the view.
         name: unlike all others, under which the log is held.
+        conflation: as of `Client.sow_and_subscribe`.
+        bookmark: the records as they were there, and what changed since; None: now.
 
     Attributes:
         topic: the topic's name.
-        changes: what was read and not handed out yet.
+
+    Raises:
+        DefinitionError: an argument is wrong.
     """
 
-    def __init__(self, scene: Scene, topic: str, query: Query, *, oof: bool, name: str) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        topic: str,
+        query: Query,
+        *,
+        oof: bool,
+        name: str,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> None:
         self._scene, self.topic, self._query, self._oof, self._name = scene, topic, query, oof, name
-        self.changes: deque[RecordChange] = deque()
+        period, _ = conflation_asked(conflation, None, None, None)
+        self._conflated = None if period is None else ConflatedChanges(period)
+        self._bookmark, self._looked = bookmark, float("-inf")
+        if bookmark is not None:
+            moment_of(bookmark, scene)
+        # What was read and may be handed out; of a conflated one only the records.
+        self._changes: deque[RecordChange] = deque()
         self._view: _View | None = None
         # The records in view and their last messages; without notices nobody asks for them.
         self._known: dict[bytes, Id] = {}
@@ -122,17 +153,52 @@ class RecordFollowing:
 
         Raises:
             NoRecords: the topic has no key, or there is no such topic.
+            BookmarkNotFound: the records at the bookmark, or what came behind it, are not known any more.
         """
-        view, records = yield from self._begin(channel)
+        begun = self._begin(channel) if self._bookmark is None else self._begin_at(self._bookmark, channel)
+        view, records = yield from begun
         found = chosen(self._scene, view.topic, self._query, records.values())
-        self.changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
+        self._changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
         if self._oof and len(found) < len(records):
             given = {_bytes(message.key or "") for message in found}
             self._known = {text: place for text, place in self._known.items() if text in given}
 
+    def take(self) -> RecordChange | None:
+        """The next change that may be handed out now, unless a later one of its record may have come."""
+        if self._changes:
+            return self._changes.popleft()
+        now = time.monotonic()
+        if self._conflated is None or now > self._looked + _LOOK:
+            return None
+        return self._conflated.take(now)
+
     def fetch(self, channel: Any, wait: float) -> Flow[None]:
         """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
-        if self.changes or self._view is None:
+        if self._changes or self._view is None:
+            return
+        if self._conflated is None:
+            yield from self._read(channel, wait)
+        else:
+            yield from self._gather(self._conflated, self._view.reader, channel, wait)
+
+    def _gather(self, conflated: ConflatedChanges, reader: Reader, channel: Any, wait: float) -> Flow[None]:
+        """Read up to the end of the log, for a bounded time, so that what is handed out is the latest."""
+        started = now = time.monotonic()
+        while True:
+            until = started + max(wait, _CATCH_UP if reader.is_behind else 0.0)
+            due = conflated.wait(now)
+            left = max(min(until - now, float("inf") if due is None else due), 0.0)
+            if conflated.is_full:
+                yield Pause(min(left, _STEP))
+            else:
+                yield from self._read(channel, left)
+            self._looked = now = time.monotonic()
+            is_done = conflated.wait(now) == 0 and (conflated.is_full or not reader.is_behind)
+            if is_done or now >= until:
+                return
+
+    def _read(self, channel: Any, wait: float) -> Flow[None]:
+        if self._view is None:
             return
         try:
             entries = yield from self._view.reader.read(channel, wait)
@@ -173,10 +239,35 @@ class RecordFollowing:
                     raise
                 continue
             break
+        self._note(view, records)
+        return view, records
+
+    def _begin_at(
+        self, bookmark: Bookmark | str | datetime, channel: Any
+    ) -> Flow[tuple[_View, dict[bytes, Record]]]:  # fmt: skip
+        """Read all records that match as they were; the reader goes on from there."""
+        topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
+        if topic is None or not topic.key:
+            raise NoRecords(topic=self.topic)
+        moment = moment_of(bookmark, self._scene)
+        end = yield from caught_up(self.topic)
+        view = _View(self._reader(text_of(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
+        # The log is held before the records are looked at.
+        yield from view.reader.open(channel)
+        try:
+            found = yield from records_at(self._scene, topic, self._query, None, bookmark)
+        except BaseException:
+            yield from view.reader.close(channel)
+            raise
+        records = {record.key: record for record in found}
+        self._note(view, records)
+        return view, records
+
+    def _note(self, view: _View, records: dict[bytes, Record]) -> None:
+        """What is in view from now on."""
         self._view = view
         if self._oof:
             self._known = {text: parse_id(record.id) for text, record in records.items()}
-        return view, records
 
     def _reader(self, place: str) -> Reader:
         after = "epoch" if parse_id(place) == FIRST else str(Bookmark.of(self.topic, self._scene.origin, place))
@@ -213,16 +304,24 @@ class RecordFollowing:
         return self._query.filter.matches(self._scene.document(record.message, view.topic.type))
 
     def _tell(self, view: _View, change: Change, entry: Entry) -> None:
+        was_known = change.key in self._known
         if change.record is not None and self._matches(view, change.record):
             if self._oof:
                 self._known[change.key] = parse_id(entry[1])
-            self.changes.append(self._told(view, change.record, "publish"))
+            self._add(change.key, entry[1], self._told(view, change.record, "publish"), was_known=was_known)
         elif self._known.pop(change.key, None) is not None:
             if change.record is not None:
-                self.changes.append(self._told(view, change.record, "oof", "match"))
+                out = self._told(view, change.record, "oof", "match")
             else:
                 reason: Reason = "expired" if change.how == "expired" else "deleted"
-                self.changes.append(self._gone(change.key, reason, entry[1].decode()))
+                out = self._gone(change.key, reason, entry[1].decode())
+            self._add(change.key, entry[1], out, was_known=True)
+
+    def _add(self, key: bytes, stream_id: bytes, change: RecordChange, *, was_known: bool) -> None:
+        if self._conflated is None:
+            self._changes.append(change)
+        else:
+            self._conflated.put(key, stream_id, change, time.monotonic(), is_given=was_known)
 
     def _told(self, view: _View, record: Record, command: Command, reason: Reason = "") -> RecordChange:
         message = record_message(self._scene, view.topic, record)
@@ -241,13 +340,15 @@ class RecordFollowing:
         left: list[Record] = (yield from read_records(self.topic, "", gone)) if gone else []
         others = {record.key: record for record in left}
         for text in gone:
-            if text in others:
-                self.changes.append(self._told(view, others[text], "oof", "match"))
-            else:
-                self.changes.append(self._gone(text, "deleted", None))
+            out = (
+                self._told(view, others[text], "oof", "match") if text in others else self._gone(text, "deleted", None)
+            )
+            self._add(text, text_of(passed).encode(), out, was_known=True)
         news = [record for record in records.values() if parse_id(record.id) > passed]
         for record in sorted(news, key=lambda each: parse_id(each.id)):
-            self.changes.append(self._told(view, record, "publish"))
+            self._add(
+                record.key, record.id.encode(), self._told(view, record, "publish"), was_known=record.key in known
+            )
 
 
 def _text(record_key: bytes) -> str:

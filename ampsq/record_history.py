@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ampsq.query import Query, SowMessage
     from ampsq.record_calls import Record
 
-__all__ = ["Change", "change_of", "sow_history"]
+__all__ = ["Change", "Moment", "change_of", "moment_of", "records_at", "sow_history"]
 
 _BODY: Final = FIELDS["body"].encode()
 _ADDRESSED: Final = FIELDS["addressed"].encode()
@@ -63,21 +63,21 @@ def change_of(topic: Topic, key: RecordKey, scene: Scene, stream_id: bytes, flat
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class Moment:
     """Up to where the log counts: the last ID, and the time, ms."""
 
     id: _Id
     ms: int
 
 
-def _moment(bookmark: object, scene: Scene) -> _Moment:
+def moment_of(bookmark: object, scene: Scene) -> Moment:
     """Read a message's bookmark, whatever its topic, or a time."""
     if isinstance(bookmark, str) and "~" in bookmark:
         found = Bookmark.parse(bookmark)
         if found.origin != scene.origin:
             raise DefinitionError(f"bookmark {bookmark!r} is of origin {found.origin}, not of {scene.origin}")
         milliseconds, sequence = _numbers(found.id)
-        return _Moment((milliseconds, sequence), milliseconds)
+        return Moment((milliseconds, sequence), milliseconds)
     try:
         at = bookmark if isinstance(bookmark, datetime) else datetime.fromisoformat(str(bookmark))
     except ValueError:
@@ -88,7 +88,7 @@ def _moment(bookmark: object, scene: Scene) -> _Moment:
     if isinstance(bookmark, datetime) and at.tzinfo is None:
         raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
     ms = round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
-    return _Moment((ms, _LAST_SEQUENCE), ms)
+    return Moment((ms, _LAST_SEQUENCE), ms)
 
 
 def _numbers(stream_id: str) -> _Id:
@@ -108,14 +108,22 @@ class _State:
 def sow_history(scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any) -> Flow[
     list[SowMessage]
 ]:  # fmt: skip
-    """Query a topic's records as they were.
+    """Query a topic's records as they were; see `records_at`."""
+    found = yield from records_at(scene, topic, query, named, bookmark)
+    return chosen(scene, topic, query, found)
+
+
+def records_at(scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any) -> Flow[
+    list[Record]
+]:  # fmt: skip
+    """Find the records that match a query's filter, as they were.
 
     Where the log was trimmed, what is left of it and the records that did not change since must tell everything.
 
     Raises:
         BookmarkNotFound: they do not.
     """
-    moment = _moment(bookmark, scene)
+    moment = moment_of(bookmark, scene)
     for _ in range(_READS):
         horizon = yield from _horizon(scene, topic.name)
         state = yield from _state_at(scene, topic, moment, horizon)
@@ -129,14 +137,13 @@ def sow_history(scene: Scene, topic: Topic, query: Query, named: list[bytes] | N
             f"any more{': ' + text if text else ''}; allowed: a later bookmark, or a longer retention of the topic"
         )
     wanted = None if named is None else set(named)
-    found = [
+    return [
         record
         for text, record in state.records.items()
         if (wanted is None or text in wanted)
         and not _is_over(topic, record, moment.ms)
         and (query.filter is None or query.filter.matches(scene.document(record.message, topic.type)))
     ]
-    return chosen(scene, topic, query, found)
 
 
 def _is_over(topic: Topic, record: Record, ms: int) -> bool:
@@ -168,7 +175,7 @@ def _facts(reply: Any) -> dict[str, Any]:
     return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
-def _state_at(scene: Scene, topic: Topic, moment: _Moment, horizon: _Id) -> Flow[_State]:
+def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) -> Flow[_State]:
     """What did not change since the log was trimmed, and what the log tells."""
     state = _State()
     if horizon > (0, 0):

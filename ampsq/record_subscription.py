@@ -34,10 +34,10 @@ class _Front:
         return f"<{type(self).__name__} to {self._following.topic!r}>"
 
     def _take(self) -> RecordChange | None:
-        changes = self._following.changes
-        if not changes and self._closed:
+        change = self._following.take()
+        if change is None and self._closed:
             raise Closed("this subscription was closed")
-        return changes.popleft() if changes else None
+        return change
 
     @staticmethod
     def _until(timeout: timedelta | float | str | None) -> float:
@@ -59,7 +59,11 @@ class RecordSubscription(_Front):
         super().__init__(following, store.channel(), end)
         self._store = store
         self._lock = threading.Lock()
-        store.run(following.open(self._channel))
+        try:
+            store.run(following.open(self._channel))
+        except BaseException:
+            self._channel.close()
+            raise
 
     def get(self, timeout: timedelta | float | str | None = None) -> RecordChange | None:
         """Wait for the next record or change.
@@ -130,7 +134,11 @@ class AsyncRecordSubscription(_Front):
 
     async def open(self) -> Self:
         """Begin; `AsyncClient.sow_and_subscribe` does it."""
-        await self._store.run(self._following.open(self._channel))
+        try:
+            await self._store.run(self._following.open(self._channel))
+        except BaseException:
+            await self._channel.close()
+            raise
         return self
 
     async def get(self, timeout: timedelta | float | str | None = None) -> RecordChange | None:  # noqa: ASYNC109

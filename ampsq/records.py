@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ampsq import record_calls
@@ -31,6 +32,7 @@ __all__ = [
     "chosen",
     "delete_matching",
     "delete_records",
+    "key_parts",
     "key_texts",
     "keyed_topic",
     "read_records",
@@ -43,6 +45,8 @@ T = TypeVar("T")
 How: TypeAlias = Literal["keys", "data"]
 #: Times that records are let come to the end of their log for one call; more than this is somebody who never stops.
 _CATCH_UPS: Final = 50
+#: What the text of a key of several parts is made of.
+_PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
 
 
 class RecordKey:
@@ -72,17 +76,50 @@ def _joined(parts: Sequence[bytes]) -> bytes:
     return b"|".join(part.replace(b"\\", b"\\\\").replace(b"|", b"\\|") for part in parts)
 
 
-def key_texts(keys: object) -> list[bytes]:
+def key_parts(text: bytes, number: int) -> list[bytes]:
+    """The parts of the text of a key that has so many, if the text is one; the other way round than it is made."""
+    if number == 1:
+        return [text]
+    parts = [b""]
+    for piece in _PIECE.findall(text):
+        if piece == b"|":
+            parts.append(b"")
+        else:
+            parts[-1] += piece.removeprefix(b"\\")
+    return parts
+
+
+def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
     """The keys that a user names: each a text or a number, or for a key of several parts a tuple of such.
 
+    Args:
+        keys: of them; of several parts also the text of a whole key, as messages and records have it.
+        topic: whose key it is; None: nobody knows how many parts that has.
+
     Raises:
-        DefinitionError: one of them is none of these.
+        DefinitionError: one of them is none of these, or has other parts than the topic's key.
     """
     if isinstance(keys, str | bytes | int | float):
         keys = [keys]
     if not isinstance(keys, list | tuple | set | frozenset) or not keys:
         raise DefinitionError(f"keys={shown(keys)}: allowed is a list of keys, as in ['7', '8']")
-    return [_joined([_part(part) for part in (each if isinstance(each, tuple) else (each,))]) for each in keys]
+    found = [_joined([_part(part) for part in (each if isinstance(each, tuple) else (each,))]) for each in keys]
+    if topic is not None:
+        for each, text in zip(keys, found, strict=True):
+            _check_parts(topic, each, text)
+    return found
+
+
+def _check_parts(topic: Topic, each: object, text: bytes) -> None:
+    wanted = len(topic.key)
+    parts = len(each) if isinstance(each, tuple) else len(key_parts(text, wanted))
+    if parts == wanted:
+        return
+    allowed = f"tuples of {wanted}, as in {tuple(topic.key)!r}" if wanted > 1 else f"one value, that of {topic.key[0]}"
+    raise DefinitionError(
+        f"keys: {shown(each)} has {parts} of the parts of the key of {topic.name!r}, which has {wanted}: "
+        f"{', '.join(topic.key)}; allowed: {allowed}"
+    )
 
 
 def _part(value: object) -> bytes:
@@ -154,7 +191,7 @@ def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | 
     Raises:
         NoRecords: the topic has no key. DefinitionError: the keys are none.
     """
-    named = None if keys is None else key_texts(keys)
+    named = None if keys is None else key_texts(keys, topic)
     yield from caught_up(topic.name)
     tree = query.filter.json if query.filter is not None else ""
     records = yield from read_records(topic.name, tree, named)

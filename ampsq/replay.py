@@ -19,14 +19,14 @@ from ampsq import calls
 from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
-from ampsq.places import FIRST, Asked, End, Id, Kept, Span, parse_id, spans_of, text_of
+from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, parse_id, spans_of, text_of
 from ampsq.retention import hold
-from ampsq.schema import BATCH, BYTES, FIELDS, key
-from ampsq.unknown import explained
+from ampsq.schema import BYTES, FIELDS, key
+from ampsq.unknown import explained, meant
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.calls import Catalog
     from ampsq.durability import Durability
@@ -40,8 +40,12 @@ _log = logging.getLogger("ampsq")
 Entry: TypeAlias = "tuple[str, bytes, list[bytes]]"
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
 
-#: Entries of the first page, over all topics; then about `BYTES` bytes, and `BATCH` entries at most.
-_FIRST_PAGE: Final = 20
+#: Entries of the first page, over all topics; then about `BYTES` bytes. At most so many: that is what a topic costs
+#: whose bodies become large from one page to the next, since a server counts entries; more of them make it no faster.
+_FIRST_PAGE: Final = 4
+_LAST_PAGE: Final = 200
+#: Entries of a page whose sizes are looked at, about, over all of it.
+_SAMPLE: Final = 32
 #: Seconds after which new topics, and what else may have changed, are looked for.
 _CHECK: Final = 1.0
 #: Milliseconds for which a log is held for a reader that is not heard of, and seconds after which it holds again.
@@ -50,6 +54,11 @@ _HOLD_AGAIN: Final = 20.0
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 100
 _LAST: Final = 2**64 - 1
+#: What to do about a topic that is to come.
+_HOW: Final = (
+    "For a topic that is to come: client.apply(Topic(name=...)), or the first message published to it, makes it; a "
+    "regular expression, as in '^name$', waits for it"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -142,6 +151,8 @@ class Reader:
         self.size = 1
         #: The transports that are defined, JSON, by name.
         self.transports: dict[str, str] = {}
+        #: Whether it keeps logs from being trimmed; False once another reader of its name does.
+        self.holds = True
         #: Up to where a topic's messages are not needed any more; by default up to where they were handed on.
         self.needed_from: Callable[[str], Id] = self.passed
 
@@ -167,9 +178,11 @@ class Reader:
         Raises:
             UnknownTopic: there is neither a topic nor a queue of this name.
             BookmarkNotFound: the log has not everything any more, and `not_found` says ``fail``.
+            DefinitionError: a range up to now, or from now on, ends before it begins.
         """
         self._asked = self._with_known(self._asked)
         yield from self._look_at_clock()
+        check_ranges(self._asked.ranges, self._past[0])
         yield from self._refresh(channel)
         self._held = time.monotonic()
         self._count = max(_FIRST_PAGE // max(len(self._logs), 1), 1)
@@ -234,9 +247,19 @@ class Reader:
         if self.name in catalog.queues:
             queue = Queue.from_json(catalog.queues[self.name])
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]
-        if self.name not in catalog.topics:
-            raise UnknownTopic(name=self.name).saying(explained(catalog, self.name, "topic", "queue"))
-        return [self.name]
+        if self.name in catalog.topics:
+            return [self.name]
+        if not self._waits_for_topic(catalog):
+            text = explained(catalog, self.name, "topic", "queue")
+            raise UnknownTopic(name=self.name).saying(f"{text}. {_HOW}")
+        return []
+
+    def _waits_for_topic(self, catalog: Catalog) -> bool:
+        """Whether the topic may come: nothing has a name like it, and there is no end up to which it had to come."""
+        if self._version < 0 and not self._asked.ranges and meant(catalog, self.name, "topic", "queue") is None:
+            _log.warning("there is no topic %r yet; waiting for it", self.name)
+            return True
+        return self._version >= 0
 
     def _log_of(self, topic: str) -> _Log:
         return _Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
@@ -285,7 +308,7 @@ class Reader:
 
     def _hold(self, channel: Any, logs: Sequence[_Log]) -> Flow[None]:
         """Keep from being trimmed what is not read yet."""
-        if not logs:
+        if not logs or not self.holds:
             return
         ids = [self.needed_from(log.topic) for log in logs]
         texts = [text_of((ms, sequence + 1)) for ms, sequence in ids]
@@ -337,7 +360,8 @@ class Reader:
     def close(self, channel: Any) -> Flow[None]:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
-        yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
+        if self.holds:
+            yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
 
     # -- pages
 
@@ -476,15 +500,24 @@ class Reader:
         number = sum(map(len, got.values()))
         if not number:
             return
-        sample = [flat for entries in got.values() for _, flat in entries[-5:]]
-        size = self.size = max(sum(len(text) for flat in sample for text in flat) // len(sample), 1)
-        most = max(min(BYTES // size, BATCH) // len(got), 1)
+        # What comes is like all of a page, or already like its end.
+        step = -(-number // _SAMPLE)
+        size = self.size = max(
+            _mean_size(flat for entries in got.values() for _, flat in entries[::-step]),
+            _mean_size(flat for entries in got.values() for _, flat in entries[-3:]),
+        )
+        most = max(min(BYTES // size, _LAST_PAGE) // len(got), 1)
         # From one page to the next at most fourfold: a topic that was quiet may have much by now.
         self._count = min(most, self._count * 4)
 
 
 def _plain(reply: Any) -> Any:
     return reply
+
+
+def _mean_size(sample: Iterable[list[bytes]]) -> int:
+    sizes = [sum(map(len, flat)) for flat in sample]
+    return max(sum(sizes) // len(sizes), 1)
 
 
 def _last_of(log: _Log) -> Call[Id]:

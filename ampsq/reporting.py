@@ -159,6 +159,10 @@ class Reporting:
             )
         )
         each.last, each.sent = told, now
+        if each.reader.is_closed:
+            # It ended meanwhile, and what it said last came behind that.
+            store.call(reader_calls.leave_report(each.reader.id))
+            return
         if order.word:
             each.reader.obey(order, spool_folder(each.reader.transports, self.transport))
             each.last = None

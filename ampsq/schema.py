@@ -370,8 +370,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "bookmarks": Key(
             ":bookmarks:<subscription>", "hash",
             "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
-            "handled behind that: `beyond <topic> <ID>`",
-            "the subscription, with a `RedisBookmarkStore`", "the subscription", "nothing: it is the record",
+            "handled behind that: `beyond <topic> <ID>`; with any bookmark store: `session` -> its number, its client",
+            "claim, note_place", "note_place", "nothing: it is the record",
         ),
         "marker": Key(
             ":marker", "string", "nothing: whoever waits for disk or replicas writes it, behind what it waits for",
@@ -607,6 +607,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # happenings and what is overdue
         "what": "what", "topic": "topic", "data": "data", "options": "options", "since": "since", "key": "key",
         "id": "id",
+        # bookmarks
+        "session": "session",
     }
 )
 # fmt: on

@@ -11,7 +11,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import action_calls, calls
+from ampsq import action_calls, calls, publish_calls
 from ampsq.applying import apply, plan
 from ampsq.browse import Scene, ack_matching
 from ampsq.definition_checks import settings_of
@@ -34,7 +34,7 @@ from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
 from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
-from ampsq.records import Publisher, delete_matching, delete_records, key_texts, when_caught_up
+from ampsq.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
 
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
-    from ampsq.calls import Published, Verb
+    from ampsq.calls import Verb
     from ampsq.delivery import Bookmarks
     from ampsq.envelope import Envelope
     from ampsq.flow import Call, Flow
     from ampsq.guarantee import Guarantee
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
+    from ampsq.publish_calls import Published
     from ampsq.publish_settlements import Settlements
     from ampsq.query import Query, SowMessage
     from ampsq.readers import ReaderState
@@ -302,7 +303,7 @@ class Session:
             raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
         self._next_sequence = max(self._next_sequence, first + len(bodies))
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        return calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
+        return publish_calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
@@ -364,6 +365,8 @@ class Session:
         if filter is not None:
             _check_choice(topic, keys, filter, data)
             return (yield from delete_matching(topic, parse_query_filter(filter)))
+        if keys is not None and (known := (yield from keyed_topic(self.instance, parse_name(topic)))) is not None:
+            key_texts(keys, known if known.key else None)
         how, values = yield from self._deletion(topic, keys, data)
         return (yield from delete_records(topic, how, values, self._next_publisher))
 

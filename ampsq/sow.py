@@ -37,5 +37,5 @@ def sow(
         return (yield from views.sow(scene, name, query))
     if bookmark is None:
         return (yield from sow_records(scene, topic, query, keys))
-    named = None if keys is None else key_texts(keys)
+    named = None if keys is None else key_texts(keys, topic)
     return (yield from sow_history(scene, topic, query, named, bookmark))

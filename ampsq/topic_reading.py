@@ -10,11 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from ampsq import calls
+from ampsq import calls, reader_calls
 from ampsq.bookmark_store import BookmarkStore, Handling, RedisBookmarkStore, SubscriptionName
 from ampsq.conflation import ConflationKey, conflation_asked
 from ampsq.durability import Durability
-from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.flow import Pause
 from ampsq.limited_reader import has_limits
 from ampsq.message_types import JSON
@@ -51,6 +51,8 @@ _MOST_OPEN: Final = 100_000
 #: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
 _STEP: Final = 0.05
 _SHORTEST: Final = 0.0005
+#: Seconds between two looks whether another durable subscription of the name began.
+_CHECK: Final = 1.0
 
 
 class ReplayOptions(TypedDict, total=False):
@@ -60,7 +62,8 @@ class ReplayOptions(TypedDict, total=False):
         sub_id: makes the subscription durable under this name: it is written down what was handled, so that another
             one of the name, with `bookmark` ``most_recent`` (then the default), goes on there: nothing is missed, and
             only what was not yet written down comes again. Another `bookmark` forgets what was kept, and begins there.
-            One process at a time may use a name.
+            A name has one subscription at a time: a later one ends the one before it (`NameInUse`), which is so how
+            another process takes over at once from one that died, or was not closed.
         bookmark_store: where; default `RedisBookmarkStore`, beside the logs. `SqliteBookmarkStore` for a file,
             `MemoryBookmarkStore` for as long as the process lives.
         auto_ack: of a durable subscription: a message counts as handled when the same thread or task asks for the
@@ -125,8 +128,8 @@ class TopicWish:
         """
         if max_backlog != 1 or renew:
             raise DefinitionError(
-                f"max_backlog and renew are of queues, whose messages are leased; {shown(name)} is read as topics: "
-                "leave them out"
+                f"max_backlog and renew (--max-backlog and --no-ack) are of queues, whose messages are leased; "
+                f"{shown(name)} is read as topics: leave them out"
             )
         left: dict[str, Any] = dict(options)
         sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
@@ -176,7 +179,8 @@ def topic_instead(name: str, error: UnknownQueue) -> Flow[None]:
     """
     catalog = yield calls.catalog()
     if name not in catalog.topics:
-        raise error.saying(explained(catalog, name, "queue", "topic")) from None
+        text = explained(catalog, name, "queue", "topic")
+        raise error.saying(f"{text}. A topic that is to come is waited for with bookmark='now'") from None
 
 
 class TopicReading:
@@ -203,6 +207,10 @@ class TopicReading:
         self.buffer: deque[Handed] = deque()
         self._reader: Reader | LimitedReader | None = None
         self._handling: Handling | None = None
+        self._claimed: SubscriptionName | None = None
+        self._checked = time.monotonic()
+        # Why it ended: another one of its name began.
+        self._superseded: NameInUse | None = None
         self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
         self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
@@ -232,6 +240,7 @@ class TopicReading:
 
         Raises:
             UnknownTopic, BookmarkNotFound: see `Reader.open`. ServerUnsuitable: it cannot say what is durable.
+            NameInUse: another durable subscription of its name began at the same moment.
         """
         wish, kept = self._wish, None
         durability: Durability[Any] | None = (
@@ -240,7 +249,7 @@ class TopicReading:
         if durability is not None:
             yield from durability.examine()
         if wish.store is not None and wish.asked.needs_store:
-            kept = yield from wish.store.load(self._name)
+            kept = yield from wish.store.load(SubscriptionName(self.instance, self.id))
         reader = Reader(
             self.instance,
             self.origin,
@@ -259,12 +268,18 @@ class TopicReading:
             yield from reader.close(channel)
             raise
         if wish.store is not None:
-            begins = Kept(reader.floor, reader.places(), kept.beyond if kept is not None else frozenset())
-            yield from wish.store.begin(self._name, begins)
-            self._handling = Handling(begins)
-            reader.needed_from = self._handling.place
+            yield from self._begin_durably(reader, wish.store, kept)
         self._reader = reader
         yield from self._heed_limits()
+
+    def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> Flow[None]:
+        """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
+        session = yield reader_calls.claim(self.id, self._session.client)
+        self._claimed = SubscriptionName(self.instance, self.id, session)
+        begins = Kept(reader.floor, reader.places(), kept.beyond if kept is not None else frozenset())
+        yield from store.begin(self._claimed, begins)
+        self._handling = Handling(begins)
+        reader.needed_from = self._handling.place
 
     def _check_filter(self, reader: Reader) -> None:
         binary = sorted(topic for topic, found in reader.types.items() if found.name == "binary")
@@ -274,9 +289,28 @@ class TopicReading:
                 "filter reads; allowed: no filter, or topics of another message_type"
             )
 
-    @property
-    def _name(self) -> SubscriptionName:
-        return SubscriptionName(self.instance, self.id)
+    def _look_for_others(self) -> Flow[None]:
+        """See that no other subscription of the name began since.
+
+        Raises:
+            NameInUse: one did; this one is over.
+        """
+        if self._superseded is not None:
+            raise self._superseded
+        if self._claimed is None or time.monotonic() < self._checked + _CHECK:
+            return
+        holder = yield reader_calls.holder_of(self.instance, self.id)
+        self._checked = time.monotonic()
+        if holder is not None and holder[0] != self._claimed.session:
+            raise self._ended(NameInUse(subscription=self.id, by=holder[1]))
+
+    def _ended(self, error: NameInUse) -> NameInUse:
+        """Another one has the name, the place and the hold on the logs."""
+        self._superseded = error
+        if self._reader is not None:
+            self._reader.holds = False
+        self.refuse()
+        return error
 
     # -- limits
 
@@ -316,6 +350,7 @@ class TopicReading:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
+        yield from self._look_for_others()
         yield from self._heed_limits()
         held_back = self._held_back()
         if held_back > 0:
@@ -403,20 +438,33 @@ class TopicReading:
         return time.monotonic() >= self._due_at
 
     def attend(self, channel: Any) -> Flow[None]:
-        """Keep from being trimmed what is not handed on yet."""
+        """Keep from being trimmed what is not handed on yet.
+
+        Raises:
+            NameInUse: another durable subscription of its name began.
+        """
         self._due_at = time.monotonic() + self._save_after
+        yield from self._look_for_others()
         if self._reader is not None and self._reader.is_hold_due:
             yield from self._reader.hold(channel)
 
     def save(self) -> Flow[None]:
-        """Write down what was handled."""
-        if self._handling is None or self._wish.store is None:
+        """Write down what was handled.
+
+        Raises:
+            NameInUse: another durable subscription of its name began.
+        """
+        if self._handling is None or self._wish.store is None or self._claimed is None:
             return
+        if self._superseded is not None:
+            raise self._superseded
         change = self._handling.take_change()
         if change is None:
             return
         try:
-            yield from self._wish.store.save(self._name, change)
+            yield from self._wish.store.save(self._claimed, change)
+        except NameInUse as error:
+            raise self._ended(error) from None
         except BaseException:
             self._handling.put_back(change)
             raise
@@ -432,13 +480,24 @@ class TopicReading:
     def close(self, channel: Any) -> Flow[None]:
         """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
         try:
-            yield from self.save()
+            yield from self._save_last()
             if self._reader is not None:
                 # Who is closed in order, to be started anew, must not miss what one that is killed would get.
                 yield from (self._reader.close if self._handling is None else self._reader.leave)(channel)
         except AmpsqError as error:
             with contextlib.suppress(ValueError):
                 _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)
+
+    def _save_last(self) -> Flow[None]:
+        """Write down what was handled, unless another one has the name by now."""
+        if self._superseded is not None:
+            return
+        self._checked = float("-inf")
+        try:
+            yield from self._look_for_others()
+            yield from self.save()
+        except NameInUse as error:
+            _log.warning("subscription %r: what it handled last is not written down: %s", self, error)
 
 
 def _recorded(entry: Entry) -> int:

@@ -8,12 +8,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, SlowClient
+from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
+from ampsq.handlers import handled
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from datetime import timedelta
 
     from ampsq.bookmark_store import Received
@@ -115,6 +116,7 @@ class TopicSubscription(_Front):
             Closed: the subscription is closed.
             Unavailable: the server was away longer than the client's `patience`; call again to go on.
             SlowClient: it was beyond the limits of its transport (docs/slow-clients.md), and stays disconnected.
+            NameInUse: it is durable, and another one began under its `sub_id`; it stays ended.
         """
         owner = threading.current_thread()
         self._reading.asks(owner)
@@ -197,7 +199,7 @@ class TopicSubscription(_Front):
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
-            except SlowClient as error:
+            except (SlowClient, NameInUse) as error:
                 _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
@@ -318,11 +320,11 @@ class AsyncTopicSubscription(_Front):
         if self._reading.auto_ack:
             self._reading.handle(received)
 
-    def run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
-        """Await a function with each message, in a task, until the subscription is closed or completed."""
+    def run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
+        """Call a function with each message, and await it, in a task, until the subscription is closed or completed."""
         self._task = asyncio.create_task(self._run(on_message), name=f"ampsq-{self.id}")
 
-    async def _run(self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]]) -> None:
+    async def _run(self, on_message: Callable[[AsyncTopicMessage], object]) -> None:
         while not (self._reading.closed or self.completed):
             try:
                 async for handed in self._handed():
@@ -330,18 +332,16 @@ class AsyncTopicSubscription(_Front):
             except BookmarkNotFound:
                 _log.exception("%r ends", self)
                 return
-            except SlowClient as error:
+            except (SlowClient, NameInUse) as error:
                 _log.error("%r ends: %s", self, error)
                 return
             except AmpsqError as error:
                 _log.warning("%r: %s; trying again", self, error)
                 await asyncio.sleep(_STEP)
 
-    async def _handle(
-        self, on_message: Callable[[AsyncTopicMessage], Awaitable[object]], message: AsyncTopicMessage
-    ) -> None:
+    async def _handle(self, on_message: Callable[[AsyncTopicMessage], object], message: AsyncTopicMessage) -> None:
         try:
-            await on_message(message)
+            await handled(on_message, message)
         except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
             _log.exception("handler of %r failed; it does not count as handled", message)
             return

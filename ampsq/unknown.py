@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
 
-__all__ = ["explained", "taught"]
+__all__ = ["explained", "meant", "taught"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +53,13 @@ def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]
     return decorate
 
 
+def meant(catalog: Catalog, name: str, *kinds: Kind) -> str | None:
+    """The name that is most like one that nothing has; None: there is none like it."""
+    known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
+    close = difflib.get_close_matches(name, sorted({each for kind in kinds for each in known[kind]}), n=1)
+    return close[0] if close else None
+
+
 def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
     """Say what is wrong with a name, the name first."""
     if name in catalog.views and "view" not in kinds:
@@ -69,10 +76,10 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         topics = Queue.from_json(catalog.queues[name]).underlying_topic
         return f"{name!r} is a queue, not a topic; its topics are {topics!r}"
     names = sorted({each for kind in kinds for each in known[kind]})
+    close = meant(catalog, name, *kinds)
     what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"
-    close = difflib.get_close_matches(name, names, n=1)
     if close:
-        return f"{name!r} is {what}; did you mean {close[0]!r}?"
+        return f"{name!r} is {what}; did you mean {close!r}?"
     there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
     return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
 

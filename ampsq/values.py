@@ -145,6 +145,12 @@ def parse_topic_or_pattern(value: object) -> str:
     Raises:
         DefinitionError: it is neither.
     """
+    if isinstance(value, list | tuple | set | frozenset):
+        several = "|".join(re.escape(each) for each in value if isinstance(each, str)) or "orders|returns"
+        raise DefinitionError(
+            f"{shown(value)} is not a text; allowed: one text; several names are a regular expression, as in "
+            f"'^({several})$'"
+        )
     if isinstance(value, str) and not is_name(value):
         return pattern_of(value).pattern
     return parse_name(value)

@@ -48,6 +48,12 @@ def _choosing(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+def _naming_or_choosing(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a queue of letters, the bookmarks of some, and the options that choose instead."""
+    named = click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)(_choosing(function))
+    return click.argument("queue")(named)
+
+
 @click.group(name="dead-letters", epilog=_EPILOG)
 @connected
 @click.pass_context
@@ -145,9 +151,7 @@ Examples:
 Exit codes: 0 all were put back; 1 some could not be; 130 stopped by Ctrl-C, with how many were.
 """
 )
-@click.argument("queue")
-@click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
-@_choosing
+@_naming_or_choosing
 @click.option("--to", metavar="QUEUE", help="Put all of them into QUEUE instead.")
 @click.option("--rate", metavar="RATE", help="At most so many, evenly: 100/s, 30/m, 500/h.")
 @click.option("--dry-run", is_flag=True, help="Only say how many would go where.")
@@ -224,9 +228,7 @@ Examples:
   ampsq dead-letters drop dead --filter '/message/qty = 0' --dry-run
 """
 )
-@click.argument("queue")
-@click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
-@_choosing
+@_naming_or_choosing
 @click.option("--dry-run", is_flag=True, help="Only say how many there are.")
 @click.option("--yes", is_flag=True, help="Do not ask before many are dropped.")
 @connected

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import body_text, json_text, message_json, note
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.client import Client
     from ampsq.query import SowMessage
+    from ampsq.record_following import RecordChange
+    from ampsq.record_subscription import RecordSubscription
+    from ampsq.values import Interval
 
 __all__ = ["sow"]
 
@@ -22,6 +28,8 @@ Examples:
   ampsq sow totals --json | jq .data                        # the rows of a view
   ampsq sow orders --key 7 --key 8                          # records of a topic with a key
   ampsq sow orders --at 2026-11-20T18:30Z                   # its records as they were
+  ampsq sow orders --follow --filter '/price > 10'          # its records, and what changes them, until Ctrl-C
+  ampsq sow orders --follow --conflation 1s                 # of each record the latest, once a second
 """
 
 
@@ -34,6 +42,9 @@ Examples:
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="Only the record of this key; may be given again.")
 @click.option("--at", metavar="WHEN", help="Records as they were at a message (its bookmark) or a time (ISO 8601).")
 @click.option("--count", is_flag=True, help="Print only how many there are.")
+@click.option("--follow", is_flag=True, help="Records, and then what changes them or takes them out of view, live.")
+@click.option("--conflation", metavar="S", help="With --follow: the latest of each record, each 1s; auto: when asked.")
+@click.option("--timeout", type=INTERVAL, metavar="S", help="With --follow: end when nothing came for S (as in 5m).")
 @connected
 def sow(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
@@ -44,17 +55,33 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     skip: int | None,
     keys: tuple[str, ...],
     at: str | None,
+    conflation: str | None,
+    timeout: Interval | None,
     *,
     count: bool,
+    follow: bool,
 ) -> None:
     """Look at the available messages of a queue, the rows of a view, or the records of a topic with a key.
 
     Nothing is leased or removed; what is leased is not shown. Without --order-by messages come in the order of
     delivery, records in that of their last messages. With --json a line has bookmark, topic, data, headers, deliveries
     (how often it was delivered before) and key (of a record); data that is not JSON is {"base64": ...}.
+
+    With --follow the records of a topic with a key are told first (command: sow), and then every message that changes
+    them (publish), or that one left the view (oof, out of focus: deleted, expired, or a match no more); with --at from
+    there on. With --json a line has command, reason, key, bookmark, topic, data and headers then.
     """
+    if follow and (count or keys):
+        raise click.UsageError("--follow is of all records that match; leave --count and --key out")
+    if not follow and (conflation is not None or timeout is not None):
+        raise click.UsageError("--conflation and --timeout are for --follow, which goes on")
     if skip is not None and (top is None or not order_by):
         raise click.UsageError("--skip needs --top, how many to show after those, and --order-by, which ones they are")
+    if follow:
+        given = {"order_by": order_by, "top_n": top, "skip_n": skip, "conflation": conflation, "bookmark": at}
+        with settings.client() as client:
+            _follow(client, name, text, given, timeout, as_json=settings.json)
+        return
     with settings.client() as client:
         found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip, sow_keys=keys or None, bookmark=at)
     if count:
@@ -64,6 +91,43 @@ def sow(  # noqa: PLR0917  (click passes them by name)
         print(_json(message) if settings.json else _line(message))
     if not found and not settings.json:
         note("nothing is available" + (" that matches" if text else ""))
+
+
+def _follow(
+    client: Client, name: str, text: str | None, given: dict[str, Any], timeout: Interval | None, *, as_json: bool
+) -> None:
+    show = _change_json if as_json else _change_line
+    with client.sow_and_subscribe(name, text, oof=True, **given) as changes:
+        for change in _changes(changes, timeout):
+            print(show(change), flush=True)
+
+
+def _changes(subscription: RecordSubscription, timeout: Interval | None) -> Iterator[RecordChange]:
+    """What comes, until nothing came for so long."""
+    if timeout is None:
+        yield from subscription
+    else:
+        while (change := subscription.get(timeout)) is not None:
+            yield change
+
+
+def _change_json(change: RecordChange) -> str:
+    facts: dict[str, Any] = {
+        "command": change.command,
+        "reason": change.reason,
+        "key": change.key,
+        "bookmark": change.bookmark,
+        "topic": change.topic,
+        "data": change.data,
+        "headers": change.headers,
+    }
+    return message_json(facts, change.raw)
+
+
+def _change_line(change: RecordChange) -> str:
+    """For people: what happens to which record, and the line of its message, if it has one."""
+    head = f"{change.command} {change.reason}".strip()
+    return "  ".join([head, str(change.key), _line(change) if change.raw else str(change.bookmark or "")]).rstrip()
 
 
 def _json(message: SowMessage) -> str:

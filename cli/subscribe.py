@@ -10,7 +10,7 @@ import click
 
 from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
-from ampsq.cli.topics_read import print_topics, subscribe_to, topic_options
+from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +77,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
         subscription = subscribe_to(client, name, max_backlog=max_backlog, text=text, given=options, verb=verb)
         with subscription:
             if isinstance(subscription, TopicSubscription):
+                check_verb(verb, is_durable=options["sub_id"] is not None)
                 print_topics(subscription, count, timeout, as_json=settings.json, acks=verb == "ack")
             else:
                 _print_queues(subscription, count, timeout, verb, as_json=settings.json)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ampsq.topic_subscription import TopicSubscription
     from ampsq.values import Interval
 
-__all__ = ["print_topics", "subscribe_to", "topic_options"]
+__all__ = ["check_verb", "print_topics", "subscribe_to", "topic_options"]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 #: Options that only topics have: as click names them, and as `Client.subscribe` does.
@@ -66,6 +66,17 @@ def topic_options(command: Command) -> Command:
     return command
 
 
+def check_verb(verb: str, *, is_durable: bool) -> None:
+    """Refuse what cannot be done to messages of topics, which are only read."""
+    if verb in {"cancel", "expire"}:
+        raise click.UsageError(f"--{verb} is for messages of queues; topics are only read")
+    if verb == "none" and not is_durable:
+        raise click.UsageError(
+            "--no-ack is for messages of queues, which it holds, and with --sub-id, whose place it leaves as it is; "
+            "topics are only read, and nothing is taken from a queue whose topics are: leave it out"
+        )
+
+
 def subscribe_to(
     client: Client, name: str, *, max_backlog: int, text: str | None, given: dict[str, Any], verb: str
 ) -> Subscription | TopicSubscription:
@@ -79,8 +90,7 @@ def subscribe_to(
         options["bookmark_store"] = SqliteBookmarkStore(given["store"])
     if not options and not given["bookmark"]:
         return client.subscribe(name, max_backlog=max_backlog, filter=text, renew=verb == "none")
-    if verb in {"cancel", "expire"}:
-        raise click.UsageError(f"--{verb} is for messages of queues; topics are only read")
+    check_verb(verb, is_durable="sub_id" in options)
     place = list(given["bookmark"]) or ("most_recent" if "sub_id" in options else "now")
     # What only queues have is refused there when it is given.
     more: dict[str, Any] = {} if max_backlog == 1 else {"max_backlog": max_backlog}

@@ -12,9 +12,10 @@ __all__ = ["INTERVALS", "element_text", "fact_text"]
 #: Elements of definitions that are intervals.
 INTERVALS: Final = (
     "lease_period", "expiration", "redelivery_delay", "max_redelivery_delay", "expiry_delay", "retention_age",
+    "client_message_age_limit",
 )  # fmt: skip
 #: Elements of definitions that are sizes.
-_SIZES: Final = ("retention_size",)
+_SIZES: Final = ("retention_size", "message_memory_limit", "message_disk_limit")
 #: Facts that are times, ms since 1970; lengths of time, ms; and numbers of bytes.
 _MOMENTS: Final = ("now", "until", "due", "next_due", "ends", "at", "searched_back_to")
 _SPANS: Final = ("expiration",)

@@ -218,23 +218,21 @@ def _text(value):
     return value.decode("utf-8", "surrogateescape")
 
 
-def _value_of(client, key):
-    match client.type(key):
-        case b"string":
-            return _text(client.get(key))
-        case b"hash":
-            return {_text(k): _text(v) for k, v in client.hgetall(key).items()}
-        case b"list":
-            return [_text(v) for v in client.lrange(key, 0, -1)]
-        case b"set":
-            return {_text(v) for v in client.smembers(key)}
-        case b"zset":
-            return {_text(k): score for k, score in client.zrange(key, 0, -1, withscores=True)}
-        case b"stream":
-            return [
-                (_text(entry), {_text(k): _text(v) for k, v in fields.items()}) for entry, fields in client.xrange(key)
-            ]
-    raise AssertionError(f"unexpected type of {key!r}")
+#: Type -> how its value is asked for, and what Python has of the answer.
+_READ = {
+    b"string": (lambda ask, key: ask.get(key), _text),
+    b"hash": (lambda ask, key: ask.hgetall(key), lambda found: {_text(k): _text(v) for k, v in found.items()}),
+    b"list": (lambda ask, key: ask.lrange(key, 0, -1), lambda found: [_text(v) for v in found]),
+    b"set": (lambda ask, key: ask.smembers(key), lambda found: {_text(v) for v in found}),
+    b"zset": (
+        lambda ask, key: ask.zrange(key, 0, -1, withscores=True),
+        lambda found: {_text(k): score for k, score in found},
+    ),
+    b"stream": (
+        lambda ask, key: ask.xrange(key),
+        lambda found: [(_text(entry), {_text(k): _text(v) for k, v in fields.items()}) for entry, fields in found],
+    ),
+}
 
 
 def snapshot_of(store):
@@ -244,7 +242,15 @@ def snapshot_of(store):
     """
     tag = "{" + store.instance + "}"
     keys = sorted(store.redis.scan_iter(match=tag + ":*", count=1000))
-    return {_text(key)[len(tag) :]: _value_of(store.redis, key) for key in keys}
+    # Two round trips, not two a key: most tests of scripts look several times.
+    with store.redis.pipeline(transaction=False) as ask:
+        for key in keys:
+            ask.type(key)
+        types = ask.execute()
+        for key, kind in zip(keys, types, strict=True):
+            _READ[kind][0](ask, key)
+        values = ask.execute()
+    return {_text(key)[len(tag) :]: _READ[kind][1](value) for key, kind, value in zip(keys, types, values, strict=True)}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls
+from ampsq import calls, publish_calls
 from ampsq.applying import add_topic
 from ampsq.browse import Scene
 from ampsq.coordinator.definitions import Definitions
@@ -202,7 +202,7 @@ class _Kept:
         bodies = [change.text for change in changes if change.text]
         if not bodies:
             return True
-        call = calls.publish(self._view.name, bodies, [], self._publisher, first)
+        call = publish_calls.publish(self._view.name, bodies, [], self._publisher, first)
         try:
             published = store.call(call)
         except UnknownTopic:

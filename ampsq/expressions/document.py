@@ -29,7 +29,9 @@ _CONTROL: Final = bytes(sign for sign in range(32) if sign not in b"\t\n\r")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(rb"\\(?:u[dD][89aAbB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)", re.DOTALL)
 # A string that nobody closed runs to the end, so that this stays linear whatever the body.
-_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_OPENING: Final = b"[{"
+_NO_BRACKET: Final = bytes(sign for sign in range(256) if sign not in b"[{]}")
 
 _NOTHING: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
@@ -70,13 +72,13 @@ def _is_too_deep(body: bytes) -> bool:
     if body.count(b"[") + body.count(b"{") <= _DEEPEST:
         return False
     depth = 0
-    for found in _BRACKET.finditer(body):
-        if found[1]:
-            depth += 1
-            if depth > _DEEPEST:
-                return True
-        elif found[2]:
+    for bracket in _STRING.sub(b"", body).translate(None, _NO_BRACKET):
+        if bracket not in _OPENING:
             depth -= 1
+        elif depth == _DEEPEST:
+            return True
+        else:
+            depth += 1
     return False
 
 

@@ -1,9 +1,15 @@
-"""Runs the program as a user does: as a process of its own, against an embedded server of each file's own."""
+"""Runs the program against an embedded server of each file's own: in this process, or as a user does, in its own.
+
+Most tests of commands are of what they say and do, which needs no new Python each time; what is about the program
+as a process (signals, pipes, terminals, imports, the embedded server that it starts) uses `process` and `alone`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -11,10 +17,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import ampsq
+from ampsq.cli.main import main
 from ampsq.config import load
 from ampsq.embedded import acquire
 
@@ -58,7 +66,13 @@ class Program:
 
     def __call__(self, *arguments, stdin="", code=0):
         """Run a command to its end; it must end with `code`, without a traceback."""
-        given = stdin if isinstance(stdin, bytes) else stdin.encode()
+        result = self.ended(arguments, stdin if isinstance(stdin, bytes) else stdin.encode())
+        assert "Traceback" not in result.err, result.err
+        assert result.code == code, result
+        return result
+
+    def ended(self, arguments, given):
+        """Run a command as a process."""
         done = subprocess.run(
             [*PROGRAM, *arguments],
             input=given,
@@ -68,10 +82,7 @@ class Program:
             timeout=LIMIT,
             check=False,
         )
-        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
-        assert "Traceback" not in result.err, result.err
-        assert result.code == code, result
-        return result
+        return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments, stdin=subprocess.DEVNULL):
         """Start a command that stays; it is ended with the test."""
@@ -124,6 +135,50 @@ class Program:
             process.wait(LIMIT)
 
 
+class Called(Program):
+    """The program whose commands run in this process; what is started is a process all the same."""
+
+    def ended(self, arguments, given):
+        """Call the program as its script does, with all that it has of its process: an exception is the test's."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self.environment, clear=True),
+            mock.patch.multiple(
+                sys,
+                argv=["ampsq", *arguments],
+                stdin=io.TextIOWrapper(io.BufferedReader(io.BytesIO(given)), "utf-8"),
+                stdout=out,
+                stderr=err,
+            ),
+            _signals_and_logging_restored(),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+        texts = []
+        for stream in (out, err):
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode())
+        return Result(ended.value.code or 0, *texts)
+
+
+@contextlib.contextmanager
+def _signals_and_logging_restored():
+    """A new process has no handlers of pytest's, and keeps its own to itself."""
+    handled = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    root, ours = logging.getLogger(), logging.getLogger("ampsq")
+    levels = [(logger, logger.level) for logger in (root, ours)]
+    handlers, root.handlers = root.handlers, []
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        for logger, level in levels:
+            logger.setLevel(level)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture
 def folder():
     """An empty folder with a short path."""
@@ -141,28 +196,47 @@ def served():
 _numbers = iter(range(1, 1_000_000))
 
 
+def _on_an_instance(kind, folder, served):
+    return contextlib.closing(kind(folder, served.url, f"i{next(_numbers)}"))
+
+
+def _with_definitions(program):
+    with program.client() as client:
+        client.apply(*load(DEFINITIONS))
+    return program
+
+
 @pytest.fixture
 def run(folder, served):
-    """The program on an instance of the test's own."""
-    program = Program(folder, served.url, f"i{next(_numbers)}")
-    yield program
-    program.close()
+    """The program on an instance of the test's own, in this process."""
+    with _on_an_instance(Called, folder, served) as program:
+        yield program
+
+
+@pytest.fixture
+def process(folder, served):
+    """The same, each command a process of its own."""
+    with _on_an_instance(Program, folder, served) as program:
+        yield program
 
 
 @pytest.fixture
 def defined(run):
-    """The same, with `DEFINITIONS` applied."""
-    with run.client() as client:
-        client.apply(*load(DEFINITIONS))
-    return run
+    """`run` with `DEFINITIONS` applied."""
+    return _with_definitions(run)
+
+
+@pytest.fixture
+def defined_process(process):
+    """`process` with `DEFINITIONS` applied."""
+    return _with_definitions(process)
 
 
 @pytest.fixture
 def alone(folder):
-    """The program where no server is named."""
-    program = Program(folder)
-    yield program
-    program.close()
+    """The program where no server is named, each command a process of its own."""
+    with contextlib.closing(Program(folder)) as program:
+        yield program
 
 
 @pytest.fixture

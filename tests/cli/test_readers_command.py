@@ -42,3 +42,12 @@ def test_a_topic_is_conflated_by_a_key(defined):
     got = defined(*asked, "--conflation-key", "/id").json
     assert [line["data"] for line in got] == [{"id": 2, "v": 1}, {"id": 1, "v": 2}]
     assert "has no key" in defined(*asked, code=1).err
+
+
+def test_limits_are_shown_as_sizes_and_intervals(defined):
+    (defined.folder / "limits.yaml").write_text("message_disk_limit: 10MB\nclient_message_age_limit: 30s\n")
+    assert defined("apply", "limits.yaml").code == 0
+    (defined.folder / "limits.yaml").write_text("message_disk_limit: 2GB\nclient_message_age_limit: 2m\n")
+    told = defined("apply", "limits.yaml", "--dry-run").out
+    assert "message_disk_limit 10MB -> 2GB" in told
+    assert "client_message_age_limit 30s -> 2m" in told

@@ -71,3 +71,22 @@ def test_records_of_another_message_type_are_written_and_deleted_as_json(run, tm
     assert "whole message" in run("publish", "fills", '{"id": "7", "qty": 4}', "--delta", code=1).err
     assert "is not JSON" in run("sow-delete", "fills", "--data", "id=7", code=2).err
     assert run("sow-delete", "fills", "--data", '{"id": "7"}').out == "1\n"
+
+
+def test_records_are_followed_with_what_leaves_the_view(orders):
+    bookmark = orders("sow", "orders", "--key", "3", "--json").json[0]["bookmark"]
+    orders("publish", "orders", '{"id": 1, "price": 11}')
+    orders("sow-delete", "orders", "--key", "2")
+
+    found = orders("sow", "orders", "--follow", "--at", bookmark, "--timeout", "0.3", "--json").json
+    assert [(each["command"], each["reason"], each["key"]) for each in found] == [
+        ("sow", "", "1"), ("sow", "", "2"), ("sow", "", "3"), ("publish", "", "1"), ("oof", "deleted", "2"),
+    ]  # fmt: skip
+    assert found[3]["data"] == {"id": 1, "price": 11}
+    asked = ("--filter", "/price > 10", "--conflation", "50ms", "--timeout", "0.3")
+    lines = orders("sow", "orders", "--follow", *asked, "--at", bookmark).out.splitlines()
+    assert [line.split("  ")[:2] for line in lines] == [
+        ["sow", "2"], ["sow", "3"], ["publish", "1"], ["oof deleted", "2"],
+    ]  # fmt: skip
+    assert "leave --count" in orders("sow", "orders", "--follow", "--count", code=2).err
+    assert "are for --follow" in orders("sow", "orders", "--timeout", "1s", code=2).err

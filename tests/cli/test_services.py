@@ -31,10 +31,10 @@ NUMBER = 3
 
 
 @pytest.fixture
-def tasks(defined):
-    (defined.folder / "tasks.py").write_text(TASKS)
-    (defined.folder / "broken.py").write_text("import not_there")
-    return defined
+def tasks(defined_process):
+    (defined_process.folder / "tasks.py").write_text(TASKS)
+    (defined_process.folder / "broken.py").write_text("import not_there")
+    return defined_process
 
 
 def depth(run, queue="work"):

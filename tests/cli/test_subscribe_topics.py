@@ -49,6 +49,11 @@ def test_a_rate_and_a_live_topic(defined):
 def test_what_is_wrong_is_said(defined):
     assert "no place in a log" in defined("subscribe", "orders", "--bookmark", "x", code=1).err
     assert "topics are only read" in defined("subscribe", "orders", "--bookmark", "0", "--cancel", code=2).err
+    for asked in (("work", "--bookmark", "epoch"), ("orders", "--bookmark", "now")):
+        assert "--no-ack is for messages of queues" in defined("subscribe", *asked, "--no-ack", code=2).err
+    for verb in ("--cancel", "--expire"):
+        assert "topics are only read" in defined("subscribe", "orders", verb, "--timeout", "0.1", code=2).err
+    assert "--no-ack) are of queues" in defined("subscribe", "orders", "--no-ack", code=1).err
     assert "is no rate" in defined("subscribe", "orders", "--rate", "x", code=1).err
     assert "of queues" in defined("subscribe", "orders", "--bookmark", "0", "--max-backlog", "5", code=1).err
     assert "did you mean" in defined("subscribe", "order", "--bookmark", "0", code=1).err

@@ -28,6 +28,7 @@ from ampsq import (
     action_calls,
     calls,
     check_calls,
+    publish_calls,
     reader_calls,
     retention,
     scripts,
@@ -42,7 +43,7 @@ from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
 from ampsq.envelope import Envelope
-from ampsq.errors import Rejected, Unavailable
+from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.query import Query
@@ -86,6 +87,7 @@ DOES_MORE = {
     "overdue": "whatever is due by then; an event of each is made once",
     "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
     "logon": "a second session of the same client, whose first one nobody knows the number of",
+    "claim": "a second session of the same client, whose first one nobody knows the number of",
     "happen": "a user's own event is raised again, as it says; comings and goings once",
     "trim": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
@@ -453,15 +455,28 @@ def notice_and_end(work):
 
 def guaranteed(work):
     """A publisher's session: what a lost reply makes it send again is recorded once."""
-    session = work.store.call(calls.logon("till-9", "a-client", 1, None)).session
-    sent = [calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)]
+    session = work.store.call(publish_calls.logon("till-9", "a-client", 1, None)).session
+    sent = [
+        publish_calls.publish_logged_on("till-9", session, first, ["sold", "b", first, first + 1]) for first in (1, 3)
+    ]
     work.apply(Topic(name="sold"))
     for call in sent:
         work.store.call(call)
-    assert work.store.call(calls.confirm("till-9", session, 4))
-    work.store.call(calls.logoff("till-9", session))
+    assert work.store.call(publish_calls.confirm("till-9", session, 4))
+    work.store.call(publish_calls.logoff("till-9", session))
     assert work.store.redis.xlen(key(work.store.instance, "log", "sold")) == 4
-    assert work.store.call(calls.logon("till-9", "a-client", 5, 4)).last == 4
+    assert work.store.call(publish_calls.logon("till-9", "a-client", 5, 4)).last == 4
+
+
+def durable_subscriptions(work):
+    """Places of a durable subscription, and another one that takes its name."""
+    first = work.store.call(reader_calls.claim("audit", "c/1"))
+    work.store.call(reader_calls.note_place("audit", first, [("floor", "0-0"), ("beyond a 1-0", "")], []))
+    work.store.call(reader_calls.note_place("audit", first, [("at a", "1-0")], ["beyond a 1-0"]))
+    second = work.store.call(reader_calls.claim("audit", "c/2"))
+    assert work.store.call(reader_calls.holder_of(work.store.instance, "audit")) == (second, "c/2")
+    with pytest.raises(NameInUse):
+        work.store.call(reader_calls.note_place("audit", first, [("at a", "0-0")], []))
 
 
 def limits_of_slow_clients(work):
@@ -503,7 +518,7 @@ def write_jobs(work):
 
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, write_jobs, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, write_jobs, durable_subscriptions, limits_of_slow_clients, notice_and_end),
 ]
 
 

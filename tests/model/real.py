@@ -10,16 +10,17 @@ class Real:
 
     def __init__(self, store):
         self.store, self.tag = store, "{" + store.instance + "}"
+        # One for all reads: it is empty again after each, and making one costs redis-py more than a read.
+        self._pipe = store.redis.pipeline(transaction=False)
 
     def run(self, name, *arguments):
         return self.store.call(script_call(name, list(arguments), decoded))
 
     def read(self, *commands):
         """Many reads in one go; keys without the tag."""
-        pipe = self.store.redis.pipeline(transaction=False)
         for command, suffix, *arguments in commands:
-            pipe.execute_command(command, self.tag + suffix, *arguments)
-        return pipe.execute()
+            self._pipe.execute_command(command, self.tag + suffix, *arguments)
+        return self._pipe.execute()
 
 
 def decoded(reply):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from guaranteeing import Frail, close_quietly
+from letters import define, give_up
 from scene import Journal
 
-from ampsq import Client, views
+from ampsq import Client, FilePublishStore, MemoryPublishStore, views
 from ampsq.coordinator import views as keeping
 from ampsq.schema import key
 from ampsq.store import Store
@@ -90,3 +92,49 @@ def view_duty(valkey, instance, redis):
             return store, lambda: views_duty.run_once(store)
 
         yield begin
+
+
+@pytest.fixture(params=["memory", "file"])
+def make_store(request, tmp_path):
+    """A store for one client; a file is the same each time."""
+    return lambda: MemoryPublishStore() if request.param == "memory" else FilePublishStore(tmp_path / "till.db")
+
+
+@pytest.fixture
+def log_of(valkey, instance):
+    """(sequence, body) of everything in a topic's log."""
+    with contextlib.closing(valkey.client()) as redis:
+        yield lambda topic: [
+            (int(fields.get(b"n", 0)), fields[b"b"].decode()) for _, fields in redis.xrange(key(instance, "log", topic))
+        ]
+
+
+@pytest.fixture
+def frail(start_server, instance):
+    return Frail(start_server, instance)
+
+
+@pytest.fixture
+def connect_to(instance):
+    """Open guaranteed publishers of a server: ``connect_to(server, ...)``."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(server, **options):
+            client = Client(server.url, instance=instance, publisher="till-1", **options)
+            stack.callback(close_quietly, client)
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+def died(client, start_coordinator):
+    """Give messages up: ``died([bodies])``; gives their letters."""
+    define(client)
+    start_coordinator()
+
+    def died(bodies, **options):
+        give_up(client, bodies, coordinate=True, **options)
+        return client.dead_letters("dead")
+
+    return died

@@ -141,6 +141,47 @@ def test_what_is_pending_for_too_long_is_copied_once_by_key(client, act, publish
     assert json.loads(published("Orders_Stale")[1]) == {"id": 2, "status": "PENDING"}
 
 
+def test_the_end_of_a_record_ends_its_condition(client, act, published):
+    # Given a topic that keeps records, and a condition of the same key, its parts in another order
+    client.apply(
+        Topic(name="orders", key=["/symbol", "/id"]),
+        Action(
+            name="stale",
+            on=On.timeout(topic="orders", duration="200ms", filter="/status = 'PENDING'", key=["/id", "/symbol"]),
+            do=Do.publish(topic="alarms", data="{{AMPS_SOW_KEY}}"),
+        ),
+    )
+    # When records that match are deleted in time, one whose parts have to be escaped, and of another only its like
+    for symbol, number in (("A", 1), ("B|C\\", 2), ("D", 3.5), ("E", "4"), ("F", 5)):
+        client.publish("orders", {"symbol": symbol, "id": number, "status": "PENDING"})
+    assert client.sow_delete("orders", keys=[("A", 1), ("B|C\\", 2), ("D", 3.5), ("F", 6)]) == 3
+    assert client.sow_delete("orders", filter="/symbol = 'E'") == 1
+    act()
+    eventually(lambda: act() or published("alarms"))
+    act()
+    # Then only the one that is left is told
+    assert published("alarms") == [b'[5,"F"]']
+    # And what comes again begins anew
+    client.publish("orders", {"symbol": "A", "id": 1, "status": "PENDING"})
+    eventually(lambda: act() or len(published("alarms")) == 2)
+    assert published("alarms")[1] == b'[1,"A"]'
+
+
+def test_the_end_of_a_record_of_another_key_ends_no_condition(client, act, published):
+    client.apply(
+        Topic(name="orders", key="/id"),
+        Action(
+            name="stale",
+            on=On.timeout(topic="orders", duration="200ms", filter="/status = 'PENDING'", key="/symbol"),
+            do=Do.publish(topic="alarms", data="{{AMPS_SOW_KEY}}"),
+        ),
+    )
+    client.publish("orders", {"symbol": "7", "id": 7, "status": "PENDING"})
+    client.sow_delete("orders", keys=[7])
+    eventually(lambda: act() or published("alarms"))
+    assert published("alarms") == [b'["7"]']
+
+
 def test_what_exceeds_a_time_in_a_view_is_told(client, published, start_coordinator):
     client.apply(
         Topic(name="orders"),

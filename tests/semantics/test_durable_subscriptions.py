@@ -12,7 +12,8 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import AsyncClient, MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore, Topic
-from ampsq.errors import DefinitionError, Unavailable
+from ampsq.errors import DefinitionError, NameInUse, Unavailable, UnknownTopic
+from ampsq.schema import key
 
 KINDS = ["memory", "file", "redis"]
 
@@ -195,6 +196,95 @@ def test_threads_that_share_a_subscription_handle_each_their_own(client, durable
         assert sorted(seen) == list(range(200))
     with durable() as messages:
         assert data_of(rest_of(messages)) == left
+
+
+def test_a_second_one_of_the_name_ends_the_first_which_writes_nothing_any_more(client, durable, redis):
+    # Given a subscription that has handled three messages
+    publish(client, range(10))
+    first = durable(auto_ack=False)
+    held = pick_up(first, 6)
+    for message in held[:3]:
+        message.ack(wait=True)
+    # When another client subscribes under its name, which goes on there and comes further
+    second = durable(auto_ack=False)
+    others = pick_up(second, 5)
+    assert data_of(others) == [3, 4, 5, 6, 7]
+    for message in others:
+        message.ack(wait=True)
+    # Then the first one is told so, where it writes down, where it asks, and ever after
+    with pytest.raises(NameInUse, match=r"sub_id 'audit'.*each its own sub_id"):
+        held[3].ack(wait=True)
+    for _ in range(2):
+        with pytest.raises(NameInUse):
+            first.get(0.1)
+    with pytest.raises(NameInUse):
+        next(iter(first))
+    # And its end neither moves the place nor lets go of what the second one needs
+    first.close()
+    assert redis.hget(key(client.instance, "holds", "b"), "replay audit") is not None
+    second.close()
+    with durable() as third:
+        assert data_of(rest_of(third)) == [8, 9]
+
+
+def test_one_that_only_waits_notices_within_seconds_that_another_has_its_name(client, durable):
+    # Given a subscription that waits for messages in a thread
+    found = []
+    first = durable()
+
+    def wait():
+        try:
+            first.get("20s")
+        except NameInUse as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    # When another one of its name begins
+    with durable():
+        waiting.join(10)
+    assert len(found) == 1
+    assert found[0].detail == {"subscription": "audit", "by": client._session.client}
+
+
+def test_a_handler_s_subscription_ends_when_another_has_its_name(client, durable, caplog):
+    seen = []
+    with durable(on_message=lambda message: seen.append(message.data)):
+        publish(client, range(4))
+        eventually(lambda: len(seen) == 4)
+        with durable() as second:
+            # Then it ends, told in the log, and takes nothing more
+            eventually(lambda: "ended this one" in caplog.text)
+            publish(client, [4, 5])
+            assert data_of(rest_of(second))[-2:] == [4, 5]
+    assert seen == [0, 1, 2, 3]
+
+
+def test_one_that_is_refused_leaves_the_one_of_its_name_alone(client, durable):
+    publish(client, range(4))
+    with durable(auto_ack=False) as messages:
+        got = pick_up(messages, 2)
+        with pytest.raises(UnknownTopic):
+            durable(name="elsewhere", bookmark="[epoch:now]")
+        got[0].ack(wait=True)
+        assert data_of(pick_up(messages, 2)) == [2, 3]
+
+
+def test_an_awaited_one_ends_too_when_another_has_its_name(valkey, instance):
+    async def scenario():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Topic(name="a"))
+            await client.publish_many("a", range(3))
+            first = await client.subscribe("a", sub_id="s", auto_ack=False)
+            message = await first.get("5s")
+            async with client.subscribe("a", sub_id="s") as second:
+                assert (await second.get("5s")).data == 0
+                with pytest.raises(NameInUse):
+                    await message.ack(wait=True)
+                with pytest.raises(NameInUse):
+                    await first.get("5s")
+
+    asyncio.run(scenario())
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue, Topic
-from ampsq.errors import Closed, NoRecords
+from ampsq.errors import BookmarkNotFound, Closed, DefinitionError, NoRecords
 from ampsq.record_calls import catch_up
 from ampsq.schema import key
 
@@ -268,3 +268,92 @@ def test_records_are_followed_however_far_they_are_behind(orders, valkey):
         assert len({change[1] for change in told(changes, 900)}) == 900
         assert nothing(changes)
     assert orders._store.call(catch_up("orders"))[0] is False
+
+
+def test_of_what_changes_a_record_within_an_interval_the_latest_is_told(orders):
+    orders.publish_many("orders", [{"id": 1}, {"id": 2}])
+
+    with orders.sow_and_subscribe("orders", order_by="/id", conflation="300ms") as changes:
+        # Records come at once
+        assert [key for _, key, _ in told(changes, 2)] == ["1", "2"]
+        orders.publish_many("orders", [{"id": 1, "v": v} for v in range(50)])
+        orders.publish_many("orders", [{"id": 3, "v": v} for v in range(50)])
+        assert nothing(changes)
+        assert told(changes, 2) == [("publish", "1", {"id": 1, "v": 49}), ("publish", "3", {"id": 3, "v": 49})]
+        # And a quiet one costs nothing
+        orders.publish("orders", {"id": 2, "v": 1})
+        assert told(changes, 1) == [("publish", "2", {"id": 2, "v": 1})]
+
+
+def test_a_conflated_record_that_leaves_is_told_if_it_was_given_and_one_that_came_and_left_is_not(orders):
+    orders.publish_many("orders", [{"id": 1, "v": 9}, {"id": 2, "v": 9}])
+
+    with orders.sow_and_subscribe("orders", "/v > 5", oof=True, conflation="200ms") as changes:
+        told(changes, 2)
+        # Given one that changes and leaves, one that leaves and comes back, and one that comes and leaves
+        orders.publish_many("orders", [{"id": 1, "v": 8}, {"id": 2, "v": 1}, {"id": 3, "v": 8}])
+        orders.sow_delete("orders", keys=[1, 3])
+        orders.publish("orders", {"id": 2, "v": 7})
+        assert told(changes, 2) == [("oof deleted", "1", None), ("publish", "2", {"id": 2, "v": 7})]
+        assert changes.get("400ms") is None
+        # And from there on they are known as what was told
+        orders.publish_many("orders", [{"id": 3, "v": 9}])
+        assert told(changes, 1) == [("publish", "3", {"id": 3, "v": 9})]
+        orders.sow_delete("orders", keys=[3])
+        assert told(changes, 1) == [("oof deleted", "3", None)]
+
+
+def test_a_consumer_that_is_behind_gets_with_auto_the_latest_of_each_record(orders):
+    with orders.sow_and_subscribe("orders", conflation="auto") as changes:
+        orders.publish("orders", {"id": 1, "v": 0})
+        assert told(changes, 1) == [("publish", "1", {"id": 1, "v": 0})]
+        orders.publish_many("orders", [{"id": 1, "v": v} for v in range(2000)])
+        assert told(changes, 1) == [("publish", "1", {"id": 1, "v": 1999})]
+        assert nothing(changes)
+
+
+def test_from_a_bookmark_come_the_records_as_they_were_and_everything_since(orders):
+    orders.publish_many("orders", [{"id": 1, "v": 1}, {"id": 2, "v": 1}])
+    place = orders.publish("orders", {"id": 3, "v": 1})
+    orders.publish("orders", {"id": 1, "v": 2})
+    orders.sow_delete("orders", keys=[2])
+
+    with orders.sow_and_subscribe("orders", bookmark=place, oof=True) as changes:
+        assert told(changes, 3) == [("sow", str(n), {"id": n, "v": 1}) for n in (1, 2, 3)]
+        assert told(changes, 2) == [("publish", "1", {"id": 1, "v": 2}), ("oof deleted", "2", None)]
+        # And then live
+        orders.publish("orders", {"id": 4})
+        assert told(changes, 1) == [("publish", "4", {"id": 4})]
+    # A time to come is now
+    with orders.sow_and_subscribe("orders", order_by="/id", bookmark="2100-01-01T00:00:00Z") as changes:
+        assert [key for _, key, _ in told(changes, 3)] == ["1", "3", "4"]
+        orders.publish("orders", {"id": 5})
+        assert told(changes, 1) == [("publish", "5", {"id": 5})]
+
+
+def test_a_bookmark_behind_which_the_log_was_trimmed_is_told(orders):
+    place = orders.publish("orders", {"id": 1, "v": 1})
+    orders.publish_many("orders", [{"id": 1, "v": v} for v in range(200)])
+    orders.apply(Topic(name="orders", key="/id", retention_count=5))
+    eventually(lambda: orders.trim("orders") or orders.topics()[0].entries <= 5)
+
+    with pytest.raises(BookmarkNotFound, match="orders"):
+        orders.sow_and_subscribe("orders", bookmark=place)
+    with pytest.raises(DefinitionError, match="allowed is a bookmark"):
+        orders.sow_and_subscribe("orders", bookmark="yesterday")
+    with pytest.raises(DefinitionError, match="conflation='soon'"):
+        orders.sow_and_subscribe("orders", conflation="soon")
+
+
+def test_a_conflated_replay_from_a_bookmark_is_awaited_too(valkey, instance):
+    async def scenario():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Topic(name="orders", key="/id"))
+            place = await client.publish("orders", {"id": 1, "v": 0})
+            await client.publish_many("orders", [{"id": 1, "v": v} for v in range(1, 20)])
+            async with client.sow_and_subscribe("orders", bookmark=place, conflation="100ms") as changes:
+                first, last = await changes.get("5s"), await changes.get("5s")
+                assert (first.command, first.data["v"], last.command, last.data["v"]) == ("sow", 0, "publish", 19)
+                assert await changes.get("200ms") is None
+
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Dead letters are read, and put back: into the queue they came from, once, whatever happens meanwhile."""
+"""Dead letters are put back: into the queue they came from, once, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -6,167 +6,15 @@ import asyncio
 import base64
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 
 import pytest
+from letters import define, die_in_two_queues, letter_body, settled
 from observing import eventually
-from scene import pick_up, rest_of, settle_all
+from scene import pick_up, settle_all
 
-from ampsq import Action, AsyncClient, Client, Queue
-from ampsq.errors import DefinitionError, ServerFull, UnknownMessage, UnknownQueue
+from ampsq import AsyncClient, Client, Queue
+from ampsq.errors import DefinitionError, ServerFull
 from ampsq.redrive import REDRIVEN_FROM, Progress
-
-
-def define(client, *more, **elements):
-    """Two queues over one topic, and a queue of letters."""
-    client.apply(
-        Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, max_cancels=1, **elements),
-        Queue(name="audit", underlying_topic="orders", max_per_subscription_backlog=500),
-        Queue(name="dead", underlying_topic="letters", max_per_subscription_backlog=500),
-        Action.dead_letter("work", "letters"),
-        *more,
-    )
-
-
-def give_up(client, bodies, *, coordinate, queue="work", **options):
-    """Publish, cancel each once, and wait for the letters."""
-    before = client.queue_stats("dead").depth
-    client.publish_many("orders", bodies, **options)
-    with client.subscribe(queue, max_backlog=500) as messages:
-        for message in pick_up(messages, len(bodies)):
-            message.cancel()
-    if coordinate is not None:
-        eventually(lambda: client.queue_stats("dead").depth == before + len(bodies), within=15.0)
-
-
-@pytest.fixture
-def died(client, start_coordinator):
-    """Give messages up: ``died([bodies])``; gives their letters."""
-    define(client)
-    start_coordinator()
-
-    def died(bodies, **options):
-        give_up(client, bodies, coordinate=True, **options)
-        return client.dead_letters("dead")
-
-    return died
-
-
-def die_in_two_queues(client, died):
-    """Two letters of `work` and two of `audit`, of the same messages."""
-    define(client, Action.dead_letter("audit", "letters"))
-    died([1, 2])
-    with client.subscribe("audit", max_backlog=2) as messages:
-        for message in pick_up(messages, 2):
-            message.expire()
-    eventually(lambda: client.queue_stats("dead").depth == 4)
-
-
-def settled(client, queue):
-    """What one takes and settles from a queue now, raw."""
-    with client.subscribe(queue, max_backlog=500) as messages:
-        taken = rest_of(messages)
-        for message in taken:
-            message.ack()
-        return taken
-
-
-def letter_body(queue="work", topic="orders", body=b"{}", reason="max_cancels", **more):
-    """A letter as the action writes it."""
-    import json  # noqa: PLC0415
-
-    head = {"queue": queue, "topic": topic, "bookmark": f"{topic}~x.1~5-0", "reason": reason, "deliveries": 2}
-    return (
-        json.dumps({**head, "cancels": 1, **more}, separators=(",", ":")).encode()[:-1] + b',"message":' + body + b"}"
-    )
-
-
-# -- looking
-
-
-def test_a_letter_has_everything_that_is_known_of_its_end(client, died):
-    letters = died([{"id": 1}], headers={"trace": "t-1"})
-    (letter,) = letters
-    assert (letter.queue, letter.topic, letter.reasons) == ("work", "orders", ("max_cancels",))
-    assert (letter.deliveries, letter.cancels) == (1, 1)
-    assert (letter.data, letter.raw, letter.headers) == ({"id": 1}, b'{"id":1}', {"trace": "t-1"})
-    assert letter.original.topic == "orders"
-    assert letter.bookmark.topic == "letters"
-    assert timedelta(0) <= letter.age < timedelta(minutes=1)
-    # And it is still there, looked at only
-    assert client.queue_stats("dead").depth == 1
-    assert client.dead_letters("dead", bookmarks=letter.bookmark)[0].raw == letter.raw
-
-
-def test_the_history_of_its_deliveries_is_read_where_a_letter_has_one(client):
-    define(client)
-    came_back = 1_763_640_000_000
-    item = {"came_back": came_back, "cause": "lapsed", "subscription": "s1", "client": "till-4"}
-    text = {**item, "came_back": "2025-11-20T12:00:00.000Z"}
-    strange = [{"came_back": "yesterday"}, {"came_back": 10**30}, "x", {}]
-    client.publish("letters", letter_body(history=[item, text]))
-    client.publish("letters", letter_body())
-    client.publish("letters", letter_body(history=strange))
-    first, second, third = client.dead_letters("dead")
-    once, again = first.history
-    assert once == again == (datetime.fromtimestamp(came_back / 1000, UTC), "lapsed", "s1", "till-4")
-    assert (second.history, third.history) == ((), ())
-
-
-def test_letters_are_chosen_by_queue_by_reason_and_by_what_their_message_says(client):
-    define(client)
-    for number, (queue, reason) in enumerate(
-        [("work", "max_cancels"), ("work", "max_cancels,max_deliveries"), ("audit", "forced_expire")]
-    ):
-        client.publish("letters", letter_body(queue, body=b'{"n":%d}' % number, reason=reason))
-
-    def chosen(*arguments, **options):
-        return [letter.data["n"] for letter in client.dead_letters("dead", *arguments, **options)]
-
-    assert chosen() == [0, 1, 2]
-    assert chosen(source="work") == [0, 1]
-    assert chosen(reason="max_deliveries") == [1]
-    assert chosen(reason="max_cancels") == [0, 1]
-    assert chosen("/message/n >= 1 OR /message/n = 0", source="audit") == [2]
-    assert chosen("/message/n > 0", top_n=1) == [1]
-
-
-def test_what_is_no_letter_is_left_out_of_the_list_and_told_when_it_is_named(client):
-    define(client)
-    strange = [client.publish("letters", body) for body in (b"\x00", {"queue": "work"}, [1], "text")]
-    client.publish("letters", letter_body())
-    assert len(client.dead_letters("dead")) == 1
-    for bookmark in strange:
-        with pytest.raises(DefinitionError, match="it is no dead letter"):
-            client.dead_letters("dead", bookmarks=bookmark)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"reason": "max_delivery"}, "max_deliveries"),
-        ({"source": "a b"}, "not a name"),
-        ({"filter": "/a ="}, "column"),
-        ({"bookmarks": "x", "source": "work"}, "bookmarks say which"),
-    ],
-)
-def test_wrong_choices_teach(client, arguments, text):
-    define(client)
-    with pytest.raises(DefinitionError, match=text):
-        client.dead_letters("dead", **arguments)
-    with pytest.raises(DefinitionError, match=text):
-        client.redrive("dead", **arguments)
-
-
-def test_an_unknown_queue_of_letters_is_explained(client):
-    define(client)
-    with pytest.raises(UnknownQueue, match="did you mean 'dead'"):
-        client.dead_letters("deda")
-    with pytest.raises(UnknownQueue, match="did you mean 'dead'"):
-        client.redrive("deda")
-    with pytest.raises(UnknownMessage):
-        client.dead_letters("dead", bookmarks=f"letters~{client.origin}~5-0")
-
 
 # -- putting back
 

@@ -9,8 +9,8 @@ import time
 import pytest
 from scene import data_of, pick_up, rest_of
 
-from ampsq import AsyncClient, Client, Topic
-from ampsq.errors import BookmarkNotFound, ServerUnsuitable
+from ampsq import AsyncClient, Client, Queue, Topic, durability
+from ampsq.errors import BookmarkNotFound, DefinitionError, ServerUnsuitable
 from ampsq.schema import key
 
 
@@ -283,7 +283,55 @@ def test_a_fully_durable_subscription_waits_for_replicas(client):
         assert messages.get(0.3) is None
 
 
+def test_what_a_fully_durable_subscription_lacks_is_told(client, caplog, monkeypatch):
+    monkeypatch.setattr(durability, "_TELL", 0.1)
+    client.apply(Topic(name="orders"))
+    client.publish("orders", "x")
+    with client.subscribe("orders", bookmark="epoch", fully_durable="replicas=1") as messages:
+        # Missing replicas at once
+        assert "replicas=1': the server has 0 replicas connected" in caplog.text
+        # And messages that wait for them after a while, once
+        for _ in range(4):
+            assert messages.get(0.1) is None
+        assert caplog.text.count("messages wait on the server, and 0 of 1 replicas have them") == 1
+
+
 # -- asyncio
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+def test_an_awaiting_client_calls_plain_functions_and_coroutine_functions(valkey, instance, kind):
+    async def scenario():
+        seen, is_done = [], asyncio.Event()
+
+        def handle(message):
+            seen.append(message.data)
+            if len(seen) == 4:
+                is_done.set()
+
+        async def handle_later(message):
+            await asyncio.sleep(0)
+            handle(message)
+
+        handler = handle if kind == "plain" else handle_later
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Topic(name="a"), Queue(name="work", underlying_topic="b"))
+            async with (
+                client.subscribe("a", bookmark="epoch", sub_id="audit", on_message=handler) as durable,
+                client.subscribe("work", on_message=handler),
+            ):
+                await client.publish_many("a", range(3))
+                await client.publish("b", "queued")
+                await asyncio.wait_for(is_done.wait(), 5)
+                await durable.flush()
+            assert sorted(map(str, seen)) == ["0", "1", "2", "queued"]
+            # And what it returned from is handled
+            async with client.subscribe("a", sub_id="audit") as again:
+                assert await again.get("100ms") is None
+            with pytest.raises(DefinitionError, match="on_message=5"):
+                client.subscribe("a", bookmark="epoch", on_message=5)
+
+    asyncio.run(scenario())
 
 
 def test_the_asyncio_client_reads_topics_too(valkey, instance):

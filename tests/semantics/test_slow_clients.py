@@ -20,6 +20,13 @@ from ampsq.spool import Spool
 PAD = "x" * 1000
 
 
+@pytest.fixture
+def _hasty(monkeypatch):
+    """Clients look at their readers and report them in hundredths of a second: for tests that are not of the pace."""
+    monkeypatch.setattr(reporting, "_AGAIN", 0.05)
+    monkeypatch.setattr(reporting, "_LOOK", 0.02)
+
+
 def numbered(numbers):
     return [{"i": i, "pad": PAD} for i in numbers]
 
@@ -53,6 +60,21 @@ def test_without_limits_nothing_reports_and_no_thread_runs(client):
         assert client.readers() == []
 
 
+def test_a_reader_that_ends_while_it_reports_is_listed_no_more(client, connect):
+    client.apply(Transport(name="*", message_memory_limit="1MB"), Topic(name="orders"))
+    other = connect()
+    with other.subscribe("orders", bookmark="epoch", sub_id="audit") as messages:
+        assert messages.get(0.1) is None
+        until(lambda: states(client) == {"orders": "durable"})
+        (reported,) = other._reporting._readers
+    assert client.readers() == []
+    # Given a report that was under way as it was closed
+    reported.last = None
+    other._reporting._report(reported, other._reporting._store)
+    assert client.readers() == []
+
+
+@pytest.mark.usefixtures("_hasty")
 def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_order(either, tmp_path):
     # Given a subscription that stopped after its first message
     either.apply(Transport(name="*", message_memory_limit="1MB", message_disk_path=str(tmp_path)), Topic(name="orders"))
@@ -78,12 +100,11 @@ def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_or
     assert either.readers() == []
 
 
+@pytest.mark.usefixtures("_hasty")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order(connect, monkeypatch, seed):
     # Given a low limit that is looked at often, so that the consumer is offlined and comes back again and again
     draw, spools = random.Random(seed), []  # noqa: S311
-    monkeypatch.setattr(reporting, "_AGAIN", 0.05)
-    monkeypatch.setattr(reporting, "_LOOK", 0.02)
     monkeypatch.setattr(limited_reader, "Spool", lambda folder=None: spools.append(Spool(folder)) or spools[-1])
     client, other = connect(), connect()
     client.apply(Transport(name="*", message_memory_limit="64KB"), Topic(name="a"), Topic(name="b"))
@@ -161,6 +182,7 @@ def test_who_replays_counts_for_nothing_until_it_has_come_to_the_end(client):
         assert numbers_of(pick_up(messages, 1995)) == list(range(5, 2000))
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinator):
     client.apply(
         Transport(name="*", client_message_age_limit="1s"),
@@ -177,6 +199,7 @@ def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinat
     assert message.raw.decode() == f"{client._session.client} client_message_age_limit"
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
     limits = {"message_memory_limit": "64KB", "message_disk_limit": "500KB"}
     client.apply(Transport(name="*", **limits), Topic(name="orders"))
@@ -189,6 +212,7 @@ def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
             messages.get(0)
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client):
     # Given a durable subscription, whose place is in the log
     client.apply(Transport(name="*", message_memory_limit="64KB"), Topic(name="orders"))
@@ -256,6 +280,7 @@ def test_a_name_that_is_no_transport_is_refused(server, instance):
             kind(server.url, instance=instance, transport="a b")
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instance):
     async def scenario():
         async with AsyncClient(server.url, instance=instance) as client:

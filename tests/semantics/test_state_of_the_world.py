@@ -71,6 +71,8 @@ def test_records_are_found_by_their_keys(orders):
     orders.publish_many("orders", [{"id": n} for n in range(1_000)], batch=500)
 
     assert keys(orders.sow("orders", sow_keys=[7, "9", "none", 7])) == ["7", "9"]
+    with pytest.raises(DefinitionError, match="has 1: /id; allowed: one value, that of /id"):
+        orders.sow("orders", sow_keys=[(7, 9)])
     assert keys(orders.sow("orders", "/id > 8", sow_keys=["7", "9"])) == ["9"]
     assert len(orders.sow("orders", sow_keys=list(range(2_000)))) == 1_000
 
@@ -80,6 +82,17 @@ def test_a_key_of_several_parts_is_named_by_a_tuple(client):
     client.publish_many("quotes", [{"symbol": "I|M", "venue": 1}, {"symbol": "I", "venue": "M|1"}])
 
     assert data_of(client.sow("quotes", sow_keys=[("I|M", 1)])) == [{"symbol": "I|M", "venue": 1}]
+    # Keys of other parts are told, and the text of a whole key is one
+    for wrong in ("I", ("I",), ("I", "M", 1), "a\\|b", 7):
+        with pytest.raises(
+            DefinitionError, match=r"parts of the key of 'quotes', which has 2: /symbol, /venue.*tuples"
+        ):
+            client.sow("quotes", sow_keys=[("I|M", 1), wrong])
+        with pytest.raises(DefinitionError, match="parts of the key"):
+            client.sow_delete("quotes", keys=[wrong])
+    assert [each.data["symbol"] for each in client.sow("quotes", sow_keys=[client.sow("quotes")[0].key])] == [
+        client.sow("quotes")[0].data["symbol"]
+    ]
     assert client.sow_delete("quotes", keys=[("I", "M|1")]) == 1
 
 

@@ -117,7 +117,7 @@ def test_a_time_begins_with_the_first_message_of_its_millisecond(client):
         (lambda marks: f"[epoch:{marks[2]})", [0, 1]),
         (lambda marks: f"[{marks[9]}:now)", [9, 10, 11]),
         (lambda _: "[0:0|1|]", list(range(12))),
-        (lambda marks: f"[{marks[6]}:{marks[3]}]", []),
+        (lambda marks: f"[{marks[6]}:{marks[6]})", []),
         (lambda _: "[now:now]", []),
         (lambda _: "[20010101T000000Z:2001-01-02T00:00:00Z]", []),
         (lambda marks: f"[2001-01-01T00:00:00Z:{marks[1]}]", [0, 1]),
@@ -271,6 +271,104 @@ def test_a_name_that_nothing_has_is_refused(client):
         client.subscribe("order")
     with pytest.raises(TypeError, match="speed"):
         client.subscribe("orders", bookmark="epoch", speed=1)
+
+
+def test_a_topic_that_nobody_used_yet_is_waited_for_and_told(client, caplog):
+    client.apply(Topic(name="orders"))
+    with (
+        client.subscribe("prices", bookmark="now") as live,
+        client.subscribe("prices", bookmark="epoch", sub_id="audit") as durable,
+    ):
+        assert "no topic 'prices' yet; waiting" in caplog.text
+        assert live.get(0) is None
+        client.publish("prices", 1)
+        client.publish("orders", 2)
+        for messages in (live, durable):
+            assert messages.get("5s").data == 1
+            assert messages.get(0.1) is None
+
+
+def test_what_is_not_waited_for_says_how(client):
+    client.apply(Topic(name="orders"))
+    # What is like a name that there is was meant to be that
+    with pytest.raises(UnknownTopic, match=r"did you mean 'orders'\?\. For a topic that is to come: client\.apply"):
+        client.subscribe("order", bookmark="now")
+    # What has an end would be over at once
+    with pytest.raises(UnknownTopic, match="'prices' is neither a topic nor a queue"):
+        client.subscribe("prices", bookmark="[epoch:now]")
+    # And what may be a queue is one
+    with pytest.raises(UnknownQueue, match="waited for with bookmark='now'"):
+        client.subscribe("prices")
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("[2026-05-02T09:00:00Z:2026-05-01T09:00:00Z)", "from 2026-05-02T09:00:00Z to 2026-05-01T09:00:00Z"),
+        ("(now:epoch]", "from now to epoch"),
+        ("[2026-05-02T09:00:00Z:epoch]", "from 2026-05-02T09:00:00Z to epoch"),
+        ("[now:2020-01-01T00:00:00.250Z]", r"from now to 2020-01-01T00:00:00\.250Z"),
+        ("[2999-01-01T00:00:00Z:now]", "from 2999-01-01T00:00:00Z to now"),
+    ],
+)
+def test_a_range_that_ends_before_it_begins_is_refused_with_both_ends(client, text, ends):
+    client.apply(Topic(name="orders"))
+    with pytest.raises(DefinitionError, match=f"{ends} ends before it begins"):
+        client.subscribe("orders", bookmark=text)
+
+
+def test_a_range_of_bookmarks_that_ends_before_it_begins_is_refused_and_an_empty_one_is_not(client):
+    client.apply(Topic(name="orders"))
+    marks = client.publish_many("orders", range(3))
+    with pytest.raises(DefinitionError, match=f"from {marks[2]} to {marks[0]} ends before it begins"):
+        client.subscribe("orders", bookmark=["[epoch:now]", f"[{marks[2]}:{marks[0]}]"])
+    with client.subscribe("orders", bookmark=[f"({marks[1]}:{marks[1]})", f"({marks[2]}:now]"]) as messages:
+        assert not list(messages)
+        assert messages.completed
+
+
+def test_several_names_in_a_list_are_refused_with_what_says_the_same(client):
+    with pytest.raises(DefinitionError, match=r"a regular expression, as in '\^\(a\|b\)\$'"):
+        client.subscribe(["a", "b"], bookmark="epoch")
+    with pytest.raises(DefinitionError, match="a regular expression"):
+        client.subscribe(["a", "b"])
+
+
+async def _later(message):
+    """A handler that somebody has to await."""
+
+
+def test_a_handler_that_nothing_calls_or_awaits_is_refused_at_once(client):
+    client.apply(Topic(name="orders"))
+    with pytest.raises(DefinitionError, match=r"coroutine function.*AsyncClient"):
+        client.subscribe("orders", bookmark="epoch", on_message=_later)
+    with pytest.raises(DefinitionError, match="on_message=5"):
+        client.subscribe("orders", bookmark="epoch", on_message=5)
+
+
+def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
+    # Given small bodies, then large ones, then small ones
+    client.apply(Topic(name="orders"))
+    large = b'"' + b"x" * 200_000 + b'"'
+    client.publish_many("orders", [b"1"] * 1_000)
+    client.publish_many("orders", [large] * 250, batch=5)
+    client.publish_many("orders", [b"2"] * 1_000)
+    pages, resize = [], Reader._resize
+
+    def noted(reader, got):
+        pages.append([sum(map(len, flat)) for entries in got.values() for _, flat in entries])
+        resize(reader, got)
+
+    monkeypatch.setattr(Reader, "_resize", noted)
+    # When all is read
+    with client.subscribe("orders", bookmark="[epoch:now]") as messages:
+        assert sum(1 for _ in messages) == 2_250
+    # Then it begins with few, and a page is a megabyte, but for that in which bodies became large
+    numbers = [len(page) for page in pages]
+    assert (numbers[:5], max(numbers)) == ([4, 16, 64, 200, 200], 200)
+    assert sorted(map(sum, pages))[-2] < 1_100_000
+    # And many again once they are small
+    assert 200 in numbers[numbers.index(200) + 8 :]
 
 
 def test_a_bookmark_of_another_origin_is_not_found(client):

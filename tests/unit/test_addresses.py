@@ -17,6 +17,8 @@ from ampsq.errors import DefinitionError
         ("sentinel://s1/orders?sentinel_user=x", "unknown option sentinel_user; allowed: sentinel_username"),
         ("cluster://n1/3", "a cluster has one database"),
         ("redis://h:99999", "Port out of range"),
+        ("redis://h:1,,", "behind a comma comes another address, with its scheme"),
+        ("redis://h:1,g:2", "behind a comma comes another address, with its scheme"),
     ],
 )
 def test_an_address_that_is_wrong_says_why(text, reason):

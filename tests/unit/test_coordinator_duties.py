@@ -8,7 +8,7 @@ import json
 import pytest
 from mortal import Died, die
 
-from ampsq import Action, Client, Queue, action_calls, calls
+from ampsq import Action, Client, Queue, action_calls, calls, publish_calls
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions
 from ampsq.flow import command
@@ -121,7 +121,7 @@ def test_letters_of_one_entry_are_cut_by_bytes_and_stay_one_each(store, client, 
     # Given 25 large messages that expired together
     client.apply(Queue(name="work"), Action.dead_letter("work", "dead"))
     expire(client, "work", *(str(number) + "x" * 100_000 for number in range(25)))
-    publish, sizes = calls.publish, []
+    publish, sizes = publish_calls.publish, []
 
     def recorded(topic, bodies, headers, publisher, sequence):
         sizes.append(len(bodies))
@@ -130,7 +130,7 @@ def test_letters_of_one_entry_are_cut_by_bytes_and_stay_one_each(store, client, 
         return publish(topic, bodies, headers, publisher, sequence)
 
     # When a coordinator dies after their letters, and in the middle of them, and another one goes on
-    monkeypatch.setattr(calls, "publish", recorded)
+    monkeypatch.setattr(publish_calls, "publish", recorded)
     dies_before_advancing(monkeypatch, store)
     assert sizes == [10, 10, 5]
     sizes.clear()
@@ -143,9 +143,9 @@ def test_letters_of_one_entry_are_cut_by_bytes_and_stay_one_each(store, client, 
 def test_a_coordinator_that_dies_among_the_letters_of_one_entry_leaves_one_each(store, client, monkeypatch):
     client.apply(Queue(name="work"), Action.dead_letter("work", "dead"))
     expire(client, "work", *(str(number) + "x" * 100_000 for number in range(25)))
-    publish, made = calls.publish, []
+    publish, made = publish_calls.publish, []
     with monkeypatch.context() as patch:
-        patch.setattr(calls, "publish", lambda *a: die() if made else made.append(1) or publish(*a))
+        patch.setattr(publish_calls, "publish", lambda *a: die() if made else made.append(1) or publish(*a))
         with pytest.raises(Died):
             Actions().run_once(store)
     assert len(letters(store, "dead")) == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq import calls
+from ampsq import publish_calls
 from ampsq.action_parts import Do
 from ampsq.applying import add_topic
 from ampsq.coordinator.actions.event import CONDITIONS
@@ -168,7 +168,9 @@ class Runner:
         headers = [publication.event.headers for publication in run]
         publisher = publisher_of(self._action, first.event.source, index)
         bodies = [publication.body for publication in run]
-        call = calls.publish(first.topic, bodies, headers if any(headers) else [], publisher, first.event.number)
+        call = publish_calls.publish(
+            first.topic, bodies, headers if any(headers) else [], publisher, first.event.number
+        )
         try:
             self._store.call(call)
         except UnknownTopic:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import action_calls
 from ampsq.action_parts import On
 from ampsq.action_sources import keys_of, track_name
 from ampsq.coordinator.actions.reading import place_of, read_entries
 from ampsq.expressions import Document, parse
+from ampsq.expressions.scalars import read_number, text_of
 from ampsq.letters import embedded
+from ampsq.models import Topic
 from ampsq.record_calls import is_end
+from ampsq.records import key_parts
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
@@ -26,13 +30,20 @@ if TYPE_CHECKING:
 __all__ = ["Timing"]
 
 _BODY: Final = FIELDS["body"].encode()
+_RECORD: Final = FIELDS["record"].encode()
 _ENTRIES: Final = 100
 
 
 class _Watched(NamedTuple):
+    """A trigger, its filter and key; and where each part of that is in the key of the topic's records.
+
+    `places` is None where the records are kept by another key, or not at all.
+    """
+
     trigger: On.timeout
     filter: Expression | None
     keys: Sequence[Expression]
+    places: Sequence[int] | None
 
 
 class Timing:
@@ -47,15 +58,7 @@ class Timing:
 
     def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str) -> None:
         self._store, self._action, self._origin, self._catalog = store, action.name, origin, catalog
-        self._watched = [
-            _Watched(
-                trigger,
-                parse(trigger.filter, "filter") if trigger.filter is not None else None,
-                [parse(text, "filter") for text in keys_of(trigger, catalog.views, catalog.queues)],
-            )
-            for trigger in action.on
-            if isinstance(trigger, On.timeout)
-        ]
+        self._watched = [_watched(trigger, catalog) for trigger in action.on if isinstance(trigger, On.timeout)]
 
     def work(self) -> bool:
         """Read what is new in the topics, and make events of what is overdue; True when there is more."""
@@ -89,17 +92,50 @@ class Timing:
             fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
             instance=self._store.instance, message_type=self._catalog.message_type(topic),
         )  # fmt: skip
-        if is_end(fields) or not document.is_json:
+        if is_end(fields):
+            for values in _keys_that_end(watched, fields[_RECORD]):
+                yield _member(topic, values), "", "", b""
             return
-        values = [expression.value(document) for expression in watched.keys]
-        name = json.dumps(values, separators=(",", ":"), ensure_ascii=False, default=_text)
-        member = f"{topic} {name}".encode("utf-8", "surrogateescape")
+        if not document.is_json:
+            return
+        member = _member(topic, [expression.value(document) for expression in watched.keys])
         if watched.filter is None or watched.filter.matches(document):
             body = fields.get(_BODY)
             since = stream_id.partition("-")[0]
             yield member, since, stream_id, embedded(fields) if body is None else body
         else:
             yield member, "", "", b""
+
+
+def _watched(trigger: On.timeout, catalog: Catalog) -> _Watched:
+    keys = [parse(text, "filter") for text in keys_of(trigger, catalog.views, catalog.queues)]
+    filter = parse(trigger.filter, "filter") if trigger.filter is not None else None  # noqa: A001  (AMPS's word)
+    text = catalog.topics.get(trigger.topic)
+    kept = [] if text is None else [parse(each, "filter").tree for each in Topic.stored(trigger.topic, text).key]
+    mine = [expression.tree for expression in keys]
+    is_same = len(kept) == len(mine) and all(tree in kept for tree in mine)
+    return _Watched(trigger, filter, keys, [kept.index(tree) for tree in mine] if is_same else None)
+
+
+def _keys_that_end(watched: _Watched, record: bytes) -> Iterator[Sequence[Any]]:
+    """The keys that messages of a record may have had, by its text, in which 7 and "7" are the same."""
+    if watched.places is None:
+        return
+    parts = key_parts(record, len(watched.places))
+    yield from itertools.product(*(_values_of(parts[place]) for place in watched.places))
+
+
+def _values_of(text: bytes) -> list[Any]:
+    found: list[Any] = [text, *(each for each in (True, False) if text_of(each) == text)]
+    number = read_number(text)
+    if number is not None and text_of(number) == text:
+        found += [number, float(number)] if isinstance(number, int) else [number]
+    return found
+
+
+def _member(topic: str, values: Sequence[Any]) -> bytes:
+    name = json.dumps(list(values), separators=(",", ":"), ensure_ascii=False, default=_text)
+    return f"{topic} {name}".encode("utf-8", "surrogateescape")
 
 
 def _text(value: bytes) -> str:

@@ -1,0 +1,61 @@
+"""claim and note_place: who may write down how far a durable subscription has come."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampsq.errors import NameInUse
+
+
+def claim(world, client="c/1", subscription="audit"):
+    return world.run("claim", subscription, client)
+
+
+def note(world, session, kept=None, reached=(), subscription="audit"):
+    texts = [text for two in (kept or {}).items() for text in two]
+    return world.run("note_place", subscription, session, len(kept or {}), *texts, *reached)
+
+
+def test_a_claim_gives_a_number_that_is_greater_than_every_earlier_one(world):
+    world.mark()
+
+    assert [claim(world), claim(world, subscription="other"), claim(world, "c/2")] == ["1", "2", "3"]
+    assert world.changes() == {
+        ":instance": {"logons": "3"},
+        ":bookmarks:audit": {"session": "3 c/2"},
+        ":bookmarks:other": {"session": "2 c/1"},
+    }
+
+
+def test_a_place_is_written_and_what_it_has_reached_is_removed(world):
+    session = claim(world)
+    note(world, session, {"floor": "0-0", "at a": "1-0", "beyond a 3-0": ""})
+    world.mark()
+
+    note(world, session, {"at a": "4-0"}, ["beyond a 3-0"])
+
+    assert world.changes() == {":bookmarks:audit": {"at a": "4-0", "beyond a 3-0": None}}
+
+
+def test_a_session_that_another_one_ended_is_refused_and_changes_nothing(world):
+    first = claim(world)
+    second = claim(world, "c/2")
+    note(world, second, {"floor": "0-0"})
+    world.mark()
+
+    with pytest.raises(NameInUse, match="sub_id 'audit' by c/2") as refusal:
+        note(world, first, {"floor": "9-0"})
+
+    assert refusal.value.detail == {"subscription": "audit", "by": "c/2"}
+    assert world.changes() == {}
+
+
+def test_more_than_one_command_takes_is_written_and_removed(world):
+    session = claim(world)
+    many = {f"beyond a {number}-0": "" for number in range(3_000)}
+    note(world, session, {"floor": "0-0", **many})
+    world.mark()
+
+    note(world, session, {}, list(many))
+
+    assert world.changes() == {":bookmarks:audit": dict.fromkeys(many)}
