@@ -1,0 +1,106 @@
+"""The leases that the driver of a stream holds: taken a batch at a time, renewed, acknowledged when the batch is done."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ampsq.client import Client
+from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.values import Bookmark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.delivery import Message
+    from ampsq.spark.stores import InstanceAddress
+
+__all__ = ["Leasing"]
+
+_log = logging.getLogger("ampsq")
+#: Seconds that a look at the queue may wait for messages that filters and priorities are being applied to.
+_LOOK: Final = 0.02
+#: Bookmarks acknowledged at once.
+_TOGETHER: Final = 500
+
+
+class Leasing:
+    """A subscription to a queue, and the batches that it holds.
+
+    Args:
+        address: the instance.
+        queue: the queue.
+        filter: what is wanted of it; None: everything.
+        most: messages held at once.
+        patience: seconds for which calls are repeated while the server is away.
+    """
+
+    def __init__(
+        self,
+        address: InstanceAddress,
+        queue: str,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        most: int,
+        patience: float,
+    ) -> None:
+        self._queue, self._done = queue, 0
+        self._batches: dict[int, list[Message]] = {}
+        self._client = Client(address.url, instance=address.instance, patience=patience)
+        # It renews all that it holds for as long as this process lives.
+        self._subscription = self._client.subscribe(queue, max_backlog=most, filter=filter, renew=True)
+        if self._subscription.max_backlog < most:
+            _log.warning(
+                "queue %r lets a subscription hold %d messages, so that a batch has no more; its "
+                "max_per_subscription_backlog says so",
+                queue,
+                self._subscription.max_backlog,
+            )
+
+    @property
+    def deliverable(self) -> int:
+        """How many messages there are to be taken, about."""
+        stats = self._client.queue_stats(self._queue)
+        return stats.waiting + stats.ready
+
+    def take(self, number: int, most: int) -> QueueOffset | None:
+        """Take the messages of a batch, or say again which it has; None: there are none.
+
+        Args:
+            number: of the batch.
+            most: messages.
+        """
+        if number not in self._batches:
+            messages: list[Message] = []
+            while len(messages) < most and (message := self._subscription.get(0 if messages else _LOOK)) is not None:
+                messages.append(message)
+            if not messages:
+                return None
+            self._batches[number] = messages
+        leased = [Leased(each.topic, each.bookmark.stream_id, each.delivery) for each in self._batches[number]]
+        return QueueOffset(number, self._queue, tuple(leased))
+
+    def finish(self, offset: QueueOffset) -> None:
+        """Acknowledge a batch that is done, and those before it."""
+        if offset.batch <= self._done:
+            return
+        if offset.batch not in self._batches:
+            self._acknowledge_by_bookmark(offset.messages)
+        for number in [number for number in self._batches if number <= offset.batch]:
+            late = len(self._subscription.late)
+            for message in self._batches.pop(number):
+                message.ack()
+            self._subscription.flush()
+            if lost := len(self._subscription.late) - late:
+                _log.warning("batch %d: %d leases were lost before it was done; those messages come again", number, lost)
+        self._done = offset.batch
+
+    def _acknowledge_by_bookmark(self, messages: Sequence[Leased]) -> None:
+        """Of a driver that died before this one: its leases went back, and nobody should do the work again."""
+        bookmarks = [Bookmark.of(each.topic, self._client.origin, each.id) for each in messages]
+        for first in range(0, len(bookmarks), _TOGETHER):
+            self._client.ack(self._queue, bookmarks[first : first + _TOGETHER])
+
+    def close(self) -> None:
+        """Give back what is not acknowledged."""
+        self._subscription.close()
+        self._client.close()

@@ -1,0 +1,86 @@
+"""The offset of a stream of a queue's messages: the number of a batch, and everything that the batch is made of.
+
+    {"batch": 3, "queue": "work", "runs": [["orders", "1700000000000-0 1700000000000-1", "1 2"]]}
+
+So a batch that is run again after a crash has the same messages, whoever holds their leases by then.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ampsq.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Leased", "QueueOffset"]
+
+
+class Leased(NamedTuple):
+    """A message that was leased.
+
+    Attributes:
+        topic: its topic.
+        id: its ID there.
+        delivery: how often it was delivered, 1 the first time.
+    """
+
+    topic: str
+    id: str
+    delivery: int
+
+
+class QueueOffset(NamedTuple):
+    """Where a stream is.
+
+    Attributes:
+        batch: how many micro-batches there were.
+        queue: whose messages they are.
+        messages: those of the last batch, in the order of delivery.
+    """
+
+    batch: int
+    queue: str
+    messages: tuple[Leased, ...]
+
+    @classmethod
+    def of(cls, offset: dict[str, Any], queue: str) -> Self:
+        """Read an offset.
+
+        Raises:
+            DefinitionError: it is of another source, or of another queue.
+        """
+        if not isinstance(offset, dict) or "batch" not in offset:
+            raise DefinitionError(
+                f"checkpoint: {str(offset)[:80]} is no offset of a queue; allowed: a checkpointLocation of its own"
+            )
+        if offset.get("queue", queue) != queue:
+            raise DefinitionError(
+                f"queue: the checkpoint is of queue {offset['queue']!r}; allowed: that one, or another checkpointLocation"
+            )
+        messages = [
+            Leased(topic, stream_id, int(delivery))
+            for topic, ids, deliveries in offset.get("runs", ())
+            for stream_id, delivery in zip(ids.split(), deliveries.split(), strict=True)
+        ]
+        return cls(offset["batch"], queue, tuple(messages))
+
+    def written(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        runs = []
+        for topic, group in groupby(self.messages, key=lambda message: message.topic):
+            own = list(group)
+            ids, deliveries = " ".join(each.id for each in own), " ".join(str(each.delivery) for each in own)
+            runs.append([topic, ids, deliveries])
+        return {"batch": self.batch, "queue": self.queue, "runs": runs}
+
+    def parts(self, number: int, most: int) -> list[Sequence[Leased]]:
+        """The messages cut for tasks: into so many parts or more, none of them with more than `most`; each of one topic."""
+        size = max(min(-(-len(self.messages) // number), most), 1)
+        parts = []
+        for _, group in groupby(self.messages, key=lambda message: message.topic):
+            own = list(group)
+            parts += [own[i : i + size] for i in range(0, len(own), size)]
+        return parts

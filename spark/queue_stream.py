@@ -1,0 +1,224 @@
+"""A queue as a stream: a micro-batch is a set of leases, acknowledged when Spark has done with the batch.
+
+The driver holds the leases and renews them; tasks read the messages from the log. Spark asks for what comes behind a
+batch only when that one is done for good, so that is when its messages are acknowledged. Where the driver dies, they
+come again: to the batch that is repeated, which its offset describes, or to whoever asks the queue. So each message is
+seen at least once; a sink that knows bookmarks makes that once.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
+
+from ampsq import calls
+from ampsq.definition import Fault
+from ampsq.errors import BookmarkNotFound, UnknownQueue
+from ampsq.flow import command
+from ampsq.query import parse_query_filter
+from ampsq.schema import key
+from ampsq.spark.columns import LeasedColumns
+from ampsq.spark.leasing import Leasing
+from ampsq.spark.logs import Log
+from ampsq.spark.options import Options, Whole
+from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.spark.stores import opened_store, store_of
+from ampsq.unknown import explained
+from ampsq.values import parse_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from ampsq.spark.columns import RawEntry
+    from ampsq.store import Store
+
+__all__ = ["QueuePart", "QueueStreamOptions", "QueueStreamReader"]
+
+_log = logging.getLogger("ampsq")
+#: Entries asked for at once, at most; fewer where others lie between a batch's messages.
+_PAGE: Final = 1_000
+
+
+def _expression(value: Any) -> str:
+    return parse_query_filter(value).text if value else ""
+
+
+class QueueStreamOptions(Options):
+    """What a stream of a queue takes, besides `Options`.
+
+    Attributes:
+        queue: the queue; on one instance.
+        filter: an expression: what it does not match is left to others.
+        max_messages_per_trigger: messages of one micro-batch at most, and those that are held at once. The queue's
+            `max_per_subscription_backlog` bounds it, too. Default 10,000.
+        min_partitions: make at least so many partitions of a batch; default 2.
+        max_rows_per_partition: and none with more rows; default 5,000.
+        include_headers: add the column headers. Default false.
+        fail_on_data_loss: fail where a message is not in its log any more (default); false: warn, and leave it out.
+    """
+
+    queue: Annotated[str, BeforeValidator(parse_name)]
+    filter: Annotated[str, BeforeValidator(_expression)] = ""
+    max_messages_per_trigger: Whole = 10_000
+    min_partitions: Whole = 2
+    max_rows_per_partition: Whole = 5_000
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from super()._conflicts(given)
+        if "," in str(given.get("instance", "")):
+            yield Fault("instance", "several; allowed: the one that has the queue; a stream for each, and their union")
+
+
+@dataclass(frozen=True)
+class QueuePart(InputPartition):
+    """What one task reads: messages of one topic."""
+
+    log: Log
+    messages: tuple[Leased, ...]
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a queue; see the module.
+
+    Raises:
+        DefinitionError: an option is wrong. UnknownQueue: there is no such queue. Unavailable: the server cannot be
+            reached.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._schema = QueueStreamOptions.of(options), schema
+        self._leasing: Leasing | None = None
+        # With trigger(availableNow=True): how many messages are still to be taken.
+        self._left: int | None = None
+        (self._address,) = self._options.addresses
+        self._logs = self._found()
+
+    def _found(self) -> dict[str, Log]:
+        """The topics that feed the queue, as they are now."""
+        store, name = opened_store(self._address, self._options.seconds), self._options.queue
+        catalog = store.call(calls.catalog())
+        if name not in catalog.queues:
+            raise UnknownQueue(queue=name).saying(explained(catalog, name, "queue"))
+        origin = store.call(command(["HGET", key(self._address.instance, "instance"), "origin"], bytes.decode))
+        return {topic: Log(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: they read, and hold no lease."""
+        return {**self.__dict__, "_leasing": None}
+
+    @property
+    def _leases(self) -> Leasing:
+        if self._leasing is None:
+            options = self._options
+            self._leasing = Leasing(
+                self._address,
+                options.queue,
+                options.filter or None,
+                options.max_messages_per_trigger,
+                options.seconds,
+            )
+        return self._leasing
+
+    # -- where a batch ends
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a stream begins: before its first batch."""
+        return QueueOffset(0, self._options.queue, ()).written()
+
+    def getDefaultReadLimit(self) -> ReadMaxRows:  # noqa: N802
+        """Return the limit of a batch, for Spark to hand back."""
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how many messages there are: the stream ends behind so many."""
+        self._left = self._leases.deliverable
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Acknowledge what is done, and lease what comes next; the same offset where nothing does."""
+        offset = QueueOffset.of(start, self._options.queue) if start else QueueOffset(0, self._options.queue, ())
+        self._leases.finish(offset)
+        most = min(getattr(limit, "max_rows", self._options.max_messages_per_trigger), self._options.max_messages_per_trigger)
+        if self._left is not None:
+            most = min(most, self._left)
+        taken = self._leases.take(offset.batch + 1, most) if most > 0 else None
+        if taken is None:
+            return start
+        if self._left is not None:
+            self._left -= len(taken.messages)
+        return taken.written()
+
+    # -- a batch
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[QueuePart]:
+        """Return the parts of a batch, as its offset says."""
+        offset = QueueOffset.of(end, self._options.queue)
+        if start and QueueOffset.of(start, self._options.queue).batch >= offset.batch:
+            return []
+        parts = offset.parts(self._options.min_partitions, self._options.max_rows_per_partition)
+        if any(part[0].topic not in self._logs for part in parts):
+            # A topic that came after the stream began.
+            self._logs = self._found()
+        return [QueuePart(self._logs[part[0].topic], tuple(part)) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part, in a task."""
+        if not isinstance(partition, QueuePart):
+            return
+        store = store_of(partition.log.address, self._options.seconds)
+        columns = LeasedColumns(self._schema, partition.log)
+        deliveries = {each.id.encode(): each.delivery for each in partition.messages}
+        found = {entry[0]: entry for entry in _entries(store, partition.log, sorted(deliveries, key=_number))}
+        if len(found) < len(deliveries):
+            self._tell_loss(partition.log, [each for each in deliveries if each not in found])
+        entries = [found[each] for each in deliveries if each in found]
+        for first in range(0, len(entries), _PAGE):
+            page = entries[first : first + _PAGE]
+            yield columns.batch(page, [deliveries[entry[0]] for entry in page])
+
+    def _tell_loss(self, log: Log, missing: Sequence[bytes]) -> None:
+        text = f"{log}: {len(missing)} messages of a batch are not in the log any more, the first {missing[0].decode()}"
+        if self._options.fail_on_data_loss:
+            raise BookmarkNotFound(f"{text}; failOnDataLoss=false leaves them out")
+        _log.warning("%s: left out", text)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: it does not come for every batch."""
+
+    def stop(self) -> None:
+        """Give the leases back, if Spark says so; else they go back when the driver's connection is gone."""
+        if self._leasing is not None:
+            self._leasing.close()
+
+
+def _number(stream_id: bytes) -> tuple[int, ...]:
+    return tuple(map(int, stream_id.split(b"-")))
+
+
+def _entries(store: Store, log: Log, ids: Sequence[bytes]) -> Iterator[RawEntry]:
+    """Read entries by their IDs, in order: as pages, as large as others between them allow."""
+    name, wanted, count, at = key(store.instance, "log", log.topic), set(ids), _PAGE, 0
+    while at < len(ids):
+        count = max(min(count, len(ids) - at), 1)
+        page: list[RawEntry] = store.call(
+            command(["XRANGE", name, ids[at], ids[-1], "COUNT", count], lambda reply: reply)
+        )
+        own = [entry for entry in page if entry[0] in wanted]
+        yield from own
+        if len(page) < count:
+            return
+        last = _number(page[-1][0])
+        while at < len(ids) and _number(ids[at]) <= last:
+            at += 1
+        count = min(count * 2, _PAGE) if 2 * len(own) >= len(page) else max(count // 2, 1)
