@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.flow import command, script_call
-from ampsq.places import Id, parse_id, text_of
+from ampsq.places import FIRST, Id, parse_id, text_of
 from ampsq.schema import INDEX_STEP, key
 
 if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
     from ampsq.flow import Call, Flow
 
 __all__ = ["complete", "cuts", "entry_at", "find_point", "index_step", "rank_of", "skip_entries"]
@@ -38,7 +40,7 @@ def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[tupl
 
     Gives the last one, how many, and whether there are no more.
     """
-    arguments = [topic, text_of(after), "+" if last is None else text_of(last), most]
+    arguments: list[EncodableT] = [topic, text_of(after), "+" if last is None else text_of(last), most]
     return script_call(
         "skip_entries", arguments, lambda reply: (parse_id(reply[0]), int(reply[1]), bool(reply[2])), repeatable=True
     )
@@ -52,12 +54,17 @@ def complete(topic: str) -> Flow[None]:
 
 def rank_of(topic: str, stream_id: Id) -> Flow[int]:
     """How many entries were ever added to a log up to an ID; its index is complete."""
-    place, rank = yield find_point(topic, stream_id)
+    place, rank = yield from _point(topic, stream_id)
     ended = place >= stream_id
     while not ended:
         place, number, ended = yield skip_entries(topic, place, stream_id, INDEX_STEP)
         rank += number
     return rank
+
+
+def _point(topic: str, stream_id: Id) -> Flow[tuple[Id, int]]:
+    found: tuple[Id, int] = yield find_point(topic, stream_id)
+    return found
 
 
 def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Flow[Id]:
@@ -73,7 +80,7 @@ def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Flo
     found: list[Any] = yield command(
         ["ZRANGE", index, rank, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"], list
     )
-    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (yield find_point(topic, (0, 0)))
+    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (yield from _point(topic, FIRST))
     ended = not exact
     while not ended and at < rank:
         place, number, ended = yield skip_entries(topic, place, None, rank - at)
