@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -90,11 +92,10 @@ def read_part(part: InputPartition, options: ReadOptions, schema: StructType) ->
     store = store_of(part.log.address, options.seconds)
     columns = PageColumns(schema, part.log, options.expression)
     held = float("-inf")
-    for page in _pages(store, part, options.page_rows):
+    for batch in _batches(store, part, options.page_rows, columns):
         if part.hold is not None and time.monotonic() > held + part.hold.period / 3000:
             store.call(hold_call(part.log, part.hold))
             held = time.monotonic()
-        batch = columns.batch(_resolved(page))
         if batch is not None:
             yield batch
     removed = store.call(reader_calls.lag([(part.log.topic, part.last)]))[0].removed
@@ -108,17 +109,35 @@ def _resolved(page: Sequence[RawEntry]) -> Sequence[RawEntry]:
     return page
 
 
-def _pages(store: Store, part: LogPart, most: int) -> Iterator[list[RawEntry]]:
-    log, cursor, count = key(part.log.address.instance, "log", part.log.topic), part.after, min(_FIRST_PAGE, most)
+def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> Iterator[pa.RecordBatch | None]:
+    """A batch for each page, None for one that has no messages."""
+    log, count, is_full = key(part.log.address.instance, "log", part.log.topic), min(_FIRST_PAGE, most), True
     with store.channel() as channel:
-        request = _page(log, text_of(cursor), part.last, count)
+        request = _page(log, text_of(part.after), part.last, count)
         _post(channel, request)
-        while len(page := _collect(store, channel, request)) >= count:
-            count = min(_next_count(page), most, count * 10)
-            request = _page(log, page[-1][0].decode(), part.last, count)
-            _post(channel, request)
-            yield page
-        yield page
+        while is_full:
+            with _uncollected():
+                page = _collect(store, channel, request)
+                is_full = len(page) >= count
+                if is_full:
+                    count = min(_next_count(page), most, count * 10)
+                    request = _page(log, page[-1][0].decode(), part.last, count)
+                    _post(channel, request)
+                batch = columns.batch(_resolved(page)) if page else None
+                del page
+            yield batch
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let garbage wait: a page is many small lists without a cycle, and looking for one takes as long as reading it."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _page(log: str, after: str, last: Id, count: int) -> Call[list[Any]]:
