@@ -29,7 +29,8 @@ demo: $(STAMP) ## the main job on 27,004 real flights; ARGS=--json for one line
 	@$(BIN)/ampsq demo $(ARGS)
 
 test: $(STAMP) check ## everything that must hold; ARGS for pytest
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n 0 tests/spark $(ARGS)
 
 check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -39,7 +40,8 @@ check: $(STAMP) ## format, lint and types
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
 
 quick: $(STAMP) ## the tests without the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --ignore tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m 'not slow' tests/spark $(ARGS)
 
 bench: $(STAMP) ## ampsq beside raw Redis Streams
 	@$(BIN)/ampsq bench $(ARGS)

@@ -31,6 +31,7 @@ __all__ = [
     "Range",
     "Span",
     "check_ranges",
+    "next_id",
     "parse_asked",
     "parse_id",
     "spans_of",
@@ -76,6 +77,12 @@ def _before(stream_id: Id) -> Id:
     if sequence:
         return milliseconds, sequence - 1
     return (milliseconds - 1, _LAST) if milliseconds else FIRST
+
+
+def next_id(stream_id: Id) -> Id:
+    """The least ID above one."""
+    milliseconds, sequence = stream_id
+    return (milliseconds, sequence + 1) if sequence < _LAST else (milliseconds + 1, 0)
 
 
 class Cut(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ampsq.flow import command, script_call
-from ampsq.places import parse_id, text_of
+from ampsq.places import FIRST, parse_id, text_of
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ class Lag:
         last: its last ID.
         first: the first one behind the place, if any.
         size: bytes of an entry, about.
+        removed: the greatest ID that was removed, as far as that leaves a trace.
     """
 
     added: int
     last: Id
     first: Id | None
     size: int
+    removed: Id = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,10 @@ def lag(places: Iterable[tuple[str, Id]]) -> Call[list[Lag]]:
 
 
 def _read_lags(reply: Any) -> list[Lag]:
-    return [Lag(added, parse_id(last), parse_id(first) if first else None, size) for added, last, first, size in reply]
+    return [
+        Lag(added, parse_id(last), parse_id(first) if first else None, size, parse_id(removed))
+        for added, last, first, size, removed in reply
+    ]
 
 
 def report(reader: str, transport: str, told: Report, *, period: int, client: str, facts: str) -> Call[Order]:

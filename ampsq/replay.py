@@ -19,7 +19,7 @@ from ampsq import calls
 from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
-from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, parse_id, spans_of, text_of
+from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, next_id, parse_id, spans_of, text_of
 from ampsq.retention import hold
 from ampsq.schema import BYTES, FIELDS, key
 from ampsq.unknown import explained, meant
@@ -311,7 +311,7 @@ class Reader:
         if not logs or not self.holds:
             return
         ids = [self.needed_from(log.topic) for log in logs]
-        texts = [text_of((ms, sequence + 1)) for ms, sequence in ids]
+        texts = [text_of(next_id(stream_id)) for stream_id in ids]
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
         yield from _each(self._shared(channel), wanted)
 

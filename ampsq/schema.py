@@ -28,6 +28,7 @@ __all__ = [
     "FIELDS",
     "FORMAT",
     "HAPPENINGS",
+    "INDEX_STEP",
     "INSTANCES",
     "KEEP_FILTER",
     "KEYS",
@@ -99,6 +100,9 @@ PASS_AGAIN: Final = 60_000
 
 #: Milliseconds after its last message for which a publisher's sequence is remembered: seven days.
 PUBLISHER_AGE: Final = 604_800_000
+
+#: Entries of a log from one point of its index to the next, about.
+INDEX_STEP: Final = 1_000
 
 #: Refs that one step of trimming a journal, or of looking at what an action has not handled, reads.
 TRIM_REFS: Final = 2_000
@@ -359,8 +363,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":retention", "hash",
             "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
             "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
-            "first, and by whom; `removed <topic>` -> the greatest ID that was removed",
-            "trim, trim_journal", "define_topic", "not needed: a walk begins anew",
+            "first, and by whom; `removed <topic>` -> the greatest ID that was removed; `index <topic>` -> up to where "
+            "its index was looked through",
+            "trim, trim_journal, index_log", "define_topic", "not needed: a walk begins anew",
         ),
         "holds": Key(
             ":holds:<topic>", "hash",
@@ -419,6 +424,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "log": Key(
             ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim",
             "nothing: it is the record",
+        ),
+        "index": Key(
+            ":index:<topic>", "zset",
+            "ID of about every thousandth entry of the log -> how many were ever added to it up to there",
+            "whatever records, trim, index_log", "trim", "the log, by index_log",
         ),
         "queue": Key(
             ":q:<queue>", "hash", "compiled definition, counters, the filters' names", "define_queue, dispatch, settle",
@@ -655,6 +665,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "client_message_age_limit": "client_message_age_limit",
         "publisher_age": PUBLISHER_AGE,
         "trim_refs": TRIM_REFS,
+        "index_step": INDEX_STEP,
+        "last_id": "18446744073709551615-18446744073709551615",
         "deleted": "deleted",
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
         "nowhere": "~",

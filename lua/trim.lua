@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED
 --- GIVES {where to go on or '' at the end, left standing, given up, removed, ID needed first or '', who needs it}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, walked, bound, needed, pinned, handled, policy, passed
+--- @include clock, fail, catalog, log_index(), walked, bound, needed, pinned, handled, policy, passed
 -- age: ms, size: bytes, count: entries; '' none. after: '' goes on with the walk that is kept; else an ID, with `passed`
 -- entries from the head up to there. dry: 1 removes nothing. readers: see `read_readers`; the catalog is `version`'s still.
 local ms = clock_ms(now)
@@ -53,6 +53,7 @@ if #ids > 0 then
   if dry == '0' then
     local gone = remove_closed(log, ids, needed)
     if gone[1] then note_removed(topic, gone[#gone]) end
+    if gone[1] then log_index().shorten_index(log) end
     -- Whose life was to end need not be looked at then.
     if gone[1] and call('EXISTS', K.expirations(topic)) == 1 then call('ZREM', K.expirations(topic), unpack(gone)) end
   end

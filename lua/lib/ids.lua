@@ -1,5 +1,5 @@
 --- ids: the instance's clock: IDs rise over all topics, so they are one order of everything published here.
---- @include ref
+--- @include ref, log_index()
 
 -- The least ID above one that is there; an entry of somebody else may have any number that 64 bits hold.
 local function id_after(id)
@@ -29,5 +29,6 @@ local function record(log, ms, from, to, add)
     add(call, last, i)
   end
   call('SET', K.clock(), last)
+  if call('XLEN', log) % V.index_step <= to - from then log_index().extend_index(log) end
   return first, last
 end

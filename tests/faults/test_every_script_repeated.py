@@ -46,6 +46,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.log_index import complete, cuts
 from ampsq.query import Query
 from ampsq.schema import key
 from ampsq.session import Session
@@ -92,6 +93,7 @@ DOES_MORE = {
     "trim": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
     "rebuild": "the walk goes on",
+    "index_log": "the next part of what is lacking is added",
 }
 #: Never sent again; the caller is told, and does it anew from what it reads.
 NOT_REPEATED = {
@@ -479,6 +481,18 @@ def durable_subscriptions(work):
         work.store.call(reader_calls.note_place("audit", first, [("at a", "0-0")], []))
 
 
+def split(work):
+    """A log that somebody else wrote: its index is made, and it is cut in three."""
+    log = key(work.store.instance, "log", "foreign")
+    work.apply(Topic(name="foreign"))
+    pipe = work.store.redis.pipeline(transaction=False)
+    for number in range(1, 4_001):
+        pipe.xadd(log, {"x": "y"}, id=f"{number}-0")
+    pipe.execute()
+    work.run(complete("foreign"))
+    assert work.run(cuts(work.store.instance, "foreign", (0, 0), (4_000, 0), 3)) == [(1_333, 0), (2_667, 0)]
+
+
 def limits_of_slow_clients(work):
     """Readers of topics, up to the one that is disconnected: told once, and so again."""
     limits = {"message_memory_limit": "1MB", "message_disk_limit": "1MB", "client_message_age_limit": "1s"}
@@ -518,7 +532,7 @@ def write_jobs(work):
 
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, write_jobs, durable_subscriptions, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, write_jobs, split, durable_subscriptions, limits_of_slow_clients, notice_and_end),
 ]
 
 

@@ -170,16 +170,18 @@ def test_actions_are_told_why_somebody_was_disconnected(world, limits, report):
 def test_how_far_logs_go_on_is_told_of_each_place(world):
     # Given logs, one of which was trimmed, and one that was never written
     add = world.store.redis.xadd
-    for log, ids in (("a", (1, 2, 3)), ("b", (5, 6))):
+    for log, ids in (("a", (1, 2, 3)), ("b", (4, 5, 6))):
         for number in ids:
             add(world.key(f":log:{log}"), {"b": "x" * 9 * number}, id=f"{number}-0")
     world.store.redis.xtrim(world.key(":log:a"), maxlen=2, approximate=False)
+    world.store.redis.hset(world.key(":retention"), "removed a", "1-0")
+    world.store.redis.xdel(world.key(":log:b"), "4-0")
     world.mark()
-    # Then each is told with what was ever added, its last ID, what comes next, and how large that is
+    # Then each is told with what was ever added, its last ID, what comes next, how large that is, and what was removed
     assert world.run("lag", "a", "2-0", "b", "6-0", "c", "0-0", "b", "0-1") == [
-        [3, "3-0", "3-0", 28],
-        [2, "6-0", "", 0],
-        [0, "0-0", "", 0],
-        [2, "6-0", "5-0", 51],
+        [3, "3-0", "3-0", 28, "1-0"],
+        [3, "6-0", "", 0, "4-0"],
+        [0, "0-0", "", 0, "0-0"],
+        [3, "6-0", "5-0", 51, "4-0"],
     ]
     assert world.changes() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 from observing import eventually
@@ -10,6 +11,7 @@ from observing import eventually
 from ampsq import AsyncClient, Queue, Topic, View, calls
 from ampsq.errors import DefinitionError
 from ampsq.retention import Policy, Trimmed, discard
+from ampsq.schema import key
 
 
 def acknowledge(client, queue, number):
@@ -155,3 +157,15 @@ def test_a_running_coordinator_trims_while_messages_are_published_and_handled(cl
     assert sorted(seen) == list(range(1_000))
     eventually(lambda: client.topics()["orders"]["messages"] == 0, within=15.0)
     assert client.queue_stats("work").depth == 0
+
+
+def test_a_log_is_trimmed_beside_a_reader_that_began_at_a_time(client):
+    # Given a reader from a whole millisecond on: the last ID before that has the highest of all sequences
+    client.apply(Topic(name="orders"))
+    first = client.publish("orders", 1)
+    log, later = key(client.instance, "log", "orders"), int(first.id.partition("-")[0]) + 10
+    client._store.redis.xadd(log, {"b": "2"}, id=f"{later}-0")
+    with client.subscribe("orders", bookmark=datetime.fromtimestamp(later / 1000, UTC)) as messages:
+        assert messages.get(5).data == 2
+        # Then what is before that can go
+        assert client.trim("orders", age="0s").removed == 1

@@ -1,0 +1,193 @@
+"""The columns of what is read, and pages of a log as record batches of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter, ValidationError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ampsq.errors import DefinitionError
+from ampsq.query import as_json
+from ampsq.schema import FIELDS
+from ampsq.topic_message import document_of, is_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.expressions import Expression
+    from ampsq.spark.logs import Log
+    from ampsq.spark.read_options import ReadOptions
+
+__all__ = ["PageColumns", "RawEntry", "check_schema", "read_schema"]
+
+#: An ID, and names and values in turn, as the server gives them.
+RawEntry: TypeAlias = "list[Any]"
+_BODY, _ADDRESSED = FIELDS["body"].encode(), FIELDS["addressed"].encode()
+_HEADERS, _KEY = FIELDS["headers"].encode(), FIELDS["routing_key"].encode()
+_PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
+#: Up to so many digits a number of milliseconds is one of microseconds that 64 bits hold.
+_DIGITS: Final = 15
+_LAST_MOMENT: Final = 2**63 - 1
+
+
+def read_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of what is read, by options that are not checked yet: what is wrong with them the reader tells."""
+    try:
+        return _schema(include_headers=TypeAdapter(bool).validate_python(options.get("includeHeaders", "false")))
+    except ValidationError:
+        return _schema(include_headers=False)
+
+
+def check_schema(schema: StructType, options: ReadOptions) -> None:
+    """See that nobody asks for other columns.
+
+    Raises:
+        DefinitionError: somebody does.
+    """
+    if schema != _schema(include_headers=options.include_headers):
+        raise DefinitionError(
+            "schema: what is read has its own columns; allowed: no .schema(...), but from_json(...) of the value"
+        )
+
+
+def _schema(*, include_headers: bool) -> StructType:
+    fields = [
+        StructField("topic", StringType(), nullable=False),
+        StructField("instance", StringType(), nullable=False),
+        StructField("bookmark", StringType(), nullable=False),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType(), nullable=False),
+        StructField("timestamp", TimestampType(), nullable=False),
+        StructField("publisher", StringType()),
+        StructField("sequence", LongType()),
+    ]
+    if include_headers:
+        fields.append(StructField("headers", MapType(StringType(), StringType())))
+    return StructType(fields)
+
+
+class PageColumns:
+    """Makes record batches of the entries of one log.
+
+    Args:
+        schema: as `read_schema` gives it.
+        log: whose entries they are.
+        expression: what an entry must match; None: all do.
+    """
+
+    def __init__(self, schema: StructType, log: Log, expression: Expression | None) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._has_headers = "headers" in schema.fieldNames()
+        self._log, self._expression = log, expression
+        self._prefix = pa.scalar(f"{log.topic}~{log.origin}~")
+
+    def batch(self, entries: Sequence[RawEntry]) -> pa.RecordBatch | None:
+        """The messages among these entries as columns; None if there are none."""
+        if self._expression is not None:
+            entries = [entry for entry in entries if self._matches(entry)]
+        named = _named(entries)
+        if named is None:
+            entries = [entry for entry in entries if is_message(entry[1])]
+            named = _gathered(entries)
+        if not entries:
+            return None
+        return self._made([entry[0] for entry in entries], named)
+
+    def _matches(self, entry: RawEntry) -> bool:
+        stream_id, flat = entry
+        log = self._log
+        document = document_of((log.topic, stream_id, flat), log.origin, log.address.instance, log.type)
+        return self._expression is not None and self._expression.matches(document)
+
+    def _made(self, ids: list[bytes], named: dict[bytes, Sequence[bytes | None]]) -> pa.RecordBatch:
+        number, texts = len(ids), pa.array(ids, pa.binary()).cast(pa.string())
+        columns = [
+            pa.repeat(pa.scalar(self._log.topic), number),
+            pa.repeat(pa.scalar(self._log.address.instance), number),
+            pc.binary_join_element_wise(self._prefix, texts, pa.scalar("")),
+            _column(named.get(_KEY), number, pa.binary()),
+            pa.array(named[_BODY], pa.binary()),
+            _moments(texts),
+            _column(named.get(_PUBLISHER), number, pa.string()),
+            _column(named.get(_SEQUENCE), number, pa.int64()),
+        ]
+        if self._has_headers:
+            headers = [json.loads(each).items() if each else None for each in named.get(_HEADERS) or [None] * number]
+            columns.append(pa.array([each and list(each) for each in headers], self._schema.field("headers").type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _named(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]] | None:
+    """Field -> its value in each entry, where all are messages of ours with the same fields; None elsewhere."""
+    flats = [entry[1] for entry in entries]
+    if len(set(map(len, flats))) != 1:
+        return None
+    columns = list(zip(*flats, strict=True))
+    named: dict[bytes, Sequence[bytes | None]] = {}
+    for place in range(0, len(columns), 2):
+        names = set(columns[place])
+        if len(names) != 1:
+            return None
+        named[names.pop()] = columns[place + 1]
+    is_ours = next(iter(named)) == _BODY and _ADDRESSED not in named
+    return named if is_ours else None
+
+
+def _gathered(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]]:
+    """The same of entries of any kind."""
+    found: dict[bytes, list[bytes | None]] = {
+        name: [None] * len(entries) for name in (_BODY, _HEADERS, _KEY, _PUBLISHER, _SEQUENCE)
+    }
+    for number, (_, flat) in enumerate(entries):
+        if flat[0] != _BODY:
+            found[_BODY][number] = as_json(dict(zip(flat[::2], flat[1::2], strict=True)))
+            continue
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            if name in found:
+                found[name][number] = value
+    return dict(found)
+
+
+def _column(values: Sequence[bytes | None] | None, number: int, kind: pa.DataType) -> pa.Array:
+    if values is None:
+        return pa.nulls(number, kind)
+    found = pa.array(values, pa.binary())
+    # What others wrote under a field of ours may be anything.
+    return found if kind == pa.binary() else _cast(found, kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        texts = values.cast(pa.string())
+        return texts if kind == pa.string() else texts.cast(kind)
+    except pa.ArrowInvalid:
+        if kind == pa.string():
+            return pa.array([None if each is None else each.decode(errors="replace") for each in values.to_pylist()])
+        return pa.array([_number(each) for each in values.to_pylist()], kind)
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and int(value) <= _LAST_MOMENT else None
+
+
+def _moments(texts: pa.Array) -> pa.Array:
+    """When entries were recorded, by their IDs."""
+    digits = pc.min_max(pc.find_substring(texts, "-")).as_py()
+    if digits["min"] == digits["max"] <= _DIGITS:
+        numbers = pc.utf8_slice_codeunits(texts, 0, digits["max"]).cast(pa.int64())
+        return pc.multiply(numbers, 1000).cast(pa.timestamp("us", tz="UTC"))
+    found = [min(int(text.partition("-")[0]) * 1000, _LAST_MOMENT) for text in texts.to_pylist()]
+    return pa.array(found, pa.int64()).cast(pa.timestamp("us", tz="UTC"))

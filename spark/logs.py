@@ -1,0 +1,159 @@
+"""The logs that a reader reads: which topics its options mean, on which instances, and how far each goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ampsq import calls, reader_calls
+from ampsq.definition import nearest
+from ampsq.errors import DefinitionError, UnknownTopic
+from ampsq.flow import command
+from ampsq.models import Queue
+from ampsq.schema import FIELDS, INSTANCES, key
+from ampsq.spark.stores import store_of
+from ampsq.unknown import explained
+from ampsq.values import pattern_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.calls import Catalog
+    from ampsq.message_types import MessageType
+    from ampsq.places import Id
+    from ampsq.reader_calls import Lag
+    from ampsq.spark.read_options import ReadOptions
+    from ampsq.spark.stores import InstanceAddress
+    from ampsq.store import Store
+
+__all__ = ["Instance", "Log", "Logs"]
+
+#: Logs that one call looks at.
+_TOGETHER: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as it was found."""
+
+    address: InstanceAddress
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A topic's log on one instance.
+
+    Attributes:
+        address: where it is.
+        origin: of the messages in it.
+        topic: the topic.
+        type: its message type.
+    """
+
+    address: InstanceAddress
+    origin: str
+    topic: str
+    type: MessageType
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} of instance {self.address.instance!r}"
+
+
+class Logs:
+    """What a reader's options mean; it looks again whenever it is asked, since topics may come."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        # Instance -> version of its catalog, and its logs then.
+        self._known: dict[str, tuple[int, list[Log]]] = {}
+
+    def store(self, address: InstanceAddress) -> Store:
+        """The connection to an instance."""
+        return store_of(address, self._options.seconds)
+
+    def instances(self) -> list[Instance]:
+        """The instances.
+
+        Raises:
+            DefinitionError: there is no such one. Unavailable: its server cannot be reached.
+        """
+        return [Instance(address, self._origin(address)) for address in self._options.addresses]
+
+    def _origin(self, address: InstanceAddress) -> str:
+        store = self.store(address)
+        origin: bytes | None = store.call(
+            command(["HGET", key(address.instance, "instance"), FIELDS["origin"]], lambda reply: reply)
+        )
+        if origin is None:
+            names = store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(each.decode() for each in reply)))
+            what = nearest(address.instance, names, "instance") if names else "there is none on this server yet"
+            raise DefinitionError(f"instance: {address}: {what}")
+        return origin.decode()
+
+    def find(self) -> list[Log]:
+        """The logs that there are now.
+
+        Raises:
+            UnknownTopic: a name is neither a topic's nor a queue's, on any of the instances.
+            DefinitionError: a filter, and a topic whose messages no filter reads.
+        """
+        found: list[Log] = []
+        unknown: list[UnknownTopic] = []
+        for instance in self.instances():
+            try:
+                found += self._of(instance)
+            except UnknownTopic as error:
+                unknown.append(error)
+        if unknown and not found:
+            raise unknown[0]
+        return found
+
+    def _of(self, instance: Instance) -> list[Log]:
+        store, name = self.store(instance.address), instance.address.instance
+        version = store.call(command(["HGET", key(name, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)))
+        if name not in self._known or self._known[name][0] != version:
+            catalog = store.call(calls.catalog())
+            logs = [
+                Log(instance.address, instance.origin, topic, catalog.message_type(topic))
+                for topic in _topics(self._options, catalog)
+            ]
+            self._check_filter(logs)
+            self._known[name] = (catalog.version, logs)
+        return self._known[name][1]
+
+    def _check_filter(self, logs: Sequence[Log]) -> None:
+        binary = [log for log in logs if log.type.name == "binary"]
+        if self._options.filter and binary:
+            raise DefinitionError(
+                f"filter={self._options.filter!r}: {binary[0]} is of message_type binary, which no filter reads; "
+                "allowed: no filter, or topics of another message_type"
+            )
+
+    def lags(self, places: Mapping[Log, Id]) -> dict[Log, Lag]:
+        """How far logs go on behind IDs."""
+        found: dict[Log, Lag] = {}
+        for address in {log.address for log in places}:
+            logs = [log for log in places if log.address == address]
+            for first in range(0, len(logs), _TOGETHER):
+                some = logs[first : first + _TOGETHER]
+                lags = self.store(address).call(reader_calls.lag([(log.topic, places[log]) for log in some]))
+                found.update(zip(some, lags, strict=True))
+        return found
+
+
+def _topics(options: ReadOptions, catalog: Catalog) -> list[str]:
+    """The topics that are meant, sorted, each once."""
+    if options.topic_pattern:
+        pattern = pattern_of(options.topic_pattern)
+        return sorted(topic for topic in catalog.topics if pattern.search(topic))
+    found: set[str] = set()
+    for name in options.names:
+        if name in catalog.queues:
+            queue = Queue.from_json(catalog.queues[name])
+            found.update(topic for topic in catalog.topics if queue.feeds_from(topic))
+        elif name in catalog.topics:
+            found.add(name)
+        else:
+            raise UnknownTopic(name=name).saying(explained(catalog, name, "topic", "queue"))
+    return sorted(found)

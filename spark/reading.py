@@ -1,0 +1,167 @@
+"""Reading one part of a log in a task: page by page, the next one travels while the last one is made into columns."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from ampsq import reader_calls
+from ampsq.errors import Unavailable
+from ampsq.flow import Call, command
+from ampsq.places import Id, next_id, text_of
+from ampsq.retention import hold
+from ampsq.schema import key
+from ampsq.spark.columns import PageColumns
+from ampsq.spark.planning import tell_loss
+from ampsq.spark.stores import store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ampsq.channels import Channel
+    from ampsq.spark.columns import RawEntry
+    from ampsq.spark.logs import Log
+    from ampsq.spark.read_options import ReadOptions
+    from ampsq.store import Store
+
+__all__ = ["Hold", "LogPart", "hold_call", "read_part"]
+
+#: Entries of the first page, and bytes of a page, about.
+_FIRST_PAGE: Final = 200
+_PAGE_BYTES: Final = 4_000_000
+#: Entries whose sizes stand for those of a page.
+_SAMPLE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a job keeps from being trimmed while its tasks run.
+
+    Attributes:
+        holder: the job's name.
+        after: the log is held from behind this ID.
+        period: ms from the last sign of life.
+    """
+
+    holder: str
+    after: Id
+    period: int
+
+
+@dataclass(frozen=True)
+class LogPart(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        log: the log.
+        after, last: behind the one ID, up to the other.
+        removed: the greatest ID that was removed of the log when the part was made.
+        hold: what the task says again from time to time; None: somebody else does.
+    """
+
+    log: Log
+    after: Id
+    last: Id
+    removed: Id
+    hold: Hold | None = None
+
+
+def hold_call(log: Log, wanted: Hold) -> Call[None]:
+    """Keep a log from being trimmed."""
+    return hold(log.topic, f"replay {wanted.holder}", text_of(next_id(wanted.after)), wanted.period)
+
+
+def read_part(part: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Read a part of a log as record batches.
+
+    Raises:
+        BookmarkNotFound: some of it was removed since it was planned, and `fail_on_data_loss` says so.
+        Unavailable: the server cannot be reached.
+    """
+    if not isinstance(part, LogPart):
+        # Where there is nothing to read, Spark makes up a part.
+        return
+    store = store_of(part.log.address, options.seconds)
+    columns = PageColumns(schema, part.log, options.expression)
+    held = float("-inf")
+    for batch in _batches(store, part, options.page_rows, columns):
+        if part.hold is not None and time.monotonic() > held + part.hold.period / 3000:
+            store.call(hold_call(part.log, part.hold))
+            held = time.monotonic()
+        if batch is not None:
+            yield batch
+    removed = store.call(reader_calls.lag([(part.log.topic, part.last)]))[0].removed
+    if removed > max(part.after, part.removed):
+        text = f"{part.log} was trimmed up to {text_of(removed)} while it was read from {text_of(part.after)} on"
+        tell_loss(options, text)
+
+
+def _resolved(page: Sequence[RawEntry]) -> Sequence[RawEntry]:
+    """The messages that a page stands for: where an entry stands for a batch of another origin, that is read here."""
+    return page
+
+
+def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> Iterator[pa.RecordBatch | None]:
+    """A batch for each page, None for one that has no messages."""
+    log, count, is_full = key(part.log.address.instance, "log", part.log.topic), min(_FIRST_PAGE, most), True
+    with store.channel() as channel:
+        request = _page(log, text_of(part.after), part.last, count)
+        _post(channel, request)
+        while is_full:
+            with _uncollected():
+                page = _collect(store, channel, request)
+                is_full = len(page) >= count
+                if is_full:
+                    count = min(_next_count(page), most, count * 10)
+                    request = _page(log, page[-1][0].decode(), part.last, count)
+                    _post(channel, request)
+                batch = columns.batch(_resolved(page)) if page else None
+                del page
+            yield batch
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let garbage wait: a page is many small lists without a cycle, and looking for one takes as long as reading it."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
+def _page(log: str, after: str, last: Id, count: int) -> Call[list[Any]]:
+    return command(["XRANGE", log, f"({after}", text_of(last), "COUNT", count], lambda reply: reply)
+
+
+def _next_count(page: list[RawEntry]) -> int:
+    sample = page[:: max(len(page) // _SAMPLE, 1)]
+    size = sum(len(text) for _, flat in sample for text in flat) // len(sample)
+    return max(_PAGE_BYTES // max(size, 1), 1)
+
+
+def _post(channel: Channel, request: Call[list[Any]]) -> None:
+    try:
+        channel.post(request)
+    except Unavailable:
+        # It is asked for again, as patiently as the options say, when it is needed.
+        channel.close()
+
+
+def _collect(store: Store, channel: Channel, request: Call[list[Any]]) -> list[RawEntry]:
+    if channel.open_calls:
+        try:
+            return channel.collect()  # type: ignore[no-any-return]
+        except Unavailable:
+            channel.close()
+    return store.call(request)

@@ -1,0 +1,225 @@
+"""Reading topics on and on, in micro-batches: where each ends, how it is cut, and its parts for the tasks.
+
+An offset has everything that a batch is made of, so that one that is run again after a crash is the same: see
+`ampsq.spark.read_places`. Spark tells neither when a batch is done nor when the stream ends: `latestOffset` is
+asked for what comes behind a batch when that one is done for good.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ampsq.errors import DefinitionError
+from ampsq.places import FIRST, Id
+from ampsq.spark.admission import admitted
+from ampsq.spark.columns import check_schema
+from ampsq.spark.holding import Holding
+from ampsq.spark.logs import Logs
+from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
+from ampsq.spark.read_options import StreamReadOptions
+from ampsq.spark.read_places import InstanceOffset, offsets_of, written
+from ampsq.spark.reading import LogPart, read_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from ampsq.reader_calls import Lag
+    from ampsq.spark.logs import Log
+    from ampsq.spark.read_places import Offsets
+
+__all__ = ["StreamReader", "stream_reader"]
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """The reader of a stream: of topics, or of a queue.
+
+    Raises:
+        DefinitionError: an option is wrong. UnknownTopic: there is neither a topic nor a queue of a name.
+        Unavailable: a server cannot be reached.
+    """
+    read = StreamReadOptions.of(options)
+    if read.queue:
+        raise DefinitionError("queue: not yet; allowed: the option topic, which takes nothing from the queue")
+    check_schema(schema, read)
+    return StreamReader(read, schema)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics; see `stream_reader`."""
+
+    def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._logs = Logs(options)
+        self._holding: Holding | None = None
+        # With trigger(availableNow=True): up to where.
+        self._final: dict[Log, Id] | None = None
+        # Up to where was told that something is missing, and since when too little waits.
+        self._told: dict[Log, Id] = {}
+        self._waits_since: float | None = None
+        self._latest: Offsets = {}
+        # What is wrong is said when the stream is started.
+        self._logs.find()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: they read, and hold nothing."""
+        return {**self.__dict__, "_holding": None}
+
+    # -- where a batch begins and ends
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the stream begins."""
+        start, logs = self._options.start("latest"), self._logs.find()
+        if isinstance(start, dict):
+            check_offsets(start, logs, [address.instance for address in self._options.addresses])
+        found = {
+            log: check_start(self._options, log, place_of(start, log, lag, is_start=True), lag, start)
+            for log, lag in self._logs.lags(dict.fromkeys(logs, FIRST)).items()
+        }
+        self._hold(found)
+        return written(_moved({}, found))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the batch ends that begins there; the same place where there is nothing for one."""
+        offsets = offsets_of(start) if start else {}
+        places, lags = self._examined(offsets)
+        self._hold(places)
+        self._latest = _moved(offsets, {log: max(places[log], lags[log].last) for log in places})
+        ranges, sizes = [], []
+        for log, lag in lags.items():
+            last = lag.last if self._final is None else self._final.get(log, FIRST)
+            if lag.first is not None and lag.first <= last:
+                ranges.append(Range(log, places[log], last, lag.removed))
+                sizes.append(lag.size)
+        if ranges and not isinstance(limit, ReadAllAvailable):
+            waits = 0.0 if self._waits_since is None else time.monotonic() - self._waits_since
+            is_patient = self._final is None and waits * 1000 < self._options.max_trigger_delay
+            ranges = admitted(self._logs, self._options, ranges, sizes, is_patient=is_patient)
+            if not ranges and self._waits_since is None:
+                self._waits_since = time.monotonic()
+        if not ranges:
+            return start
+        self._waits_since = None
+        cuts = dict(zip((each.log for each in ranges), cut(self._logs, self._options, ranges), strict=True))
+        return written(_moved(offsets, {each.log: each.last for each in ranges}, cuts, places))
+
+    def _examined(self, offsets: Offsets) -> tuple[dict[Log, Id], dict[Log, Lag]]:
+        """Where the stream is in each log, and how far the logs go on; a topic that came is read from its beginning."""
+        places = {}
+        for log in self._logs.find():
+            places[log] = _place_in(offsets, log)
+        lags = self._logs.lags(places)
+        for log, lag in lags.items():
+            known = self._told.get(log, FIRST)
+            place = check_start(self._options, log, places[log], lag, offsets, known=known)
+            if place != places[log]:
+                places[log] = place
+                lags.update(self._logs.lags({log: place}))
+            self._told[log] = max(known, lag.removed)
+        return places, lags
+
+    def _hold(self, places: Mapping[Log, Id]) -> None:
+        if self._holding is None:
+            name = f"spark-{uuid.uuid4().hex[:12]}"
+            self._holding = Holding(self._logs, name, self._options.hold_period)
+        self._holding.keep(places)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit of a batch, for Spark to hand back; the options say more than it can."""
+        if self._options.most_rows:
+            return ReadMaxRows(self._options.most_rows)
+        if self._options.max_bytes_per_trigger:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_offsets_per_trigger:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note where the logs end: the stream ends there."""
+        lags = self._logs.lags(dict.fromkeys(self._logs.find(), FIRST))
+        self._final = {log: lag.last for log, lag in lags.items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return where the logs ended when that was last looked at, for progress reports."""
+        return written(self._latest) if self._latest else None
+
+    # -- a batch
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[LogPart]:
+        """Return the parts of a batch, as its end says."""
+        before, after = offsets_of(start) if start else {}, offsets_of(end)
+        logs = self._logs.find()
+        wanted = {}
+        for log in logs:
+            name, topic = log.address.instance, log.topic
+            ending = after.get(name, InstanceOffset())
+            first = ending.begins.get(topic, _place_in(before, log))
+            last = _place_in(after, log)
+            if first < last:
+                wanted[log] = (first, last)
+        self._hold({log: first for log, (first, _) in wanted.items()})
+        lags = self._logs.lags({log: first for log, (first, _) in wanted.items()})
+        parts = []
+        for log, (first, last) in wanted.items():
+            lag = lags[log]
+            check_start(self._options, log, first, lag, after, known=self._told.get(log, FIRST))
+            if last > lag.last:
+                # It was there when the batch was made.
+                check_start(self._options, log, last, lag, after)
+            cuts = after[log.address.instance].cuts.get(log.topic, ())
+            ends = [first, *(each for each in cuts if first < each < last), last]
+            parts += [LogPart(log, one, other, lag.removed) for one, other in pairwise(ends)]
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part, in a task."""
+        return read_part(partition, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: it does not come for every batch."""
+
+    def stop(self) -> None:
+        """Let the logs go, if Spark says so; else they are held for the period."""
+        if self._holding is not None:
+            self._holding.end()
+
+
+def _place_in(offsets: Offsets, log: Log) -> Id:
+    """Where a stream is in a log; a topic that came is read from its beginning."""
+    return offsets.get(log.address.instance, InstanceOffset()).topics.get(log.topic, FIRST)
+
+
+def _moved(
+    offsets: Offsets,
+    places: Mapping[Log, Id],
+    cuts: Mapping[Log, Sequence[Id]] | None = None,
+    begins: Mapping[Log, Id] | None = None,
+) -> Offsets:
+    """Offsets with other places in some logs, and how the batch up to there begins and is cut."""
+    found: Offsets = {name: InstanceOffset(each.origin, dict(each.topics)) for name, each in offsets.items()}
+    for log, place in places.items():
+        name, topic = log.address.instance, log.topic
+        former = found.get(name, InstanceOffset())
+        its_cuts, its_begins = dict(former.cuts), dict(former.begins)
+        if cuts and cuts.get(log):
+            its_cuts[topic] = tuple(cuts[log])
+        if begins and begins[log] != _place_in(offsets, log):
+            its_begins[topic] = begins[log]
+        found[name] = InstanceOffset(log.origin, {**former.topics, topic: place}, its_cuts, its_begins)
+    return found
