@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ampsq.spark.logs import Log
     from ampsq.spark.read_options import ReadOptions
 
-__all__ = ["PageColumns", "RawEntry", "check_schema", "read_schema"]
+__all__ = ["LeasedColumns", "PageColumns", "RawEntry", "check_schema", "read_schema"]
 
 #: An ID, and names and values in turn, as the server gives them.
 RawEntry: TypeAlias = "list[Any]"
@@ -41,14 +42,18 @@ _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode(
 #: Up to so many digits a number of milliseconds is one of microseconds that 64 bits hold.
 _DIGITS: Final = 15
 _LAST_MOMENT: Final = 2**63 - 1
+#: Of a queue's messages: how often each was delivered, 1 the first time.
+_DELIVERY: Final = StructField("delivery", IntegerType(), nullable=False)
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
     """The columns of what is read, by options that are not checked yet: what is wrong with them the reader tells."""
     try:
-        return _schema(include_headers=TypeAdapter(bool).validate_python(options.get("includeHeaders", "false")))
+        include_headers = TypeAdapter(bool).validate_python(options.get("includeHeaders", "false"))
     except ValidationError:
-        return _schema(include_headers=False)
+        include_headers = False
+    schema = _schema(include_headers=include_headers)
+    return StructType([*schema.fields, _DELIVERY]) if options.get("queue") else schema
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
@@ -128,6 +133,19 @@ class PageColumns:
             headers = [json.loads(each).items() if each else None for each in named.get(_HEADERS) or [None] * number]
             columns.append(pa.array([each and list(each) for each in headers], self._schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class LeasedColumns(PageColumns):
+    """Makes record batches of messages that a queue has leased, what is for it alone included."""
+
+    def __init__(self, schema: StructType, log: Log) -> None:
+        super().__init__(StructType(schema.fields[:-1]), log, None)
+        self._whole = to_arrow_schema(schema, timezone="UTC")
+
+    def leased(self, entries: Sequence[RawEntry], deliveries: Sequence[int]) -> pa.RecordBatch:
+        """These entries, which are messages all, as columns, and how often each was delivered."""
+        plain = self._made([entry[0] for entry in entries], _named(entries) or _gathered(entries))
+        return pa.RecordBatch.from_arrays([*plain.columns, pa.array(deliveries, pa.int32())], schema=self._whole)
 
 
 def _named(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]] | None:

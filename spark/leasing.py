@@ -1,11 +1,13 @@
-"""The leases that the driver of a stream holds: taken a batch at a time, renewed, acknowledged when the batch is done."""
+"""The leases that a stream's driver holds: taken a batch at a time, renewed, acknowledged when the batch is done."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Final
 
 from ampsq.client import Client
+from ampsq.errors import Rejected
 from ampsq.spark.queue_offsets import Leased, QueueOffset
 from ampsq.values import Bookmark
 
@@ -43,7 +45,8 @@ class Leasing:
         most: int,
         patience: float,
     ) -> None:
-        self._queue, self._done = queue, 0
+        # Up to which batch all is acknowledged, and how many messages may still be taken.
+        self._queue, self._done, self._left = queue, 0, sys.maxsize
         self._batches: dict[int, list[Message]] = {}
         self._client = Client(address.url, instance=address.instance, patience=patience)
         # It renews all that it holds for as long as this process lives.
@@ -56,11 +59,10 @@ class Leasing:
                 self._subscription.max_backlog,
             )
 
-    @property
-    def deliverable(self) -> int:
-        """How many messages there are to be taken, about."""
+    def bound(self) -> None:
+        """Take no more than what there is now, about: messages that come back count anew."""
         stats = self._client.queue_stats(self._queue)
-        return stats.waiting + stats.ready
+        self._left = stats.waiting + stats.ready
 
     def take(self, number: int, most: int) -> QueueOffset | None:
         """Take the messages of a batch, or say again which it has; None: there are none.
@@ -70,13 +72,14 @@ class Leasing:
             most: messages.
         """
         if number not in self._batches:
-            messages: list[Message] = []
+            most, messages = min(most, self._left), []
             while len(messages) < most and (message := self._subscription.get(0 if messages else _LOOK)) is not None:
                 messages.append(message)
             if not messages:
                 return None
             self._batches[number] = messages
-        leased = [Leased(each.topic, each.bookmark.stream_id, each.delivery) for each in self._batches[number]]
+            self._left -= len(messages)
+        leased = [Leased(each.topic, each.bookmark.id, each.delivery) for each in self._batches[number]]
         return QueueOffset(number, self._queue, tuple(leased))
 
     def finish(self, offset: QueueOffset) -> None:
@@ -91,14 +94,20 @@ class Leasing:
                 message.ack()
             self._subscription.flush()
             if lost := len(self._subscription.late) - late:
-                _log.warning("batch %d: %d leases were lost before it was done; those messages come again", number, lost)
+                _log.warning(
+                    "batch %d: %d leases were lost before it was done; those messages come again", number, lost
+                )
         self._done = offset.batch
 
     def _acknowledge_by_bookmark(self, messages: Sequence[Leased]) -> None:
         """Of a driver that died before this one: its leases went back, and nobody should do the work again."""
         bookmarks = [Bookmark.of(each.topic, self._client.origin, each.id) for each in messages]
         for first in range(0, len(bookmarks), _TOGETHER):
-            self._client.ack(self._queue, bookmarks[first : first + _TOGETHER])
+            try:
+                self._client.ack(self._queue, bookmarks[first : first + _TOGETHER])
+            except Rejected as refused:
+                # All others are done. These were before, or somebody has them who alone may.
+                _log.info("of a batch that was repeated: %s", refused)
 
     def close(self) -> None:
         """Give back what is not acknowledged."""

@@ -58,7 +58,7 @@ class QueueOffset(NamedTuple):
             )
         if offset.get("queue", queue) != queue:
             raise DefinitionError(
-                f"queue: the checkpoint is of queue {offset['queue']!r}; allowed: that one, or another checkpointLocation"
+                f"queue: the checkpoint is of {offset['queue']!r}; allowed: that queue, or another checkpointLocation"
             )
         messages = [
             Leased(topic, stream_id, int(delivery))
@@ -77,7 +77,7 @@ class QueueOffset(NamedTuple):
         return {"batch": self.batch, "queue": self.queue, "runs": runs}
 
     def parts(self, number: int, most: int) -> list[Sequence[Leased]]:
-        """The messages cut for tasks: into so many parts or more, none of them with more than `most`; each of one topic."""
+        """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic."""
         size = max(min(-(-len(self.messages) // number), most), 1)
         parts = []
         for _, group in groupby(self.messages, key=lambda message: message.topic):

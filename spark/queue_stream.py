@@ -100,8 +100,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = QueueStreamOptions.of(options), schema
         self._leasing: Leasing | None = None
-        # With trigger(availableNow=True): how many messages are still to be taken.
-        self._left: int | None = None
         (self._address,) = self._options.addresses
         self._logs = self._found()
 
@@ -142,22 +140,17 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how many messages there are: the stream ends behind so many."""
-        self._left = self._leases.deliverable
+        """Take no more messages than there are now: the stream ends behind so many."""
+        self._leases.bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Acknowledge what is done, and lease what comes next; the same offset where nothing does."""
         offset = QueueOffset.of(start, self._options.queue) if start else QueueOffset(0, self._options.queue, ())
         self._leases.finish(offset)
-        most = min(getattr(limit, "max_rows", self._options.max_messages_per_trigger), self._options.max_messages_per_trigger)
-        if self._left is not None:
-            most = min(most, self._left)
-        taken = self._leases.take(offset.batch + 1, most) if most > 0 else None
-        if taken is None:
-            return start
-        if self._left is not None:
-            self._left -= len(taken.messages)
-        return taken.written()
+        own = self._options.max_messages_per_trigger
+        most = min(limit.max_rows, own) if isinstance(limit, ReadMaxRows) else own
+        taken = self._leases.take(offset.batch + 1, most)
+        return start if taken is None else taken.written()
 
     # -- a batch
 
@@ -185,7 +178,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries = [found[each] for each in deliveries if each in found]
         for first in range(0, len(entries), _PAGE):
             page = entries[first : first + _PAGE]
-            yield columns.batch(page, [deliveries[entry[0]] for entry in page])
+            yield columns.leased(page, [deliveries[entry[0]] for entry in page])
 
     def _tell_loss(self, log: Log, missing: Sequence[bytes]) -> None:
         text = f"{log}: {len(missing)} messages of a batch are not in the log any more, the first {missing[0].decode()}"

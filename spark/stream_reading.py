@@ -21,13 +21,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ampsq.errors import DefinitionError
 from ampsq.places import FIRST, Id
 from ampsq.spark.admission import admitted
 from ampsq.spark.columns import check_schema
 from ampsq.spark.holding import Holding
 from ampsq.spark.logs import Logs
 from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
+from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.read_options import StreamReadOptions
 from ampsq.spark.read_places import InstanceOffset, offsets_of, written
 from ampsq.spark.reading import LogPart, read_part
@@ -54,9 +54,9 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
         DefinitionError: an option is wrong. UnknownTopic: there is neither a topic nor a queue of a name.
         Unavailable: a server cannot be reached.
     """
+    if options.get("queue") and not any(options.get(name) for name in ("topic", "topics", "topicPattern")):
+        return QueueStreamReader(options, schema)
     read = StreamReadOptions.of(options)
-    if read.queue:
-        raise DefinitionError("queue: not yet; allowed: the option topic, which takes nothing from the queue")
     check_schema(schema, read)
     return StreamReader(read, schema)
 

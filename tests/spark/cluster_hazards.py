@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -44,103 +45,110 @@ def failing(frame):
     return frame.select(F.udf(checked, "string", useArrow=False)("value").alias("value"))
 
 
-def rows(spark, partitions=8):
-    return spark.range(ROWS, numPartitions=partitions).select(F.col("id").cast("string").alias("value"))
-
-
-def shuffled(spark):
-    """Rows come from many blocks, here and there: a repeated task may get them in another order."""
-    return failing(rows(spark).repartition(2))
-
-
-def kill_an_executor(tracker, done):
-    """End one of the executors, which this driver started, once rows are on their way."""
-    done.wait(20)
-    for line in os.popen("ps -eo pid,ppid,args").read().splitlines():
-        pid, parent, command = line.split(None, 2)
-        if "CoarseGrainedExecutorBackend" in command and str(tracker) in command and parent != "1":
-            os.kill(int(pid), signal.SIGKILL)
+def kill_an_executor(application):
+    """End one of the executors, which this driver's local cluster started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "CoarseGrainedExecutorBackend" in command and application in command:
+            os.kill(int(folder.name), signal.SIGKILL)
             return
 
 
-def main(url, instance, folder):
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName(f"hazards-{instance}")
+class Hazards:
+    """Tries jobs, and tells how each ended and what is recorded."""
+
+    def __init__(self, spark, url, instance, folder):
+        self.spark, self.folder, self.number = spark, Path(folder), 0
+        self.options = {"url": url, "instance": instance}
+        self.client = Client(url, instance=instance)
+
+    def tell(self, what, protocol, job):
+        self.number += 1
+        topic, outcome = f"{what}-{protocol}-{self.number}", "done"
+        options = {**self.options, "topic": topic, "publisher": f"job-{self.number}", "commitProtocol": protocol}
+        try:
+            job(options)
+        except PySparkException as error:
+            outcome = "RowsDiffer" if "RowsDiffer" in str(error) else str(error)
+        log = key(self.client.instance, "log", topic)
+        found = Counter(fields[b"b"] for _, fields in self.client._store.redis.xrange(log))
+        twice = sum(count - 1 for count in found.values())
+        told = {"what": what, "protocol": protocol, "outcome": outcome, "rows": len(found), "twice": twice}
+        sys.stdout.write(json.dumps(told) + "\n")
+
+    def rows(self, partitions=8):
+        return self.spark.range(ROWS, numPartitions=partitions).select(F.col("id").cast("string").alias("value"))
+
+    def save(self, frame, options):
+        frame.write.format("ampsq").options(**options).mode("append").save()
+
+    def shuffle(self, options):
+        """Rows come from many blocks, here and there: a repeated task may get them in another order."""
+        self.save(failing(self.rows().repartition(2)), options)
+
+    def sort(self, options):
+        self.save(failing(self.rows().repartition(2).sortWithinPartitions("value")), options)
+
+    def cut_anew(self, options):
+        """Of the first run the driver does not hear any more: two partitions, then four."""
+        source, checkpoint = self.folder / options["topic"], self.folder / f"{options['topic']}-checkpoint"
+        source.mkdir()
+        (source / "000.txt").write_text("".join(f"{number}\n" for number in range(2_000)))
+        for partitions in (2, 4):
+            frame = self.spark.readStream.format("text").load(str(source)).repartition(partitions)
+            writer = frame.writeStream.format("ampsq").options(**options)
+            query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+            query.awaitTermination(120)
+            for file in (checkpoint / "commits").glob("*0*"):
+                file.unlink()
+
+    def lose_executor(self, options):
+        """One of the two executors is killed while rows are on their way."""
+
+        def slowly(value):
+            time.sleep(0.0002)
+            return value
+
+        killer = threading.Timer(1.5, kill_an_executor, [self.spark.sparkContext.applicationId])
+        killer.start()
+        frame = self.rows(2).select(F.udf(slowly, "string", useArrow=False)("value").alias("value"))
+        self.save(frame, options)
+        killer.join()
+
+
+def session(folder):
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("hazards")
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.local.dir": folder,
+        # A task fails between two calls, not before the first.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
         # Each block is fetched alone, in an order that Spark draws anew for each attempt.
         "spark.shuffle.readHostLocalDisk": "false",
         "spark.reducer.maxReqsInFlight": "1",
         "spark.reducer.maxBlocksInFlightPerAddress": "1",
     }.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    client = Client(url, instance=instance)
-    number = 0
+    return builder.getOrCreate()
 
-    def tell(what, protocol, job, *, publisher=None):
-        nonlocal number
-        number += 1
-        topic, outcome = f"{what}-{protocol}-{number}", "done"
-        try:
-            job(topic, publisher or f"job-{number}", protocol)
-        except PySparkException as error:
-            outcome = next((name for name in ("RowsDiffer", "breaks off") if name in str(error)), str(error))
-        log = key(instance, "log", topic)
-        found = Counter(fields[b"b"] for _, fields in client._store.redis.xrange(log))
-        twice = sum(count - 1 for count in found.values())
-        print(json.dumps({"what": what, "protocol": protocol, "outcome": outcome, "rows": len(found), "twice": twice}))
 
-    def save(frame, topic, publisher, protocol):
-        writer = frame.write.format("ampsq").option("url", url).option("instance", instance).option("topic", topic)
-        writer.option("publisher", publisher).option("commitProtocol", protocol).mode("append").save()
-
-    for protocol in ("staged", "sequence", "sequence"):
-        tell("shuffle", protocol, lambda *target: save(shuffled(spark), *target))
-    tell("sorted", "sequence", lambda *t: save(failing(rows(spark).repartition(2).sortWithinPartitions("value")), *t))
-
-    def cut_anew(topic, publisher, protocol):
-        # Of the first run the driver does not hear any more: two partitions, then four.
-        source = Path(folder, topic)
-        source.mkdir()
-        (source / "000.txt").write_text("".join(f"{n}\n" for n in range(2_000)))
-        for partitions in (2, 4):
-            frame = spark.readStream.format("text").load(str(source)).repartition(partitions)
-            writer = frame.writeStream.format("ampsq").option("url", url).option("instance", instance)
-            writer = writer.option("topic", topic).option("publisher", publisher).option("commitProtocol", protocol)
-            checkpoint = Path(folder, f"{topic}-checkpoint")
-            query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-            query.awaitTermination(120)
-            for file in (checkpoint / "commits").glob("*0*"):
-                file.unlink()
-
+def main(url, instance, folder):
+    spark = session(folder)
+    hazards = Hazards(spark, url, instance, folder)
     for protocol in ("staged", "sequence"):
-        tell("cut-anew", protocol, cut_anew)
-
+        hazards.tell("shuffle", protocol, hazards.shuffle)
+        hazards.tell("cut-anew", protocol, hazards.cut_anew)
+    hazards.tell("sort", "sequence", hazards.sort)
     for protocol in ("staged", "sequence"):
-        begun = threading.Event()
-        killer = threading.Thread(target=kill_an_executor, args=(f"hazards-{instance}", begun))
-
-        def slowly(topic, publisher, protocol, begun=begun, killer=killer):
-            def each(value):
-                import time  # noqa: PLC0415 - in the executor
-
-                time.sleep(0.0002)
-                return value
-
-            killer.start()
-            threading.Timer(1.5, begun.set).start()
-            frame = rows(spark, 2).select(F.udf(each, "string", useArrow=False)("value").alias("value"))
-            save(frame, topic, publisher, protocol)
-
-        tell("executor-killed", protocol, slowly)
-        killer.join()
-    client.close()
+        hazards.tell("lose-executor", protocol, hazards.lose_executor)
+    hazards.client.close()
     spark.stop()
 
 
