@@ -18,6 +18,7 @@ from ampsq.schema import key
 from ampsq.spark import prepare_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.pool import Pool
 
     from ampsq.client import Client
@@ -60,7 +61,7 @@ class SparkRead(Stage):
             return _rate(count, number, started)
 
         parts = {"minPartitions": str(_PROCESSES), "maxRowsPerPartition": str(count)}
-        ways = {
+        ways: dict[str, Callable[[], float]] = {
             "raw": lambda: raw_read(pool, self.url, key(client.instance, "log", "orders"), count),
             "count and length": lambda: spark(**parts),
             "parts of 100,000": lambda: spark(maxRowsPerPartition="100000"),

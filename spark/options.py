@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from ampsq.addresses import parse_endpoints
 from ampsq.definition import Checked, Fault, report
@@ -54,7 +54,7 @@ class Options(Checked):
         DefinitionError: an option is wrong; the text lists every fault, and what is allowed.
     """
 
-    url: str = ""
+    url: Annotated[str, Field(repr=False)] = ""
     instance: str = "ampsq"
     patience: Milliseconds = 60_000
 

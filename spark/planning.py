@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq import log_index
 from ampsq.definition import nearest
@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger("ampsq")
+#: The sequence of the last ID before a millisecond, which no message has.
+_BEFORE_A_TIME: Final = 2**64 - 1
 
 
 class Range(NamedTuple):
@@ -76,7 +78,9 @@ def place_of(place: ReadPlace, log: Log, lag: Lag, *, is_start: bool) -> Id:
         return lag.last
     # Behind a message, but before a time.
     last = place.cut(lag.last, behind=place.bookmark is not None).last_before(log.topic)
-    return last if is_start else min(last, lag.last)
+    # Of the times that may be a start some are still to come; a message is behind what other topics have by now.
+    is_later = is_start and (place.bookmark is None or place.bookmark.topic == log.topic)
+    return last if is_later else min(last, lag.last)
 
 
 def check_offsets(offsets: Offsets, logs: Collection[Log], names: Collection[str]) -> None:
@@ -130,7 +134,7 @@ def check_start(options: ReadOptions, log: Log, after: Id, lag: Lag, place: Read
         tell_loss(options, text)
         return FIRST
     is_own = not isinstance(place, End) or (place.bookmark is not None and place.bookmark.topic == log.topic)
-    if is_own and after > lag.last:
+    if is_own and after > lag.last and after[1] < _BEFORE_A_TIME:
         text = f"{log} goes up to {text_of(lag.last)}, before {text_of(after)}, from where it was to be read"
         tell_loss(options, f"{text}: the server lost its last messages")
         return lag.last

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
 from ampsq.definition import Fault
-from ampsq.errors import AmpsqError
+from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.query import parse_query_filter
 from ampsq.spark.options import Milliseconds, Options, Whole
 from ampsq.spark.read_places import parse_place
-from ampsq.values import parse_name, parse_size, pattern_of
+from ampsq.values import Interval, parse_name, parse_size, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "StreamReadOptions"]
 
-_MOST_PAGE = 100_000
+_MOST_PAGE: Final = 100_000
+#: Shortest time for which a log is held, ms.
+_LEAST_HOLD: Final = 100
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -119,6 +122,9 @@ class ReadOptions(Options):
                 parse_place(end, bookmark or "latest", timestamp)
             except AmpsqError as error:
                 yield Fault(f"{end}_timestamp" if timestamp else f"{end}_bookmark", str(error))
+        with contextlib.suppress(DefinitionError):
+            if Interval.parse(given.get("hold_period", "10m")) < _LEAST_HOLD:
+                yield Fault("hold_period", f"{given['hold_period']}; allowed: 100ms or longer")
         rows = str(given.get("page_rows", 1))
         if rows.isdecimal() and int(rows) > _MOST_PAGE:
             yield Fault("page_rows", f"{rows}; allowed: 1 to {_MOST_PAGE}")

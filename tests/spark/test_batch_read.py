@@ -8,7 +8,10 @@ import json
 import pytest
 
 from ampsq import Client, Queue, Topic
+from ampsq.errors import BookmarkNotFound
 from ampsq.schema import key
+from ampsq.spark.batch_reading import batch_reader
+from ampsq.spark.columns import read_schema
 
 
 @pytest.fixture
@@ -206,6 +209,66 @@ def test_logs_are_held_while_a_job_reads(client, read):
     assert all(holder.startswith(b"replay spark-") for holder in holds)
 
 
+@pytest.fixture
+def tasks(options):
+    """A reader and its parts, without Spark around them: ``tasks(topic=...)``."""
+
+    def make(**more):
+        given = {**options, "topic": "orders", **more}
+        reader = batch_reader(given, read_schema(given))
+        return reader, reader.partitions()
+
+    return make
+
+
+def ids_of(batches):
+    return [json.loads(value.as_py())["id"] for batch in batches for value in batch.column("value")]
+
+
+def test_what_is_removed_while_a_task_reads_fails_or_is_left_out(client, tasks):
+    add(client, *range(1, 501))
+    (strict, (part,)), (lenient, (same,)) = tasks(), tasks(failOnDataLoss="false")
+    # Somebody else's deletion heeds no hold
+    client.store.redis.xdel(key(client.instance, "log", "orders"), "300-0")
+
+    with pytest.raises(BookmarkNotFound, match="was trimmed up to 300-0 while it was read from 0-0 on"):
+        list(strict.read(part))
+    assert ids_of(lenient.read(same)) == [*range(1, 300), *range(301, 501)]
+    # What was removed before the job was planned is none of it
+    reader, (later,) = tasks()
+    assert len(ids_of(reader.read(later))) == 499
+
+
+def test_a_task_goes_on_where_its_connection_broke(client, tasks):
+    add(client, *range(1, 1_001))
+    reader, (part,) = tasks(pageRows="100")
+    batches = reader.read(part)
+    first = next(batches)
+
+    client.store.redis.client_kill_filter(_type="normal", skipme=True)
+
+    assert ids_of([first, *batches]) == list(range(1, 1_001))
+
+
+def test_a_task_holds_the_log_while_it_reads(client, tasks):
+    add(client, *range(1, 1_001))
+    reader, (part,) = tasks(pageRows="100", startingBookmark=f"orders~{client.origin}~5-0")
+    holds = key(client.instance, "holds", "orders")
+    client.store.redis.delete(holds)
+
+    next(reader.read(part))
+
+    assert [value.split(b" ")[0] for value in client.store.redis.hvals(holds)] == [b"5-1"]
+
+
+def test_moments_beyond_what_spark_knows_are_the_last_one(client, tasks):
+    client.store.redis.xadd(key(client.instance, "log", "orders"), {"b": "1"}, id="18446744073709551614-0")
+    reader, (part,) = tasks()
+
+    (batch,) = reader.read(part)
+    assert batch.column("timestamp").cast("int64").to_pylist() == [2**63 - 1]
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -221,6 +284,7 @@ def test_logs_are_held_while_a_job_reads(client, read):
             {"topic": "orders", "failOnDataLoss": "maybe"},
             "failOnDataLoss: 'maybe' is not known; allowed: true or false",
         ),
+        ({"topic": "orders", "holdPeriod": "0s"}, "holdPeriod: 0s; allowed: 100ms or longer"),
         ({"queue": "work"}, "queue: of a batch; allowed: readStream"),
         ({"topic": "orders", "startingBookmark": '{"nowhere": {"orders": "1-0"}}'}, "the offset's instance 'nowhere'"),
     ],

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from ampsq.errors import DefinitionError
+from ampsq.errors import BookmarkNotFound, DefinitionError
 from ampsq.message_types import JSON
 from ampsq.places import next_id
 from ampsq.reader_calls import Lag
 from ampsq.spark.logs import Log
-from ampsq.spark.planning import numbers_of_parts, place_of, shares
+from ampsq.spark.planning import check_start, numbers_of_parts, place_of, shares
+from ampsq.spark.read_options import ReadOptions
 from ampsq.spark.read_places import InstanceOffset, offsets_of, parse_place, written
 from ampsq.spark.stores import InstanceAddress
 
@@ -79,6 +80,29 @@ def test_ranges_are_cut_by_rows_and_into_so_many_parts_at_least(counts, most, le
 )
 def test_a_place_is_the_last_id_before_it(which, bookmark, timestamp, place):
     assert place_of(parse_place(which, bookmark, timestamp), LOG, LAG, is_start=which == "starting") == place
+
+
+@pytest.mark.parametrize("bookmark", ["apples~nyc-1.abc~900-5", "zebras~nyc-1.abc~900-5"])
+def test_a_bookmark_of_another_topic_is_no_further_than_a_log_goes(bookmark):
+    assert place_of(parse_place("starting", bookmark, ""), LOG, LAG, is_start=True) == LAG.last
+
+
+def test_a_time_that_is_still_to_come_is_no_loss():
+    options = ReadOptions(url="redis://here", topic="orders")
+    place = parse_place("starting", "", "2100-01-01T00:00:00Z")
+    after = place_of(place, LOG, LAG, is_start=True)
+    assert after > LAG.last
+
+    # Nor is it where it is a stream's offset by then
+    offset = {"nyc-1": InstanceOffset("nyc-1.abc", {"orders": after})}
+    assert check_start(options, LOG, after, LAG, place) == after
+    assert check_start(options, LOG, after, LAG, offset) == after
+    with pytest.raises(BookmarkNotFound, match="goes up to 500-3, before 500-4"):
+        check_start(options, LOG, (500, 4), LAG, offset)
+
+
+def test_what_is_shown_of_options_has_no_address():
+    assert "hunter2" not in repr(ReadOptions(url="redis://me:hunter2@here", topic="orders"))
 
 
 @pytest.mark.parametrize(
