@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import statistics
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,11 +61,23 @@ class SparkRead(Stage):
             number, _ = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
             return _rate(count, number, started)
 
+        def stream() -> float:
+            given = {"url": self.url, "instance": client.instance, "topic": "orders", "startingBookmark": "earliest"}
+            batch = {"maxOffsetsPerTrigger": str(count // 4), "minPartitions": str(_PROCESSES)}
+            frame = session.readStream.format("ampsq").options(**given, **batch).load()
+            with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
+                writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+                started = time.perf_counter()
+                query = writer.trigger(availableNow=True).start()
+                query.awaitTermination()
+                return _rate(count, sum(progress.numInputRows for progress in query.recentProgress), started)
+
         parts = {"minPartitions": str(_PROCESSES), "maxRowsPerPartition": str(count)}
         ways: dict[str, Callable[[], float]] = {
             "raw": lambda: raw_read(pool, self.url, key(client.instance, "log", "orders"), count),
             "count and length": lambda: spark(**parts),
             "parts of 100,000": lambda: spark(maxRowsPerPartition="100000"),
+            "a stream in 4 batches": stream,
             "with a filter": lambda: spark(**parts, filter="/price > 10"),
         }
         found: dict[str, list[float]] = {}
