@@ -72,7 +72,8 @@ class Leasing:
             most: messages.
         """
         if number not in self._batches:
-            most, messages = min(most, self._left), []
+            most = min(most, self._left)
+            messages: list[Message] = []
             while len(messages) < most and (message := self._subscription.get(0 if messages else _LOOK)) is not None:
                 messages.append(message)
             if not messages:

@@ -79,7 +79,7 @@ class QueueOffset(NamedTuple):
     def parts(self, number: int, most: int) -> list[Sequence[Leased]]:
         """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic."""
         size = max(min(-(-len(self.messages) // number), most), 1)
-        parts = []
+        parts: list[Sequence[Leased]] = []
         for _, group in groupby(self.messages, key=lambda message: message.topic):
             own = list(group)
             parts += [own[i : i + size] for i in range(0, len(own), size)]
