@@ -252,7 +252,7 @@ def test_many_looks_without_news_are_cheap(client, reader):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"queue": "work", "topic": ""}, "queue: not yet"),
+        ({"topics": "a,b"}, "topic: given beside topics; allowed: one of"),
         ({"maxOffsetsPerTrigger": "5", "maxRowsPerTrigger": "5"}, "beside maxOffsetsPerTrigger, the same"),
         ({"endingBookmark": "now"}, "endingBookmark: of a stream, which does not end"),
         ({"maxBytesPerTrigger": "lots"}, "maxBytesPerTrigger: 'lots' is not a size"),
