@@ -130,8 +130,8 @@ class PageColumns:
             _column(named.get(_SEQUENCE), number, pa.int64()),
         ]
         if self._has_headers:
-            headers = [json.loads(each).items() if each else None for each in named.get(_HEADERS) or [None] * number]
-            columns.append(pa.array([each and list(each) for each in headers], self._schema.field("headers").type))
+            headers = [_headers(each) for each in named.get(_HEADERS) or [None] * number]
+            columns.append(pa.array(headers, self._schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
@@ -177,6 +177,15 @@ def _gathered(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]
             if name in found:
                 found[name][number] = value
     return dict(found)
+
+
+def _headers(text: bytes | None) -> list[tuple[str, str]] | None:
+    """Headers as they were published; null for what somebody else wrote there that is none."""
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return [(name, str(value)) for name, value in found.items()] if isinstance(found, dict) else None
 
 
 def _column(values: Sequence[bytes | None] | None, number: int, kind: pa.DataType) -> pa.Array:

@@ -261,6 +261,15 @@ def test_a_task_holds_the_log_while_it_reads(client, tasks):
     assert [value.split(b" ")[0] for value in client.store.redis.hvals(holds)] == [b"5-1"]
 
 
+def test_what_others_wrote_under_our_fields_is_null_where_it_cannot_be_read(client, tasks):
+    fields = {"b": "1", "h": "no JSON", "p": b"\xff", "n": "many"}
+    client.store.redis.xadd(key(client.instance, "log", "orders"), fields)
+    reader, (part,) = tasks(includeHeaders="true")
+
+    (row,) = next(reader.read(part)).to_pylist()
+    assert (row["headers"], row["publisher"], row["sequence"]) == (None, "\ufffd", None)
+
+
 def test_moments_beyond_what_spark_knows_are_the_last_one(client, tasks):
     client.store.redis.xadd(key(client.instance, "log", "orders"), {"b": "1"}, id="18446744073709551614-0")
     reader, (part,) = tasks()
