@@ -1,0 +1,169 @@
+"""How fast Spark writes into a topic beside plain publishers in Python: ``python -m ampsq.bench.spark_write``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+
+from ampsq.bench.server import private_server
+from ampsq.bench.stage import Settings, Stage
+from ampsq.client import Client
+from ampsq.models import Topic
+from ampsq.schema import key
+from ampsq.spark import prepare_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.pool import Pool
+
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["SparkWrite"]
+
+_PROCESSES: Final = 2
+_FILL: Final = "x" * 170
+#: Messages of a call of the plain publisher: what `publish_many` does by default.
+_BATCH: Final = 100
+#: Commands of a pipeline of `XADD`.
+_PIPELINE: Final = 500
+
+
+class SparkWrite(Stage):
+    """The measurement, on one server; see `Stage`."""
+
+    def run(self) -> dict[str, Any]:
+        """Write as many rows in each way in turn, and let micro-batches go from a topic to another."""
+        prepare_environment()
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - the environment comes first
+
+        builder = SparkSession.builder.master(f"local[{_PROCESSES}]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", str(_PROCESSES))
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        session = builder.getOrCreate()
+        with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+            out = self._rates(session, pool)
+        out["micro-batches"] = self._latency(session)
+        session.stop()
+        return out
+
+    def _rates(self, session: Any, pool: Pool) -> dict[str, Any]:
+        count = self.settings.messages * 25
+        rows = session.range(count, numPartitions=_PROCESSES).selectExpr(
+            f"""concat('{{"id": ', id, ', "text": "{_FILL}"}}') AS value"""
+        )
+        ways: dict[str, Callable[[str], None]] = {
+            "plain Python": lambda instance: plain(pool, self.url, instance, count),
+            "staged": lambda instance: self._write(rows, instance, "staged"),
+            "sequence": lambda instance: self._write(rows, instance, "sequence"),
+            "foreachPartition, XADD": lambda instance: added(rows, self.url, key(instance, "log", "orders")),
+        }
+        found: dict[str, list[float]] = {}
+        for number in range(-1, self.settings.rounds):
+            self.progress(f"round {number + 1} of {self.settings.rounds}" if number >= 0 else "first, uncounted round")
+            for name, write in ways.items():
+                rate = self._rate(write, count)
+                if number >= 0:
+                    found.setdefault(name, []).append(rate)
+        plains = found["plain Python"]
+        return {
+            name: {
+                "per_second": round(statistics.median(rates)),
+                "ratio": round(statistics.median(own / other for own, other in zip(rates, plains, strict=True)), 2),
+            }
+            for name, rates in found.items()
+        }
+
+    def _rate(self, write: Callable[[str], None], count: int) -> float:
+        client = self.client()
+        client.apply(Topic(name="orders"))
+        started = time.perf_counter()
+        write(client.instance)
+        taken = time.perf_counter() - started
+        written = self.redis.xlen(key(client.instance, "log", "orders"))
+        if written != count:
+            raise AssertionError(f"{written} of {count} rows are recorded")
+        self.remove(client)
+        return count / taken
+
+    def _write(self, rows: DataFrame, instance: str, protocol: str) -> None:
+        writer = rows.write.format("ampsq").option("url", self.url).option("instance", instance)
+        writer.option("topic", "orders").option("commitProtocol", protocol).mode("append").save()
+
+    def _latency(self, session: Any) -> dict[str, float]:
+        """From the publishing of a message to when its row is in another topic, ms; one at a time."""
+        client, times = self.client(), []
+        client.apply(Topic(name="orders"), Topic(name="copies"))
+        options = {"url": self.url, "instance": client.instance}
+        frame = session.readStream.format("ampsq").options(**options, topic="orders", startingBookmark="epoch").load()
+        with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
+            copied = frame.select("value").writeStream.format("ampsq").options(**options, topic="copies")
+            query = copied.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+            with client.subscribe("copies", bookmark="now") as copies:
+                for number in range(self.settings.rounds * 4 + 2):
+                    self.progress(f"micro-batch {number + 1}")
+                    started = time.perf_counter()
+                    client.publish("orders", {"sent": datetime.now().astimezone().isoformat(), "id": uuid.uuid4().hex})
+                    if copies.get("60s") is None:
+                        raise AssertionError("no row came within a minute")
+                    times.append(time.perf_counter() - started)
+            query.stop()
+        self.remove(client)
+        # The first ones start Python.
+        own = sorted(times[2:])
+        return {"p50_ms": round(1000 * own[len(own) // 2]), "most_ms": round(1000 * own[-1])}
+
+
+def plain(pool: Pool, url: str, instance: str, count: int) -> None:
+    """Publish with `publish_many` in processes that share the work."""
+    share = count // _PROCESSES
+    pool.starmap(_publish, [(url, instance, number * share, share) for number in range(_PROCESSES)])
+
+
+def _publish(url: str, instance: str, first: int, count: int) -> None:
+    with Client(url, instance=instance) as client:
+        numbers = range(first, first + count)
+        client.publish_many("orders", (f'{{"id": {n}, "text": "{_FILL}"}}'.encode() for n in numbers), batch=_BATCH)
+
+
+def added(rows: DataFrame, url: str, log: str) -> None:
+    """Write with `foreachPartition` and pipelined `XADD`, as one does without a source; nothing is exact there."""
+
+    def add(partition: Iterator[Row]) -> None:
+        with redis.Redis.from_url(url, protocol=2) as server:
+            while some := list(itertools.islice(partition, _PIPELINE)):
+                pipeline = server.pipeline(transaction=False)
+                for row in some:
+                    pipeline.xadd(log, {"b": row.value})
+                pipeline.execute()
+
+    rows.foreachPartition(add)
+
+
+def _main() -> None:
+    def progress(what: str) -> None:
+        sys.stderr.write(f"{what} ...\n")
+
+    with private_server() as url:
+        figures = SparkWrite(url, Settings(), progress).run()
+    if "--json" in sys.argv:
+        sys.stdout.write(json.dumps(figures) + "\n")
+        return
+    latency = figures.pop("micro-batches")
+    sys.stdout.write(f"{'writing, ' + str(_PROCESSES) + ' processes':<26}{'rows/s':>12}{'of plain':>10}\n")
+    for name, row in figures.items():
+        sys.stdout.write(f"{name:<26}{row['per_second']:>12,}{row['ratio']:>10.2f}\n")
+    sys.stdout.write(f"a row from topic to topic: {latency['p50_ms']} ms, {latency['most_ms']} ms at most\n")
+
+
+if __name__ == "__main__":
+    _main()
