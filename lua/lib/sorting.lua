@@ -1,5 +1,5 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choose, enough, deliveries, index(), resort(), ring
+--- @include choose, enough, deliveries, index(), ring
 
 -- What only few calls need is made when it is first needed.
 local parts = {}
@@ -7,11 +7,6 @@ local parts = {}
 local function index_part()
   parts.index = parts.index or index()
   return parts.index
-end
-
-local function resort_part()
-  parts.resort = parts.resort or resort()
-  return parts.resort
 end
 
 -- A filter that somebody free has and whose index is not built yet.
