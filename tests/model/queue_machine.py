@@ -211,10 +211,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.now += milliseconds
         for _ in range(50):
             (due,) = self.real.read(("ZRANGE", ":due", "-inf", self.model.now, "BYSCORE"))
-            before = self.ended_and_read()
+            before, noted = self.ended_and_read(), self.noted_to_end()
             more, wait = self.run("sweep")
             expired, read = self.ended_and_read()
-            self.model.sweep(decoded(due), expired - before[0], read)
+            self.model.sweep(decoded(due), expired - before[0], read, noted)
             self.check()
             if not more:
                 assert wait != 0
@@ -233,6 +233,18 @@ class QueueMachine(RuleBasedStateMachine):
                     ended |= {(name, ref) for ref in entry[b"refs"].decode().split(" ")}
             ready |= {(name, ref) for ref in decoded(refs)}
         return ended, ready
+
+    def noted_to_end(self):
+        """What both kinds of indexes say ends by now: (entry of the timetable, ref) each."""
+        topics = {topic for queue in self.model.queues.values() for topic in queue.topics}
+        looks = [(f"expiry {name}", f":q:{name}:lives", "") for name in self.model.queues]
+        looks += [(f"expirations {topic}", f":expirations:{topic}", topic) for topic in topics]
+        found = self.real.read(*(("ZRANGE", key, "-inf", self.model.now, "BYSCORE") for _, key, _ in looks))
+        return {
+            (look, ref_of(topic, member) if topic else member)
+            for (look, _, topic), members in zip(looks, found, strict=True)
+            for member in decoded(members)
+        }
 
     @precondition(lambda self: self.model.subs)
     @rule(who=st.integers(0, 11), picks=PICKS)
