@@ -222,17 +222,18 @@ class QueueMachine(RuleBasedStateMachine):
         raise AssertionError("the sweep never ends")
 
     def ended_and_read(self):
-        """What the journals say ended for its age, and what stands in `ready`: (queue, ref) each."""
-        ended, ready = set(), set()
+        """What the journals say ended for its age, and what the queues have read: (queue, ref) each."""
+        ended, read = set(), set()
         for name in self.model.queues:
-            journal, refs = self.real.read(
-                ("XRANGE", f":q:{name}:journal", "-", "+"), ("ZRANGE", f":q:{name}:ready", 0, -1)
+            journal, cursors = self.real.read(
+                ("XRANGE", f":q:{name}:journal", "-", "+"), ("HGETALL", f":q:{name}:cursors")
             )
             for _, entry in journal:
                 if entry[b"reason"] == b"time_limit":
                     ended |= {(name, ref) for ref in entry[b"refs"].decode().split(" ")}
-            ready |= {(name, ref) for ref in decoded(refs)}
-        return ended, ready
+            ends = {topic: ref_of(topic, cursor.split(" ")[0]) for topic, cursor in texts(cursors).items()}
+            read |= {(name, ref) for ref in self.published if ref <= ends.get(parse_ref(ref)[0], "")}
+        return ended, read
 
     def noted_to_end(self):
         """What both kinds of indexes say ends by now: (entry of the timetable, ref) each."""

@@ -91,6 +91,9 @@ class Model:
     def enters(self, queue, ref):  # noqa: ARG002 - a plain queue takes everything
         return True
 
+    def is_later(self, ref):
+        return (self.times.get(ref, (None, None))[1] or 0) > self.now
+
     def is_over(self, queue, ref):
         end = self.end_of(queue, ref)
         return end is not None and end <= self.now
@@ -265,32 +268,33 @@ class Model:
             self.subs[holder].inbox = [item for item in self.subs[holder].inbox if self.is_handed_out(*item)]
         self.dispatch(queue)
 
-    def pass_expiry(self, look, expired, moved, noted):
+    def pass_expiry(self, look, expired, read, noted):
         """Ends what this look comes to; what others of the same call end, as a dispatch that meets it, is theirs."""
         kind, name = look.split(" ")
         queues = [queue for queue in self.queues.values() if name in (queue.name, *queue.topics)]
         for queue in queues:
             topics, till = ([name], 0) if kind == "expirations" else (queue.topics, self.now - (queue.life or self.now))
-            read = self.read_by_pass(queue, topics, till)
+            reached = self.reached_by_pass(queue, topics, till)
             for ref in [ref for owner, ref in expired if owner == queue.name]:
-                is_found = (look, ref) in noted or ref in read or arrival(ref) <= till
+                is_found = (look, ref) in noted or ref in reached or arrival(ref) <= till
                 if is_found and ref in (*queue.waiting, *queue.ready, *queue.delayed, *queue.scheduled):
                     assert self.is_over(queue, ref), f"{ref} lives in {queue.name} until {self.end_of(queue, ref)}"
                     self.expire(queue, ref)
-            for ref in [ref for owner, ref in moved if owner == queue.name and ref in queue.waiting]:
-                assert not self.is_over(queue, ref)
-                queue.waiting.discard(ref)
-                queue.ready.add(ref)
+            entered = [ref for ref in reached & queue.waiting if (queue.name, ref) in read and self.enters(queue, ref)]
+            for ref in entered:
+                if not self.is_over(queue, ref) and not self.is_later(ref):
+                    queue.waiting.discard(ref)
+                    queue.ready.add(ref)
 
-    def read_by_pass(self, queue, topics, till):
+    def reached_by_pass(self, queue, topics, till):
         """Of each log what came until then, and behind that as long as all is over."""
-        read = set()
+        reached = set()
         for topic in topics:
             unread = sorted(ref for ref in queue.waiting if parse_ref(ref)[0] == topic)
-            read |= set(takewhile(lambda ref: arrival(ref) <= till or self.is_over(queue, ref), unread))
-        return read
+            reached |= set(takewhile(lambda ref: arrival(ref) <= till or self.is_over(queue, ref), unread))
+        return reached
 
-    def sweep(self, due, expired=(), moved=(), noted=()):
+    def sweep(self, due, expired=(), read=(), noted=()):
         """One call; `due` is what the timetable holds for now, in its order.
 
         Which messages expired, and which were read, a pass over what is over decides: these are taken from the server,
@@ -311,7 +315,7 @@ class Model:
                 readied[name] = queue
                 work += 1
             elif kind in ("expiry", "expirations"):
-                self.pass_expiry(f"{kind} {name}", expired, moved, noted)
+                self.pass_expiry(f"{kind} {name}", expired, read, noted)
                 work += BATCH
             elif kind == "leases":
                 self.pass_leases(queue)
