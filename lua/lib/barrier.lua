@@ -1,10 +1,11 @@
 --- barrier: a message that goes to all subscriptions at once, when everything before it is settled.
 --- @include sort, element, places, events, enter
 
--- Something has its place, is leased or delayed, so that a barrier behind it has to wait.
-local function something_placed(queue, plan)
+-- Something has its place, is leased or delayed, so that a barrier behind it has to wait. before: a ref, nil: any place counts.
+local function something_placed(queue, plan, before)
   if plan.fresh.indexes[V.none][1] then return true end
-  if call('EXISTS', K.sorted(queue.name, V.none)) == 1 or call('HLEN', K.leases(queue.name)) > 1 then return true end
+  local first = call('ZRANGE', K.sorted(queue.name, V.none), 0, 0)[1]
+  if first and not (before and before < first) or call('HLEN', K.leases(queue.name)) > 1 then return true end
   return tonumber(call('HGET', K.queue(queue.name), F.delayed) or 0) > 0
 end
 

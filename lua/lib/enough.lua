@@ -1,12 +1,17 @@
 --- enough: a queue that judges its messages sorts as far as somebody needs it, and no farther.
---- @include heads, barrier()
+--- @include heads, barrier(), resort()
 
--- What only queues with barriers need is made when it is first needed.
-local loaded_barrier = {}
+-- What only few calls need is made when it is first needed.
+local loaded_parts = {}
 
 local function barrier_part()
-  loaded_barrier.functions = loaded_barrier.functions or barrier()
-  return loaded_barrier.functions
+  loaded_parts.barrier = loaded_parts.barrier or barrier()
+  return loaded_parts.barrier
+end
+
+local function resort_part()
+  loaded_parts.resort = loaded_parts.resort or resort()
+  return loaded_parts.resort
 end
 
 local function open_rooms(queue, plan, limit, own)
@@ -31,9 +36,21 @@ local function places_needed(queue, plan, rooms, limit, duty)
       - #plan.fresh.indexes[room.filter] / 2
     needed, by_filter = math.max(needed, lacking), by_filter or lacking > 0 and room.filter ~= V.none
   end
-  -- A barrier is found only by reading up to it.
-  if needed == 0 and plan.trees.barrier and not barrier_part().something_placed(queue, plan) then return 1 end
-  return needed, by_filter
+  if needed > 0 or not plan.trees.barrier then return needed, by_filter end
+  -- A barrier is found only by reading up to it; what came due may be one, before all that has its place.
+  local ready = first_ready(queue, 1, waiting_barrier(queue))[1]
+  return barrier_part().something_placed(queue, plan, ready) and 0 or 1
+end
+
+-- A barrier that came due may have come before what has its place: that is behind it, and all is judged anew. False while
+-- something is left where it was.
+local function leave_places_behind(queue, plan)
+  local barrier = waiting_barrier(queue)
+  local last = barrier and call('ZRANGE', K.sorted(queue.name, V.none), -1, -1)[1]
+  if not last or last < barrier then return true end
+  call('HSET', K.filters(queue.name), F.resort, 1)
+  plan.trees.resort = 1
+  return resort_part().judge_anew(queue, plan)
 end
 
 -- Returns whether everything that had to be sorted was; what came back comes before anything is given.
@@ -51,6 +68,7 @@ local function sort_enough(queue, plan, rooms, limit, duty, now, read)
     -- What has come back or come due may be a barrier, and then nothing more is read.
     local from_log = returned and plan.trees.barrier and 0 or math.min(needed, step)
     local count, exhausted = sort_some(queue, plan, step, from_log, barrier, now, read)
+    if plan.trees.barrier and not leave_places_behind(queue, plan) then return false end
     if count == 0 and exhausted then return true end
     -- What is missing from its log is work too.
     if count == 0 then plan.spent.work = plan.spent.work + 2 * step end

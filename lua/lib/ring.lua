@@ -12,5 +12,6 @@ local function evict(queue, plan)
   call_in_batches('HDEL', K.attempts(queue.name), refs)
   journal(queue.name, V.evicted, V.ring, refs, '')
   note_changes(queue, refs)
+  plan.spent.work = plan.spent.work + 2 + #refs / 10
   return queue.depth > 0 and something_waits(queue)
 end

@@ -1,5 +1,5 @@
 --- sorting: dispatch for a queue that judges its messages: sort as far as somebody needs it, then give by the indexes.
---- @include choose, enough, deliveries, index(), resort(), ring
+--- @include choose, enough, deliveries, index(), ring
 
 -- What only few calls need is made when it is first needed.
 local parts = {}
@@ -7,11 +7,6 @@ local parts = {}
 local function index_part()
   parts.index = parts.index or index()
   return parts.index
-end
-
-local function resort_part()
-  parts.resort = parts.resort or resort()
-  return parts.resort
 end
 
 -- A filter that somebody free has and whose index is not built yet.
@@ -49,19 +44,27 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   local token = tonumber(call('HGET', K.queue(queue.name), F.token) or 0)
   local chosen = choose(queue, plan, rooms, wanted, token, read, now)
   save_fresh(queue, plan, chosen.given)
-  if #chosen.refs > 0 then write_deliveries(queue, chosen, token, own, now, given) end
+  plan.given = #chosen.refs
+  if plan.given > 0 then write_deliveries(queue, chosen, token, own, now, given) end
   for _, room in ipairs(rooms) do close_room(room, queue) end
   -- What was over had been counted for somebody.
   local may_be_more = chosen.over > 0 and something_waits(queue) or #chosen.refs > 0 and may_want_more(queue, rooms)
   return given, not sorted or not built or chosen.more or may_be_more
 end
 
--- As `dispatch`.
+-- As `dispatch`. What a ring evicts makes room below the target depth, so that it goes on reading while the work lasts.
 local function dispatch_sorted(queue, now, limit, own, duty)
-  local plan = load_plan(queue)
-  plan.fresh, plan.entered = no_finds(plan), 0
+  local plan, given, more, again = load_plan(queue), nil, false, false
   plan.ring_from = plan.trees.ring and string.match(plan.trees.ring, '^%d+ ?(.*)$') or ''
-  local given, more = sort_and_give(queue, plan, open_rooms(queue, plan, limit, own), now, limit, own, duty)
-  if plan.trees.ring and evict(queue, plan) then more = true end
+  repeat
+    plan.fresh, plan.entered, plan.given = no_finds(plan), 0, 0
+    local step, left = sort_and_give(queue, plan, open_rooms(queue, plan, limit, own), now, limit, own, duty)
+    given = given or step
+    if given ~= step then
+      for i = 1, #step do given[#given + 1] = step[i] end
+    end
+    again = plan.trees.ring and evict(queue, plan)
+    more, limit = more or left or again, limit - plan.given
+  until not again or limit <= 0 or plan.spent.work >= V.sort_work
   return given, more
 end

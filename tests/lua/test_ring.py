@@ -234,3 +234,16 @@ def test_more_than_one_call_can_take_in_is_evicted_when_it_is_read(ring):
     ring.sweep_all()
     assert waiting(ring) == "ABC"
     assert int(ring.state()[":q:foo"]["evicted"]) == 2_000
+
+
+def test_a_ring_that_is_hardly_smaller_than_the_target_depth_takes_in_many_a_call(world):
+    # Given room for one message between the two
+    world.queue("foo", "foo", ring=9, depth=10)
+    for _ in range(4):
+        world.publish("foo", *["x"] * 500)
+    world.publish("foo", *"ABCDEFGHI")
+    # When a few dozens of calls have done what they found
+    world.sweep_all()
+    # Then all that is older gave way
+    assert waiting(world) == "ABCDEFGHI"
+    assert int(world.state()[":q:foo"]["evicted"]) == 2_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from world import ref
 
@@ -113,6 +115,69 @@ def test_a_barrier_does_not_wait_for_what_is_scheduled(world):
     world.publish("orders", "{}", due="+500")
     world.publish("orders", '{"end": 1}')
     assert bodies(world.take(subscription, 5)) == ['{"end": 1}']
+
+
+def test_a_barrier_that_comes_due_holds_back_what_came_after_it_and_has_its_place_already(world):
+    # Given a message that is leased, a barrier that is scheduled, and behind it one that was judged and nobody wanted
+    world.queue("work", "orders", barrier="/end = 1")
+    chooser = world.subscribe("work", asked=5, filter="/n = 9")
+    world.publish("orders", '{"n": 9}')
+    world.publish("orders", '{"end": 1}', due="+500")
+    world.publish("orders", '{"n": 1}')
+    held = world.take(chooser, 5)
+    assert list(world.state()[":q:work:sorted:none"]) == [THIRD]
+    # When the barrier comes due, and somebody comes who wants everything
+    world.now = 1_500
+    world.sweep_all()
+    anybody = world.subscribe("work", asked=5)
+    # Then the barrier waits for what is leased, and what is behind it for the barrier
+    assert world.take(anybody, 5) == []
+    assert world.state()[":q:work:held"] == {SECOND: 0, THIRD: 0}
+    assert bodies(held) == ['{"n": 9}']
+    world.settle("acknowledged", held)
+    assert bodies(world.take(anybody, 5)) == ['{"end": 1}', '{"n": 1}']
+
+
+def test_a_barrier_that_comes_due_before_all_others_is_sent_to_who_has_no_room(world):
+    # Given one that has its place, since somebody who is gone chose
+    world.queue("work", "orders", barrier="/end = 1")
+    full = world.subscribe("work", asked=0)
+    chooser = world.subscribe("work", asked=1, filter="/n = 9")
+    world.publish("orders", '{"end": 1}', due="+500")
+    world.publish("orders", '{"n": 1}')
+    world.unsubscribe(chooser)
+    # When the barrier comes due
+    world.now = 1_500
+    world.sweep_all()
+    # Then nothing is before it
+    assert bodies(world.inbox(full)) == ['{"end": 1}']
+
+
+def test_a_barrier_that_comes_due_with_hundreds_before_more_than_a_call_places_anew_stays_between_them(world):
+    # Given hundreds and a barrier that are scheduled, and behind them more that have their places
+    world.queue("work", "orders", barrier="/end = 1", room=5_000)
+    chooser = world.subscribe("work", asked=1, filter="/n = 9")
+    before = [json.dumps({"n": 1, "i": i}) for i in range(600)]
+    behind = [json.dumps({"n": 2, "i": i}) for i in range(2_500)]
+    for bodies_, due in ((before[:300], "+500"), (before[300:], "+500"), (['{"end": 1}'], "+500")):
+        world.publish("orders", *bodies_, due=due)
+    for first in range(0, 2_500, 500):
+        world.publish("orders", *behind[first : first + 500])
+    world.sweep_all()
+    assert len(world.state()[":q:work:sorted:none"]) == 2_500
+    assert world.take(chooser) == []
+    # When they are due, and somebody comes who wants everything
+    world.now = 1_500
+    world.sweep_all()
+    anybody = world.subscribe("work", asked=5_000)
+    taken = world.take(anybody, 1_000)
+    world.sweep_all()
+    taken += world.take(anybody, 1_000)
+    # Then those before the barrier come, and what is behind it only after it
+    assert bodies(taken) == before
+    taken = world.take(anybody, 500, taken)
+    world.sweep_all()
+    assert bodies([*taken, *world.inbox(anybody)]) == ['{"end": 1}', *behind]
 
 
 def test_its_life_begins_when_it_is_due(world):

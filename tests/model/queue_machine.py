@@ -211,10 +211,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.now += milliseconds
         for _ in range(50):
             (due,) = self.real.read(("ZRANGE", ":due", "-inf", self.model.now, "BYSCORE"))
-            before = self.ended_and_read()
+            before, noted = self.ended_and_read(), self.noted_to_end()
             more, wait = self.run("sweep")
             expired, read = self.ended_and_read()
-            self.model.sweep(decoded(due), expired - before[0], read)
+            self.model.sweep(decoded(due), expired - before[0], read, noted)
             self.check()
             if not more:
                 assert wait != 0
@@ -222,17 +222,30 @@ class QueueMachine(RuleBasedStateMachine):
         raise AssertionError("the sweep never ends")
 
     def ended_and_read(self):
-        """What the journals say ended for its age, and what stands in `ready`: (queue, ref) each."""
-        ended, ready = set(), set()
+        """What the journals say ended for its age, and what the queues have read: (queue, ref) each."""
+        ended, read = set(), set()
         for name in self.model.queues:
-            journal, refs = self.real.read(
-                ("XRANGE", f":q:{name}:journal", "-", "+"), ("ZRANGE", f":q:{name}:ready", 0, -1)
+            journal, cursors = self.real.read(
+                ("XRANGE", f":q:{name}:journal", "-", "+"), ("HGETALL", f":q:{name}:cursors")
             )
             for _, entry in journal:
                 if entry[b"reason"] == b"time_limit":
                     ended |= {(name, ref) for ref in entry[b"refs"].decode().split(" ")}
-            ready |= {(name, ref) for ref in decoded(refs)}
-        return ended, ready
+            ends = {topic: ref_of(topic, cursor.split(" ")[0]) for topic, cursor in texts(cursors).items()}
+            read |= {(name, ref) for ref in self.published if ref <= ends.get(parse_ref(ref)[0], "")}
+        return ended, read
+
+    def noted_to_end(self):
+        """What both kinds of indexes say ends by now: (entry of the timetable, ref) each."""
+        topics = {topic for queue in self.model.queues.values() for topic in queue.topics}
+        looks = [(f"expiry {name}", f":q:{name}:lives", "") for name in self.model.queues]
+        looks += [(f"expirations {topic}", f":expirations:{topic}", topic) for topic in topics]
+        found = self.real.read(*(("ZRANGE", key, "-inf", self.model.now, "BYSCORE") for _, key, _ in looks))
+        return {
+            (look, ref_of(topic, member) if topic else member)
+            for (look, _, topic), members in zip(looks, found, strict=True)
+            for member in decoded(members)
+        }
 
     @precondition(lambda self: self.model.subs)
     @rule(who=st.integers(0, 11), picks=PICKS)

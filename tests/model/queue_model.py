@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from ampsq.values import parse_ref
 
@@ -10,6 +11,11 @@ STALE, ACKED = "AMPSQ_STALE_LEASE", "AMPSQ_ALREADY_ACKED"
 FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
 BATCH = 500
 DEFAULT, QUEUE, LATEST, EARLIEST = range(4)
+
+
+def arrival(ref):
+    """The ms in which it was published."""
+    return int(parse_ref(ref)[1].split("-")[0])
 
 
 @dataclass
@@ -76,8 +82,7 @@ class Model:
             chosen = own
         else:
             chosen = max(own, life) if queue.model == LATEST else min(own, life)
-        published = int(parse_ref(ref)[1].split("-")[0])
-        return None if chosen is None else max(due or 0, published) + chosen
+        return None if chosen is None else max(due or 0, arrival(ref)) + chosen
 
     def lease(self, queue, ref, sub, delivery):
         deadline = self.now + queue.lease if queue.lease else 0
@@ -85,6 +90,9 @@ class Model:
 
     def enters(self, queue, ref):  # noqa: ARG002 - a plain queue takes everything
         return True
+
+    def is_later(self, ref):
+        return (self.times.get(ref, (None, None))[1] or 0) > self.now
 
     def is_over(self, queue, ref):
         end = self.end_of(queue, ref)
@@ -260,25 +268,37 @@ class Model:
             self.subs[holder].inbox = [item for item in self.subs[holder].inbox if self.is_handed_out(*item)]
         self.dispatch(queue)
 
-    def pass_expiry(self, expired, moved):
-        for name, ref in expired:
-            queue = self.queues[name]
-            unleased = (*queue.waiting, *queue.ready, *queue.delayed, *queue.scheduled)
-            if ref in unleased:
-                assert self.is_over(queue, ref), f"{ref} lives in {name} until {self.end_of(queue, ref)}"
-                self.expire(queue, ref)
-        for name, ref in moved:
-            queue = self.queues[name]
-            if ref in queue.waiting:
-                assert not self.is_over(queue, ref)
-                queue.waiting.discard(ref)
-                queue.ready.add(ref)
+    def pass_expiry(self, look, expired, read, noted):
+        """Ends what this look comes to; what others of the same call end, as a dispatch that meets it, is theirs."""
+        kind, name = look.split(" ")
+        queues = [queue for queue in self.queues.values() if name in (queue.name, *queue.topics)]
+        for queue in queues:
+            topics, till = ([name], 0) if kind == "expirations" else (queue.topics, self.now - (queue.life or self.now))
+            reached = self.reached_by_pass(queue, topics, till)
+            for ref in [ref for owner, ref in expired if owner == queue.name]:
+                is_found = (look, ref) in noted or ref in reached or arrival(ref) <= till
+                if is_found and ref in (*queue.waiting, *queue.ready, *queue.delayed, *queue.scheduled):
+                    assert self.is_over(queue, ref), f"{ref} lives in {queue.name} until {self.end_of(queue, ref)}"
+                    self.expire(queue, ref)
+            entered = [ref for ref in reached & queue.waiting if (queue.name, ref) in read and self.enters(queue, ref)]
+            for ref in entered:
+                if not self.is_over(queue, ref) and not self.is_later(ref):
+                    queue.waiting.discard(ref)
+                    queue.ready.add(ref)
 
-    def sweep(self, due, expired=(), moved=()):
+    def reached_by_pass(self, queue, topics, till):
+        """Of each log what came until then, and behind that as long as all is over."""
+        reached = set()
+        for topic in topics:
+            unread = sorted(ref for ref in queue.waiting if parse_ref(ref)[0] == topic)
+            reached |= set(takewhile(lambda ref: arrival(ref) <= till or self.is_over(queue, ref), unread))
+        return reached
+
+    def sweep(self, due, expired=(), read=(), noted=()):
         """One call; `due` is what the timetable holds for now, in its order.
 
         Which messages expired, and which were read, a pass over what is over decides: these are taken from the server,
-        (queue, ref) each, and must be ones that may.
+        (queue, ref) each, and must be ones that may. So are those `noted` to end by now, (look, ref) each.
         """
         work, readied, groups = 0, {}, {}
         for queue in self.queues.values():
@@ -295,9 +315,7 @@ class Model:
                 readied[name] = queue
                 work += 1
             elif kind in ("expiry", "expirations"):
-                # What others of the same call end, as a dispatch that meets it, is theirs.
-                queues = [name] if kind == "expiry" else [q.name for q in self.queues.values() if name in q.topics]
-                self.pass_expiry(*([pair for pair in pairs if pair[0] in queues] for pairs in (expired, moved)))
+                self.pass_expiry(f"{kind} {name}", expired, read, noted)
                 work += BATCH
             elif kind == "leases":
                 self.pass_leases(queue)

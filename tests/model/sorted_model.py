@@ -114,9 +114,6 @@ class SortedModel(Model):
             refs.remove(ref)
         super().come_due(queue, refs)
 
-    def is_later(self, ref):
-        return (self.times[ref][1] or 0) > self.now
-
     def active(self, queue):
         return len(queue.ready) + len(queue.leased) + len(queue.delayed)
 
