@@ -27,8 +27,8 @@ from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 
-ROWS = 20_000
-FAILS_AT = 3_000
+ROWS = 8_000
+FAILS_AT = 2_000
 
 
 def failing(frame):
@@ -79,7 +79,7 @@ class Hazards:
         told = {"what": what, "protocol": protocol, "outcome": outcome, "rows": len(found), "twice": twice}
         sys.stdout.write(json.dumps(told) + "\n")
 
-    def rows(self, partitions=8):
+    def rows(self, partitions=4):
         return self.spark.range(ROWS, numPartitions=partitions).select(F.col("id").cast("string").alias("value"))
 
     def save(self, frame, options):
@@ -109,7 +109,7 @@ class Hazards:
         """One of the two executors is killed while rows are on their way."""
 
         def slowly(value):
-            time.sleep(0.0002)
+            time.sleep(0.0005)
             return value
 
         killer = threading.Timer(1.5, kill_an_executor, [self.spark.sparkContext.applicationId])
@@ -129,7 +129,7 @@ def session(folder):
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.local.dir": folder,
         # A task fails between two calls, not before the first.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "250",
         # Each block is fetched alone, in an order that Spark draws anew for each attempt.
         "spark.shuffle.readHostLocalDisk": "false",
         "spark.reducer.maxReqsInFlight": "1",

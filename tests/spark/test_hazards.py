@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _PROGRAM = Path(__file__).with_name("cluster_hazards.py")
-_ROWS = 20_000
+_ROWS = 8_000
 
 
 @pytest.fixture(scope="module")

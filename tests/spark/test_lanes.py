@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from ampsq import Client, Topic
-from ampsq.errors import RowsDiffer, SequenceGap, ServerFull, StageLost
+from ampsq.errors import RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
 from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.job_calls import commit_job
@@ -151,6 +153,30 @@ def test_a_full_server_fails_the_task_and_a_repeat_is_harmless(store):
         store.redis.config_set("maxmemory", before)
     in_sequence(store, rows(*range(9)))
     assert recorded(store) == rows(*range(9))
+
+
+@pytest.mark.parametrize("kind", [SequenceLane, StagedLane])
+def test_a_server_that_dies_fails_the_task_and_the_repeat_records_each_row_once(start_server, kind):
+    safe = {"appendonly": True, "options": ["--appendfsync", "always"]}
+    server = start_server(**safe)
+    with Client(server.url, instance="job") as client:
+        client.apply(Topic(name="orders"))
+    with contextlib.closing(Store(server.url, "job", patience=0.2)) as store:
+        lane = kind(store, job(), 0)
+        lane.write(rows(*range(9)))
+        server.process.kill()
+        server.process.wait(10)
+        with pytest.raises(Unavailable):
+            lane.write(rows(*range(9, 30)))
+
+    server = start_server(data_dir=server.directory, **safe)
+    with contextlib.closing(Store(server.url, "job", patience=2.0)) as store:
+        again = kind(store, job(), 0)
+        again.write(rows(*range(20)))
+        if (done := again.finish()) is not None:
+            assert recorded(store) == []
+            commit([store], "job", 0, [done])
+        assert recorded(store) == rows(*range(20))
 
 
 # -- staged
