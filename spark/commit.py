@@ -23,8 +23,8 @@ __all__ = ["commit", "discard"]
 _PIPELINE: Final = 4
 
 
-def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> None:
-    """Record an epoch of a job, once.
+def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> bool:
+    """Record an epoch of a job, once; gives whether it was not recorded before.
 
     The first instance decides which attempts count; the others follow it. An epoch before that was decided and broke
     off is recorded first.
@@ -39,10 +39,13 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
         StageLost: rows are gone that were put aside; where none was recorded, the job can be run again.
     """
     by_instance = {store.instance: store for store in stores}
+    is_new = not lanes
     while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
+        is_new = is_new or committed.epoch == epoch
         _record(by_instance, stores[0], job, committed)
     # Where others counted, what these attempts have put aside is of no use.
     discard(stores, job, lanes)
+    return is_new
 
 
 def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.definition import Fault, report
 from ampsq.errors import DefinitionError
-from ampsq.spark.write_options import WriteOptions
+from ampsq.spark.write_options import BatchWriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def publish(
     named = {re.sub(r"_([a-z])", lambda found: found[1].upper(), name): str(value) for name, value in options.items()}
     if topic:
         named["topic"] = topic
-    instances = len(WriteOptions.of(named).addresses)
+    instances = len(BatchWriteOptions.of(named).addresses)
     faults = list(_faults(frame, topic, key, partitions))
     if faults:
         raise DefinitionError(report("publish", faults))

@@ -14,7 +14,7 @@ from ampsq.values import parse_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["WriteOptions"]
+__all__ = ["BatchWriteOptions", "WriteOptions"]
 
 Protocol = Literal["staged", "sequence"]
 
@@ -36,7 +36,6 @@ class WriteOptions(Options):
         topic: where rows go: a topic, or a queue, whose publish target gets them. Or the column `topic` says so.
         publisher: the job's name; partition 3 publishes as ``<publisher>/3``. Default: a stream's query id; a batch
             job's is made up, so that a job that is submitted again writes again.
-        epoch: of a batch job: the run's number. The same publisher and epoch again record nothing twice; default 0.
         commit_protocol: ``staged`` (default): rows are put aside, and recorded when the job commits; safe with any plan
             and nothing of a failed job is seen. ``sequence``: recorded as they come; fails where rows come in another
             order when a task is repeated.
@@ -47,7 +46,6 @@ class WriteOptions(Options):
 
     topic: Annotated[str, BeforeValidator(_name)] = ""
     publisher: Annotated[str, BeforeValidator(_name)] = ""
-    epoch: Annotated[int, BeforeValidator(_epoch)] = 0
     commit_protocol: Protocol = "staged"
     chunk_rows: Whole = BATCH
     pipeline: Whole = 4
@@ -59,5 +57,22 @@ class WriteOptions(Options):
         rows = str(given.get("chunk_rows", BATCH))
         if rows.isdecimal() and int(rows) > BATCH:
             yield Fault("chunk_rows", f"{rows}; allowed: 1 to {BATCH}")
-        if str(given.get("epoch", "0")) != "0" and not given.get("publisher"):
+
+
+class BatchWriteOptions(WriteOptions):
+    """What the writer of a batch job takes, besides `WriteOptions`.
+
+    Attributes:
+        epoch: with a publisher: the number of the run, higher for each later one. The same publisher and epoch again
+            record nothing twice.
+    """
+
+    epoch: Annotated[int, BeforeValidator(_epoch)] = 0
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from super()._conflicts(given)
+        if "epoch" in given and not given.get("publisher"):
             yield Fault("epoch", "without a publisher, whose run it would be; allowed: with the option publisher")
+        if given.get("publisher") and "epoch" not in given:
+            yield Fault("epoch", "missing beside publisher; allowed: the number of the run, higher for each later one")

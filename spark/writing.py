@@ -7,9 +7,10 @@ failed. So nothing here relies on being called once: what counts is decided by t
 from __future__ import annotations
 
 import base64
+import logging
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -23,7 +24,7 @@ from ampsq.spark.commit import commit, discard
 from ampsq.spark.lanes import Job, SequenceLane, StagedLane
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
-from ampsq.spark.write_options import WriteOptions
+from ampsq.spark.write_options import BatchWriteOptions, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ampsq.spark.lanes import Lane
 
 __all__ = ["BatchWriter", "StreamWriter"]
+
+_log = logging.getLogger("ampsq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class _Writing:
         made_up: a name for the job. Made once, on the driver, so that all tasks and attempts of a batch job have it.
     """
 
+    kind: ClassVar[type[WriteOptions]]
+
     options: WriteOptions
     columns: WriteColumns
     made_up: str = field(default_factory=lambda: f"batch-{_short(uuid.uuid4())}")
@@ -69,7 +74,7 @@ class _Writing:
             DefinitionError: an option or a column is wrong.
             Unavailable: a server cannot be reached.
         """
-        read = WriteOptions.of(options)
+        read = cls.kind.of(options)
         columns = WriteColumns.of(schema, has_topic=bool(read.topic))
         if overwrite:
             raise DefinitionError("mode 'overwrite': a log only grows; allowed: .mode('append')")
@@ -117,7 +122,8 @@ class _Writing:
             return
         stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
         if self.options.commit_protocol == "staged":
-            commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
+            if not commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged]):
+                _log.warning("epoch %d of %r was recorded before: nothing was recorded now", done[0].epoch, done[0].job)
             return
         for store in stores:
             highest = store.call(_highest(store.instance, done[0].job, done[0].epoch))
@@ -134,9 +140,12 @@ class _Writing:
 class BatchWriter(DataSourceArrowWriter, _Writing):
     """Writes one batch job."""
 
+    kind = BatchWriteOptions
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows."""
-        return self._write(iterator, self._job(self.options.publisher or self.made_up, self.options.epoch))
+        epoch = self.options.epoch if isinstance(self.options, BatchWriteOptions) else 0
+        return self._write(iterator, self._job(self.options.publisher or self.made_up, epoch))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Let what the tasks wrote count."""
@@ -149,6 +158,8 @@ class BatchWriter(DataSourceArrowWriter, _Writing):
 
 class StreamWriter(DataSourceStreamArrowWriter, _Writing):
     """Writes micro-batches. It is built anew for each of them, and again for its commit: it keeps nothing."""
+
+    kind = WriteOptions
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows."""

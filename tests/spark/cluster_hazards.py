@@ -83,7 +83,7 @@ class Hazards:
         return self.spark.range(ROWS, numPartitions=partitions).select(F.col("id").cast("string").alias("value"))
 
     def save(self, frame, options):
-        frame.write.format("ampsq").options(**options).mode("append").save()
+        frame.write.format("ampsq").options(**options, epoch="1").mode("append").save()
 
     def shuffle(self, options):
         """Rows come from many blocks, here and there: a repeated task may get them in another order."""

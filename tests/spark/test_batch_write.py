@@ -63,7 +63,7 @@ def test_columns_say_where_a_row_goes_and_what_is_said_of_it(spark, client, opti
         ("fresh", "c", "", {}, None, None),
     ]
     schema = "topic string, value string, key string, headers map<string,string>, expiration double, at timestamp"
-    save(spark.createDataFrame(rows, schema).coalesce(1), options, publisher="rows")
+    save(spark.createDataFrame(rows, schema).coalesce(1), options, publisher="rows", epoch="0")
 
     publisher = {b"p": b"rows/0"}
     due = str(int(at.timestamp() * 1000)).encode()
@@ -126,7 +126,7 @@ def test_a_run_that_is_submitted_again_records_nothing_twice(spark, client, opti
 
 
 def test_a_run_in_sequence_that_is_cut_in_another_way_fails(spark, options):
-    more = {"topic": "orders", "publisher": "nightly", "commitProtocol": "sequence"}
+    more = {"topic": "orders", "publisher": "nightly", "epoch": "0", "commitProtocol": "sequence"}
     save(numbers(spark, 100, 2), options, **more)
     with pytest.raises(PythonException, match="RowsDiffer"):
         save(numbers(spark, 100, 4), options, **more)
@@ -166,6 +166,7 @@ def test_a_null_value_fails_the_task_and_says_so(spark, options):
         ("value", {"topic": "orders", "chunkRows": "5000"}, "chunkRows: 5000; allowed: 1 to 500"),
         ("value", {"topic": "a b"}, "topic: "),
         ("value", {"topic": "orders", "epoch": "3"}, "epoch: without a publisher"),
+        ("value", {"topic": "orders", "publisher": "nightly"}, "epoch: missing beside publisher"),
         ("value", {}, "topic: missing; allowed: the option topic, or a column"),
         ("value AS val", {"topic": "orders"}, "value: missing"),
         ("value, value AS vlaue", {"topic": "orders"}, "vlaue: no such column"),
@@ -195,7 +196,7 @@ def test_a_server_that_is_not_there_is_told_without_its_password(spark):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_full_server_fails_the_job_with_our_error_and_a_repeat_is_harmless(spark, client, options, protocol):
-    redis, more = client._store.redis, {"topic": "orders", "publisher": "job", "commitProtocol": protocol}
+    redis, more = client._store.redis, {"topic": "orders", "publisher": "job", "epoch": "1", "commitProtocol": protocol}
     client.apply(Topic(name="orders"))
     redis.config_set("maxmemory", "1mb")
     try:
@@ -209,7 +210,7 @@ def test_a_full_server_fails_the_job_with_our_error_and_a_repeat_is_harmless(spa
 
 
 def test_a_run_is_not_begun_in_sequence_and_finished_staged(spark, options):
-    more = {"topic": "orders", "publisher": "job"}
+    more = {"topic": "orders", "publisher": "job", "epoch": "1"}
     save(numbers(spark, 100), options, commitProtocol="sequence", **more)
     with pytest.raises(AnalysisException, match="OtherProtocol"):
         save(numbers(spark, 100), options, **more)

@@ -28,7 +28,7 @@ def test_each_task_writes_to_one_of_several_instances(spark, valkey, client, ins
     frame = spark.range(100).select(F.col("id").cast("string").alias("value"))
     both = options | {"instance": f"{instance},{instance}-b"}
     with Client(valkey.url, instance=f"{instance}-b") as other:
-        publish(frame, "sales", key=F.expr("concat('k', value)"), partitions=3, publisher="job", **both)
+        publish(frame, "sales", key=F.expr("concat('k', value)"), partitions=3, publisher="job", epoch=1, **both)
         found = [recorded(each, "sales") for each in (client, other)]
     assert sum(map(len, found)) == 100
     assert all(found)
