@@ -123,8 +123,10 @@ def main(spark: SparkSession, client: ampsq.Client, folder: Path, days: int = 3)
 
 if __name__ == "__main__":
     prepare_environment()
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2)
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    # The accident would fill the screen
+    session = builder.config("spark.log.level", "OFF").getOrCreate()
     with ampsq.Client(data_dir=".ampsq-examples") as our_client:
         main(session, our_client, Path(".ampsq-examples", "never-left").resolve())
     session.stop()

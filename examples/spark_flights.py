@@ -10,10 +10,11 @@ Prints the delays of January 2013 by carrier. Runs on AMPSQ_URL, else on an embe
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -22,7 +23,7 @@ import ampsq
 from ampsq.spark import prepare_environment, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from pyspark.sql import Column, DataFrame
 
@@ -34,6 +35,8 @@ ON_TIME = 15
 #: What is read of each flight; times of day as 517 for 5:17.
 FLIGHT = """carrier string, flight int, origin string, dest string, time_hour timestamp,
     dep_time int, dep_delay int, arr_time int, sched_arr_time int, air_time int"""
+#: What a flight that left and arrived has.
+ARRIVED = ["dep_time", "arr_time", "air_time"]
 DELAY = "flight string, carrier string, minutes int"
 
 
@@ -43,7 +46,7 @@ def clean(raw: DataFrame) -> DataFrame:
     def minutes(column: str) -> Column:
         return (F.floor(F.col(column) / 100) * 60 + F.col(column) % 100).cast("int")
 
-    return raw.dropna(subset=["dep_time", "arr_time", "air_time"]).select(
+    return raw.dropna(subset=ARRIVED).select(
         "carrier",
         "flight",
         "origin",
@@ -55,7 +58,7 @@ def clean(raw: DataFrame) -> DataFrame:
     )
 
 
-def delay_of(flight: dict[str, Any]) -> int:
+def delay_of(flight: dict[str, int]) -> int:
     """How late a flight arrived, minutes; times of day leave open on which day, the late start tells."""
     made_up = flight["arrived"] - flight["scheduled"] - flight["left_late"]
     return flight["left_late"] + (made_up + HALF_DAY) % (2 * HALF_DAY) - HALF_DAY
@@ -73,20 +76,25 @@ def work(url: str, instance: str) -> None:
         ampsq.Worker(handle, "arrivals", client=client, max_backlog=500).run(signals=True)
 
 
-def work_until_done(client: ampsq.Client, show: Callable[[int], object] = lambda _: None) -> None:
-    """Run workers until the queue has nothing left; `show` is called with its depth now and then."""
+@contextlib.contextmanager
+def workers(client: ampsq.Client) -> Iterator[None]:
+    """Let processes work as long as the block runs."""
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=(client.url, client.instance)) for _ in range(WORKERS)]
-    for worker in workers:
+    running = [context.Process(target=work, args=(client.url, client.instance)) for _ in range(WORKERS)]
+    for worker in running:
         worker.start()
     try:
-        while depth := client.queue_stats("arrivals").depth:
-            show(depth)
-            time.sleep(0.2)
+        yield
     finally:
-        for worker in workers:
+        for worker in running:
             worker.terminate()
             worker.join()
+
+
+def wait_until_done(client: ampsq.Client) -> None:
+    """Wait until the queue has nothing left."""
+    while client.queue_stats("arrivals").depth:
+        time.sleep(0.2)
 
 
 def delays_by_carrier(delays: DataFrame) -> DataFrame:
@@ -106,7 +114,7 @@ def delays_by_carrier(delays: DataFrame) -> DataFrame:
 
 def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame:
     """Run the job over the first days of January; gives the table."""
-    address = {"url": client.url, "instance": client.instance}
+    url, instance = client.url, client.instance
     client.apply(
         ampsq.Topic(name="delays"),
         ampsq.Queue(name="arrivals", underlying_topic="flights", max_per_subscription_backlog=500),
@@ -114,23 +122,22 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
     with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
         raw = spark.read.schema(f"day int, {FLIGHT}").json(str(file)).where(F.col("day") <= days)
         # The publisher's name makes it one job, however often it is run: what is recorded is not recorded again.
-        publisher = f"january-{days}"
-        publish(clean(raw), "flights", key="carrier", order_by=["hour", "flight"], publisher=publisher, **address)
+        name = f"january-{days}"
+        order = ["hour", "flight"]
+        publish(clean(raw), "flights", key="carrier", order_by=order, publisher=name, url=url, instance=instance)
     print(f"published; the queue has {client.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
-    work_until_done(client)
-    table = delays_by_carrier(spark.read.format("ampsq").options(**address, topic="delays").load())
+    with workers(client):
+        wait_until_done(client)
+    table = delays_by_carrier(spark.read.format("ampsq").options(url=url, instance=instance, topic="delays").load())
     table.show(truncate=False)
     return table
 
 
 if __name__ == "__main__":
     prepare_environment()
-    settings = {
-        "spark.sql.shuffle.partitions": "4",
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 4)
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    session = builder.config("spark.log.level", "ERROR").getOrCreate()
     with ampsq.Client(data_dir=".ampsq-examples") as our_client:
         main(session, our_client)
     session.stop()

@@ -56,11 +56,20 @@ def run_query(spark: SparkSession, address: dict[str, str], checkpoint: Path) ->
     query.awaitTermination()
 
 
-def publish_day(raw: DataFrame, day: int, address: dict[str, str]) -> None:
-    """Publish the departures of a day, in order; a day that is recorded already is not recorded again."""
-    flights = raw.where(F.col("day") == day)
-    one_by_one = {"key": "origin", "order_by": "time_hour", "partitions": 1}
-    publish(flights, "departures", **one_by_one, publisher="january-by-day", epoch=day, **address)
+def publish_day(raw: DataFrame, day: int, client: ampsq.Client) -> None:
+    """Publish the departures of a day in their order; a day that is recorded already is not recorded again."""
+    publish(
+        raw.where(F.col("day") == day),
+        "departures",
+        key="origin",
+        order_by="time_hour",
+        # One task, so that the airports' hours come side by side: what is behind the watermark does not count.
+        partitions=1,
+        publisher="january-by-day",
+        epoch=day,
+        url=client.url,
+        instance=client.instance,
+    )
 
 
 def counts(spark: SparkSession, address: dict[str, str]) -> DataFrame:
@@ -78,7 +87,7 @@ def main(spark: SparkSession, client: ampsq.Client, checkpoint: Path, days: int 
     with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
         raw = spark.read.schema(FLIGHT).json(str(file))
         for day in range(1, days + 1):
-            publish_day(raw, day, address)
+            publish_day(raw, day, client)
             run_query(spark, address, checkpoint)
             windows.append(counts(spark, address).count())
             print(f"day {day} published: {windows[-1]} windows are over")
@@ -91,12 +100,9 @@ def main(spark: SparkSession, client: ampsq.Client, checkpoint: Path, days: int 
 
 if __name__ == "__main__":
     prepare_environment()
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2)
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    session = builder.config("spark.log.level", "ERROR").getOrCreate()
     with ampsq.Client(data_dir=".ampsq-examples") as our_client:
         main(session, our_client, Path(".ampsq-examples", "window").resolve())
     session.stop()
