@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+	@$(BIN)/python -c 'import ampsq.spark; ampsq.spark.ensure_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[java]'
 	@touch $(STAMP)
 
