@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+	@$(BIN)/python -c 'import ampsq.spark; ampsq.spark.ensure_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[java]'
 	@touch $(STAMP)
 
@@ -38,6 +38,7 @@ check: $(STAMP) ## format, lint and types
 	@rm -rf $(VENV)/types && mkdir -p $(VENV)/types
 	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli && cp -r spark $(VENV)/types/ampsq/spark
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
+	cd $(VENV)/types && MYPYPATH=../../examples ../bin/mypy --config-file ../../pyproject.toml ../../examples/*.py
 
 quick: $(STAMP) ## the tests without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --ignore tests/spark $(ARGS)

