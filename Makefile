@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 # Processes that share the tests: one a core, or say JOBS=0 for none beside pytest's own.
 JOBS ?= auto
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/.tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check quick bench clean
@@ -18,21 +19,27 @@ $(STAMP): pyproject.toml
 	@echo "making $(VENV) with $(PYTHON) and installing ampsq into it"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[cli,embedded,msgpack]'
+	@touch $(STAMP)
+
+# Spark is large, and what runs the demo does without.
+$(TOOLS): $(STAMP)
+	@echo "installing the tools and Spark"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -c 'import ampsq.spark; ampsq.spark.ensure_java()' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[java]'
-	@touch $(STAMP)
+	@touch $(TOOLS)
 
-install: $(STAMP) ## make .venv with ampsq and its tools
+install: $(TOOLS) ## make .venv with ampsq and its tools
 
 demo: $(STAMP) ## the main job on 27,004 real flights; ARGS=--json for one line
 	@$(BIN)/ampsq demo $(ARGS)
 
-test: $(STAMP) check ## everything that must hold; ARGS for pytest
+test: $(TOOLS) check ## everything that must hold; ARGS for pytest
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark $(ARGS)
 	$(BIN)/python -m pytest -n 0 tests/spark $(ARGS)
 
-check: $(STAMP) ## format, lint and types
+check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@rm -rf $(VENV)/types && mkdir -p $(VENV)/types
@@ -40,7 +47,7 @@ check: $(STAMP) ## format, lint and types
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
 	cd $(VENV)/types && MYPYPATH=../../examples ../bin/mypy --config-file ../../pyproject.toml ../../examples/*.py
 
-quick: $(STAMP) ## the tests without the slow ones
+quick: $(TOOLS) ## the tests without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --ignore tests/spark $(ARGS)
 	$(BIN)/python -m pytest -n 0 -m 'not slow' tests/spark $(ARGS)
 

@@ -25,6 +25,10 @@ def spark():
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "OFF",
+        # Jobs of a moment: compiling them well takes longer than running them.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
