@@ -128,7 +128,9 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
     print(f"published; the queue has {client.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
     with workers(client):
         wait_until_done(client)
-    table = delays_by_carrier(spark.read.format("ampsq").options(url=url, instance=instance, topic="delays").load())
+    table = delays_by_carrier(
+        spark.read.format("ampsq").options(url=url, instance=instance, topic="delays").load()
+    ).cache()
     table.show(truncate=False)
     return table
 
