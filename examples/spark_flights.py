@@ -121,10 +121,17 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
     )
     with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
         raw = spark.read.schema(f"day int, {FLIGHT}").json(str(file)).where(F.col("day") <= days)
-        # The publisher's name makes it one job, however often it is run: what is recorded is not recorded again.
-        name = f"january-{days}"
-        order = ["hour", "flight"]
-        publish(clean(raw), "flights", key="carrier", order_by=order, publisher=name, url=url, instance=instance)
+        publish(
+            clean(raw),
+            "flights",
+            key="carrier",
+            order_by=["hour", "flight"],
+            # These make it one run of one job, however often it is run: what is recorded is not recorded again.
+            publisher=f"january-{days}",
+            epoch=1,
+            url=url,
+            instance=instance,
+        )
     print(f"published; the queue has {client.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
     with workers(client):
         wait_until_done(client)
