@@ -14,7 +14,7 @@ import contextlib
 import multiprocessing
 import time
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -121,13 +121,23 @@ def main(spark: SparkSession, client: ampsq.Client, days: int = 31) -> DataFrame
     )
     with as_file(files("ampsq.cli.data") / "flights-2013-01.jsonl.gz") as file:
         raw = spark.read.schema(f"day int, {FLIGHT}").json(str(file)).where(F.col("day") <= days)
-        # Publisher and epoch make it one run, however often it is repeated: what is recorded is not recorded again.
-        run: dict[str, Any] = {"publisher": f"january-{days}", "epoch": 1, "url": url, "instance": instance}
-        publish(clean(raw), "flights", key="carrier", order_by=["hour", "flight"], **run)
+        publish(
+            clean(raw),
+            "flights",
+            key="carrier",
+            order_by=["hour", "flight"],
+            # These make it one run of one job, however often it is run: what is recorded is not recorded again.
+            publisher=f"january-{days}",
+            epoch=1,
+            url=url,
+            instance=instance,
+        )
     print(f"published; the queue has {client.queue_stats('arrivals').depth:,} flights for {WORKERS} workers")
     with workers(client):
         wait_until_done(client)
-    table = delays_by_carrier(spark.read.format("ampsq").options(url=url, instance=instance, topic="delays").load())
+    table = delays_by_carrier(
+        spark.read.format("ampsq").options(url=url, instance=instance, topic="delays").load()
+    ).cache()
     table.show(truncate=False)
     return table
 

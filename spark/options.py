@@ -47,7 +47,7 @@ class Options(Checked):
     Attributes:
         url: the server's address or addresses, as `Client` takes them; default ``AMPSQ_URL``. For several instances on
             servers of their own, as many addresses with spaces between.
-        instance: the instance, default ``ampsq``; several, with commas between, share a topic's rows by their key.
+        instance: the instance, default ``AMPSQ_INSTANCE``, else ``ampsq``; several, with commas between, share a topic's rows by their key.
         patience: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
 
     Raises:
@@ -70,6 +70,7 @@ class Options(Checked):
             elif lower not in _OF_SPARK:
                 given[name] = value
         given.setdefault("url", os.environ.get("AMPSQ_URL", ""))
+        given.setdefault("instance", os.environ.get("AMPSQ_INSTANCE") or "ampsq")
         faults = cls.faults(given)
         if faults:
             raise DefinitionError(report('format("ampsq")', [_in_camel_case(fault, cls) for fault in faults]))

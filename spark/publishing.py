@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,10 @@ def publish(
     named = {re.sub(r"_([a-z])", lambda found: found[1].upper(), name): str(value) for name, value in options.items()}
     if topic:
         named["topic"] = topic
+    # What Spark runs has the environment of when it was started.
+    for name, variable in (("url", "AMPSQ_URL"), ("instance", "AMPSQ_INSTANCE")):
+        if value := os.environ.get(variable):
+            named.setdefault(name, value)
     instances = len(BatchWriteOptions.of(named).addresses)
     faults = list(_faults(frame, topic, key, partitions))
     if faults:

@@ -7,6 +7,7 @@ import gzip
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -15,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from ampsq import Client, Queue
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture
@@ -141,19 +145,37 @@ def test_a_year_that_is_not_there_is_asked_for(example, monkeypatch):
         pass
 
 
-@pytest.mark.slow
-def test_the_year_as_a_newcomer_runs_it_but_january_alone(tmp_path, flights):
-    arrived = [flight["arr_delay"] for flight in flights if flight["arr_delay"] is not None]
-
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "spark_year.py", "--small"],
-        cwd=tmp_path,
-        env={**os.environ, "AMPSQ_URL": ""},
+def run_alone(arguments, folder, url=""):
+    """Run a program as a process of its own."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "AMPSQ_URL": url},
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
+
+
+@pytest.mark.slow
+def test_what_the_readme_says_of_spark_runs(start_server, tmp_path):
+    (program,) = re.findall(r"## Spark\n.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    server = start_server("valkey")
+
+    with Client(server.url) as client:
+        client.apply(Queue(name="failed-orders"))
+        done = run_alone(["-c", program], tmp_path, server.url)
+        assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+        with client.subscribe("trades", bookmark="[epoch:now)") as published:
+            assert sorted(message.data["symbol"] for message in published) == ["AAPL", "IBM"]
+
+
+@pytest.mark.slow
+def test_the_year_as_a_newcomer_runs_it_but_january_alone(tmp_path, flights):
+    arrived = [flight["arr_delay"] for flight in flights if flight["arr_delay"] is not None]
+
+    done = run_alone([EXAMPLES / "spark_year.py", "--small"], tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert f"{len(flights):,} flights, {len(arrived):,} of them arrived" in done.stdout
