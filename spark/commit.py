@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError, Unavailable
-from ampsq.spark.job_calls import Committed, commit_job, drop_stages, finish_job, record_stage
+from ampsq.errors import DefinitionError, EpochPast, Unavailable
+from ampsq.spark.job_calls import (
+    Committed,
+    commit_job,
+    decided,
+    drop_stages,
+    finish_job,
+    keep_stages,
+    last_epoch,
+    record_stage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["commit", "discard"]
 
+_log = logging.getLogger("ampsq")
+#: For how many ms rows are kept, at least, from when a commit begins to when their instance hears what was decided.
+_KEPT: Final = 7 * 86_400_000
 #: Calls that record a lane's rows that are in flight at once.
 _PIPELINE: Final = 4
 
 
-def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> bool:
-    """Record an epoch of a job, once; gives whether it was not recorded before.
+def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> None:
+    """Record an epoch of a job, once.
 
     The first instance decides which attempts count; the others follow it. An epoch before that was decided and broke
     off is recorded first.
@@ -36,22 +50,38 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
         lanes: what the tasks have put aside.
 
     Raises:
+        EpochPast: a later epoch is recorded.
         StageLost: rows are gone that were put aside; where none was recorded, the job can be run again.
     """
     by_instance = {store.instance: store for store in stores}
-    is_new = not lanes
+    by_attempt = {lane[:2] for lane in lanes}
+    if stores[0].call(last_epoch(stores[0].instance, job))[0] < epoch:
+        # What is decided cannot be taken back: so what another instance lost is noticed before.
+        for name, share in _by_instance(lanes).items():
+            by_instance[name].call(keep_stages(job, _KEPT, share))
+    own = False
     while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
-        is_new = is_new or committed.epoch == epoch
+        own = own or any(lane[:2] in by_attempt for lane in committed.lanes)
         _record(by_instance, stores[0], job, committed)
+    if lanes and not own:
+        _log.warning(
+            "epoch %d of %r was recorded before, and nothing was now; a later run has a higher epoch, another job "
+            "another publisher",
+            epoch,
+            job,
+        )
     # Where others counted, what these attempts have put aside is of no use.
     discard(stores, job, lanes)
-    return is_new
 
 
 def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:
-    """Let go of what attempts have put aside that do not count."""
+    """Let go of what attempts have put aside that do not count.
+
+    The other instances may not know yet what the first one decided, where a commit broke off.
+    """
     by_instance = {store.instance: store for store in stores}
-    for name, share in _by_instance(lanes).items():
+    counts = stores[0].call(decided(stores[0].instance, job))
+    for name, share in _by_instance([lane for lane in lanes if lane[:2] not in counts]).items():
         if name in by_instance:
             by_instance[name].call(drop_stages(job, share))
 
@@ -77,9 +107,11 @@ def _record(stores: dict[str, Store], first: Store, job: str, committed: Committ
         if store is first:
             _record_lanes(store, job, Committed(committed.epoch, shares[name]))
             return
-        while (there := store.call(commit_job(job, committed.epoch, shares[name]))) is not None:
-            _record_lanes(store, job, there)
-            store.call(finish_job(job, there.epoch, [lane.lane for lane in there.lanes]))
+        # A later epoch there followed this one's end: somebody else carried it out meanwhile.
+        with suppress(EpochPast):
+            while (there := store.call(commit_job(job, committed.epoch, shares[name]))) is not None:
+                _record_lanes(store, job, there)
+                store.call(finish_job(job, there.epoch, [lane.lane for lane in there.lanes]))
 
     # One thread an instance, for each has one core to give.
     with ThreadPoolExecutor(max(len(shares), 1)) as pool:

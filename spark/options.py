@@ -47,7 +47,8 @@ class Options(Checked):
     Attributes:
         url: the server's address or addresses, as `Client` takes them; default ``AMPSQ_URL``. For several instances on
             servers of their own, as many addresses with spaces between.
-        instance: the instance, default ``AMPSQ_INSTANCE``, else ``ampsq``; several, with commas between, share a topic's rows by their key.
+        instance: the instance, default ``AMPSQ_INSTANCE``, else ``ampsq``; several, with commas between, share a
+            topic's rows by their key.
         patience: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
 
     Raises:

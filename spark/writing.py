@@ -7,7 +7,6 @@ failed. So nothing here relies on being called once: what counts is decided by t
 from __future__ import annotations
 
 import base64
-import logging
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -16,11 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ampsq import calls
-from ampsq.errors import DefinitionError, RowsDiffer
+from ampsq.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.first_use import add_published
-from ampsq.flow import command
-from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
+from ampsq.spark.job_calls import last_epoch
 from ampsq.spark.lanes import Job, SequenceLane, StagedLane
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
@@ -32,13 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Flow
     from ampsq.spark.job_calls import Staged
     from ampsq.spark.lanes import Lane
 
 __all__ = ["BatchWriter", "StreamWriter"]
-
-_log = logging.getLogger("ampsq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +118,13 @@ class _Writing:
             return
         stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
         if self.options.commit_protocol == "staged":
-            if not commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged]):
-                _log.warning("epoch %d of %r was recorded before: nothing was recorded now", done[0].epoch, done[0].job)
+            commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
             return
         for store in stores:
-            highest = store.call(_highest(store.instance, done[0].job, done[0].epoch))
-            if highest >= len(messages):
+            last, highest = store.call(last_epoch(store.instance, done[0].job))
+            if last > done[0].epoch:
+                raise EpochPast(job=done[0].job, epoch=done[0].epoch, last=last)
+            if last == done[0].epoch and highest >= len(messages):
                 raise RowsDiffer(job=done[0].job, epoch=done[0].epoch, partitions=len(messages), recorded=highest + 1)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -195,13 +192,3 @@ def _known(topic: str) -> Flow[None]:
     catalog = yield calls.catalog()
     if topic not in catalog.topics and topic not in catalog.queues:
         yield from add_published(topic)
-
-
-def _highest(instance: str, job: str, epoch: int) -> Call[int]:
-    """The highest partition of a job that wrote in an epoch; -1: none."""
-
-    def read(reply: bytes | None) -> int:
-        recorded = (reply or b"-1 -1").split()
-        return int(recorded[1]) if int(recorded[0]) == epoch else -1
-
-    return command(["HGET", key(instance, "jobs"), job], read)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import MissingKey, NameInUse, OtherProtocol, RowsDiffer, SequenceGap, StageLost, UnknownTopic
+from ampsq.errors import (
+    EpochPast,
+    MissingKey,
+    NameInUse,
+    OtherProtocol,
+    RowsDiffer,
+    SequenceGap,
+    StageLost,
+    UnknownTopic,
+)
 
 FIRST, SECOND, THIRD = "1000-0", "1000-1", "1000-2"
 
@@ -106,6 +115,15 @@ def test_the_sequence_goes_on_over_the_epochs(world):
     assert bodies(world) == ["one", "two", "three"]
 
 
+def test_a_partition_that_a_later_epoch_did_not_have_records_nothing_of_one_before(world):
+    world.topic("orders")
+    write(world, "one", epoch=5)
+    world.mark()
+    assert write(world, "two", partition=1, epoch=4) == (-1, 0)
+    assert write(world, partition=1, epoch=4) == (-1, 0)
+    assert world.changes() == {}
+
+
 def test_the_highest_partition_of_an_epoch_is_remembered(world):
     world.topic("orders")
     write(world, "one", partition=3)
@@ -127,6 +145,12 @@ def test_rows_may_say_their_topics_and_more(world):
     assert state[":log:trades"] == [entry(THIRD, 3, "two")]
     assert state[":publishers"] == {"job/0": f"3 {THIRD} trades"}
     assert state[":partitions"] == {"job/0": "1 3 7 1000"}
+
+
+def test_rows_that_name_a_queue_and_rows_that_name_its_topic_stay_in_order(world):
+    world.queue("work", "orders")
+    write(world, "one", "orders", "two", "work", "three", "orders", topic="", shape="bt")
+    assert bodies(world) == ["one", "two", "three"]
 
 
 def test_what_expires_and_what_is_due_later_is_noted(world):
@@ -271,6 +295,25 @@ def test_a_lane_that_is_not_recorded_stays_open(world):
     assert world.state()[":jobs"] == {"job": "1 done 1000"}
 
 
+def test_rows_put_aside_are_kept_for_a_commit_if_they_are_all_there(world):
+    world.topic("orders")
+    stage(world, "one", "two")
+    stage(world, "three", length=3)
+    world.mark()
+    with pytest.raises(StageLost) as refused:
+        world.run("keep_stages", "job", 900_000, lane(world), "a", 7)
+    assert refused.value.detail == {"job": "job", "lane": lane(world), "expected": 7, "got": 5}
+    with pytest.raises(StageLost):
+        world.run("keep_stages", "job", 900_000, lane(world), "a", 5, lane(world, 1), "a", 2)
+    key = world.key(f":stage:job:{lane(world)}:a")
+    assert world.store.redis.pttl(key) <= 60_000
+
+    assert world.run("keep_stages", "job", 900_000, lane(world), "a", 5) == 1
+
+    assert 60_000 < world.store.redis.pttl(key) <= 900_000
+    assert world.changes() == {}
+
+
 def test_an_epoch_that_broke_off_comes_before_the_next(world):
     world.topic("orders")
     stage(world, "one")
@@ -284,7 +327,11 @@ def test_an_epoch_that_broke_off_comes_before_the_next(world):
     record(world, epoch=2)
     finish(world, 0, epoch=2)
     assert bodies(world) == ["one", "two"]
-    assert commit(world, lane(world), "a", 1, epoch=1) == []
+    world.mark()
+    with pytest.raises(EpochPast) as refused:
+        commit(world, lane(world), "a", 1, epoch=1)
+    assert refused.value.detail == {"job": "job", "epoch": 1, "last": 2}
+    assert world.changes() == {}
 
 
 def test_an_epoch_without_rows_is_done_at_once(world):

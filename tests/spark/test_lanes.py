@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from ampsq import Client, Topic
-from ampsq.errors import RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
+from ampsq.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
 from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.job_calls import commit_job
@@ -205,6 +205,16 @@ def test_a_repeated_commit_records_nothing_twice_whatever_the_attempts_hold(stor
     assert not store.redis.keys(key(store.instance, "stage", "*", "*", "*"))
 
 
+def test_an_epoch_that_comes_behind_a_later_one_is_refused_and_one_that_comes_again_is_told(store, caplog):
+    commit([store], "job", 3, [staged(store, rows(1, 2), epoch=3)])
+    assert "was recorded before" not in caplog.text
+    commit([store], "job", 3, [staged(store, rows(8), epoch=3)])
+    assert "epoch 3 of 'job' was recorded before, and nothing was now" in caplog.text
+    with pytest.raises(EpochPast, match="a name of its own"):
+        commit([store], "job", 2, [staged(store, rows(9), epoch=2)])
+    assert recorded(store) == rows(1, 2)
+
+
 def test_a_commit_that_breaks_off_is_finished_by_the_next(store, valkey):
     first = staged(store, rows(*range(30)))
     breaking = Store(valkey.url, store.instance, patience=2.0)
@@ -233,6 +243,24 @@ def test_rows_that_are_gone_before_the_commit_are_told(store):
         commit([store], "job", 0, [done])
 
 
+def test_rows_of_which_an_instance_lost_some_are_told_before_any_is_recorded(valkey, store, instance):
+    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    with Client(valkey.url, instance=other.instance) as client:
+        client.apply(Topic(name="orders"))
+        for losing in (store, other):
+            lanes = [staged(each, rows(*range(9))) for each in (store, other)]
+            (kept,) = losing.redis.keys(key(losing.instance, "stage", "*", "*", "*"))
+            # The last call is what a server that is killed takes back.
+            losing.redis.ltrim(kept, 0, -5)
+            with pytest.raises(StageLost):
+                commit([store, other], "job", 0, lanes)
+            discard([store, other], "job", lanes)
+        assert recorded(store) == recorded(other) == []
+        commit([store, other], "job", 0, [staged(each, rows(*range(9))) for each in (store, other)])
+        assert recorded(store) == recorded(other) == rows(*range(9))
+    other.close()
+
+
 def test_lines_and_scripts_that_go_while_rows_are_put_aside_and_recorded_lose_nothing(store):
     lane = StagedLane(store, job(), 0)
     for start in range(0, 60, 6):
@@ -257,4 +285,20 @@ def test_several_instances_share_one_decision(valkey, store, instance):
         assert recorded(other) == rows(*range(10, 14))
         commit([store, other], "job", 0, second)
         assert len(recorded(store)) + len(recorded(other)) == 8
+    other.close()
+
+
+def test_what_was_decided_stays_where_another_instance_does_not_know_it_yet(valkey, store, instance):
+    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    with Client(valkey.url, instance=other.instance) as client:
+        client.apply(Topic(name="orders"))
+        first = [staged(each, rows(*range(n, n + 4))) for n, each in ((0, store), (10, other))]
+        # The other instance is full when it should follow; Spark aborts what it could not commit.
+        store.call(commit_job("job", 0, first))
+        discard([store, other], "job", first)
+        commit([store, other], "job", 0, [staged(store, rows(50)), staged(other, rows(60))])
+        assert recorded(store) == rows(*range(4))
+        assert recorded(other) == rows(*range(10, 14))
+        for each in (store, other):
+            assert not each.redis.keys(key(each.instance, "stage", "*", "*", "*"))
     other.close()
