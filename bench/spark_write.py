@@ -57,7 +57,7 @@ class SparkWrite(Stage):
         return out
 
     def _rates(self, session: Any, pool: Pool) -> dict[str, Any]:
-        count = self.settings.messages * 25
+        count = self.settings.messages * 50
         rows = session.range(count, numPartitions=_PROCESSES).selectExpr(
             f"""concat('{{"id": ', id, ', "text": "{_FILL}"}}') AS value"""
         )
