@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ampsq.errors import DefinitionError, Unavailable
-from ampsq.spark.job_calls import Committed, commit_job, drop_stages, finish_job, record_stage
+from ampsq.spark.job_calls import Committed, commit_job, decided, drop_stages, finish_job, record_stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +46,13 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
 
 
 def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:
-    """Let go of what attempts have put aside that do not count."""
+    """Let go of what attempts have put aside that do not count.
+
+    The other instances may not know yet what the first one decided, where a commit broke off.
+    """
     by_instance = {store.instance: store for store in stores}
-    for name, share in _by_instance(lanes).items():
+    counts = stores[0].call(decided(stores[0].instance, job))
+    for name, share in _by_instance([lane for lane in lanes if lane[:2] not in counts]).items():
         if name in by_instance:
             by_instance[name].call(drop_stages(job, share))
 

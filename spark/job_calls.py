@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.flow import script_call
+from ampsq.flow import command, script_call
+from ampsq.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ __all__ = [
     "Staged",
     "Written",
     "commit_job",
+    "decided",
     "drop_stages",
     "finish_job",
     "record_stage",
@@ -109,6 +111,15 @@ def commit_job(job: str, epoch: int, lanes: Sequence[Staged]) -> Call[Committed 
 
     values = [value for lane in lanes for value in lane]
     return script_call("commit_job", ["", job, epoch, *values], read, repeatable=True)
+
+
+def decided(instance: str, job: str) -> Call[set[tuple[str, str]]]:
+    """Lanes of all instances that were committed and are not recorded yet, each with the attempt that counts."""
+
+    def read(reply: list[bytes]) -> set[tuple[str, str]]:
+        return {(lane.decode(), noted.split()[0].decode()) for lane, noted in zip(reply[::2], reply[1::2], strict=True)}
+
+    return command(["HGETALL", key(instance, "manifest", job)], read)
 
 
 def record_stage(job: str, epoch: int, lane: str) -> Call[int]:

@@ -232,3 +232,18 @@ def test_several_instances_share_one_decision(valkey, store, instance):
         commit([store, other], "job", 0, second)
         assert len(recorded(store)) + len(recorded(other)) == 8
     other.close()
+
+
+def test_what_was_decided_stays_where_another_instance_does_not_know_it_yet(valkey, store, instance):
+    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    with Client(valkey.url, instance=other.instance) as client:
+        client.apply(Topic(name="orders"))
+        first = [staged(each, rows(*range(n, n + 4))) for n, each in ((0, store), (10, other))]
+        # The other instance is full when it should follow; Spark aborts what it could not commit.
+        store.call(commit_job("job", 0, first))
+        discard([store, other], "job", first)
+        commit([store, other], "job", 0, [staged(store, rows(50)), staged(other, rows(60))])
+        assert recorded(store) == rows(*range(4))
+        assert recorded(other) == rows(*range(10, 14))
+        assert not store.redis.keys(key("*", "stage", "*", "*", "*"))
+    other.close()
