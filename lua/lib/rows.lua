@@ -1,15 +1,21 @@
 --- rows: what a partition of a job writes: messages of one topic, or of several, under the partition's name as publisher.
 --- @include fail, target, recording
 
--- Values by topic, each topic once, in the order in which they come; the topic is the last value of each row.
+-- Values by topic, each topic once, in the order in which they come; a row's last value names its topic, or a queue.
 local function by_topic(shape, values, first)
-  local topics, rows, width = {}, {}, #shape
+  local topics, rows, named, width = {}, {}, {}, #shape
   for at = first, #values, width do
     local name = values[at + width - 1]
-    local own = rows[name]
+    local own = named[name]
     if not own then
-      own = {}
-      rows[name], topics[#topics + 1] = own, name
+      -- A queue's name and its topic's are one log, whose rows stay in order.
+      local topic = target_of(name)
+      own = rows[topic]
+      if not own then
+        own = {}
+        rows[topic], topics[#topics + 1] = own, topic
+      end
+      named[name] = own
     end
     for i = at, at + width - 2 do own[#own + 1] = values[i] end
   end

@@ -129,6 +129,12 @@ def test_rows_may_say_their_topics_and_more(world):
     assert state[":partitions"] == {"job/0": "1 3 7 1000"}
 
 
+def test_rows_that_name_a_queue_and_rows_that_name_its_topic_stay_in_order(world):
+    world.queue("work", "orders")
+    write(world, "one", "orders", "two", "work", "three", "orders", topic="", shape="bt")
+    assert bodies(world) == ["one", "two", "three"]
+
+
 def test_what_expires_and_what_is_due_later_is_noted(world):
     world.queue("work", "orders")
     write(world, "one", "500", "", "two", "", "+600", shape="bed")

@@ -245,5 +245,6 @@ def test_what_was_decided_stays_where_another_instance_does_not_know_it_yet(valk
         commit([store, other], "job", 0, [staged(store, rows(50)), staged(other, rows(60))])
         assert recorded(store) == rows(*range(4))
         assert recorded(other) == rows(*range(10, 14))
-        assert not store.redis.keys(key("*", "stage", "*", "*", "*"))
+        for each in (store, other):
+            assert not each.redis.keys(key(each.instance, "stage", "*", "*", "*"))
     other.close()
