@@ -37,6 +37,7 @@
     │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
+    │   ├─ EpochPast            a later epoch of the job was recorded, so that nothing of this one is
     │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
@@ -66,6 +67,7 @@ __all__ = [
     "DefinitionError",
     "DeltaNotJson",
     "EmbeddedServerError",
+    "EpochPast",
     "ExpressionError",
     "FormatMismatch",
     "MessageTypeFixed",
@@ -396,6 +398,16 @@ class OtherProtocol(Rejected):
     """This epoch of the job was begun under the other `commitProtocol`; finish it under that one, then change."""
 
     code = "AMPSQ_OTHER_PROTOCOL"
+
+
+class EpochPast(Rejected):
+    """A later epoch of this publisher is recorded: a later run needs a higher one, another job a name of its own.
+
+    So nothing of this epoch was recorded now: it was in its time, or it came out of turn. A stream that begins with a
+    new checkpoint counts from 0 again, and needs another `publisher`.
+    """
+
+    code = "AMPSQ_EPOCH_PAST"
 
 
 class StageLost(Rejected):

@@ -1,6 +1,6 @@
 --- commit_job: decide which attempts at the partitions of an epoch of a job count, for ever: those named first.
 --- ARGV now, job, epoch, lanes...
---- FAIL STAGE_LOST, OTHER_PROTOCOL
+--- FAIL STAGE_LOST, OTHER_PROTOCOL, EPOCH_PAST
 --- GIVES {epoch, lane, attempt, rows, recorded...} of the epoch that is to be recorded now, or {} when this one is already
 --- @include clock, fail
 -- lanes: of each lane that has rows its name, the attempt and its rows. Lanes of other instances are noted alone. An earlier
@@ -19,7 +19,8 @@ if status == 'open' then
   return reply
 end
 if epoch == last and status ~= 'done' then fail(E.OTHER_PROTOCOL, {job = job, epoch = epoch, begun = 'sequence'}) end
-if epoch <= last then return {} end
+if epoch < last then fail(E.EPOCH_PAST, {job = job, epoch = epoch, last = last}) end
+if epoch == last then return {} end
 local own, mine = string.sub(P, 2, -2) .. '/', {}
 for i = lanes_from, #ARGV, 3 do
   if string.sub(ARGV[i], 1, #own) == own then mine[#mine + 1] = K.stage(job, ARGV[i], ARGV[i + 1]) end

@@ -12,16 +12,18 @@ last_epoch, known = tonumber(last_epoch or -1), tonumber(known or 0)
 epoch, rows = tonumber(epoch), tonumber(rows)
 if epoch < last_epoch then return {-1, ''} end
 if epoch > last_epoch then known, known_sum = 0, '0' end
-if rows < known or values_from > #ARGV then return {known, known_sum} end
-if rows > known then fail(E.SEQUENCE_GAP, {publisher = publisher, expected = known, got = rows, epoch = epoch}) end
-if sum ~= known_sum then fail(E.ROWS_DIFFER, {publisher = publisher, rows = rows, epoch = epoch}) end
 local job_epoch, highest = -1, '-1'
 if known == 0 then
   job_epoch, highest = string.match(call('HGET', K.jobs(), job) or '-1 -1', '^(%S+) (%S+)')
   job_epoch = tonumber(job_epoch)
-  if highest == 'open' or job_epoch == epoch and highest == 'done' then
-    fail(E.OTHER_PROTOCOL, {job = job, epoch = job_epoch, begun = 'staged'})
-  end
+  -- Also of a partition that the later one did not have.
+  if epoch < job_epoch then return {-1, ''} end
+end
+if rows < known or values_from > #ARGV then return {known, known_sum} end
+if rows > known then fail(E.SEQUENCE_GAP, {publisher = publisher, expected = known, got = rows, epoch = epoch}) end
+if sum ~= known_sum then fail(E.ROWS_DIFFER, {publisher = publisher, rows = rows, epoch = epoch}) end
+if highest == 'open' or job_epoch == epoch and highest == 'done' then
+  fail(E.OTHER_PROTOCOL, {job = job, epoch = job_epoch, begun = 'staged'})
 end
 local recordings = open_rows(name, shape, ARGV, values_from, publisher, ms)
 

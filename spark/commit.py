@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError, Unavailable
+from ampsq.errors import DefinitionError, EpochPast, Unavailable
 from ampsq.spark.job_calls import Committed, commit_job, decided, drop_stages, finish_job, record_stage
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit", "discard"]
 
+_log = logging.getLogger("ampsq")
 #: Calls that record a lane's rows that are in flight at once.
 _PIPELINE: Final = 4
 
@@ -36,11 +39,21 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
         lanes: what the tasks have put aside.
 
     Raises:
+        EpochPast: a later epoch is recorded.
         StageLost: rows are gone that were put aside; where none was recorded, the job can be run again.
     """
     by_instance = {store.instance: store for store in stores}
+    own = False
     while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
+        own = own or not set(lanes).isdisjoint(committed.lanes)
         _record(by_instance, stores[0], job, committed)
+    if lanes and not own:
+        _log.warning(
+            "epoch %d of %r was recorded before, and nothing was now; a later run has a higher epoch, another job "
+            "another publisher",
+            epoch,
+            job,
+        )
     # Where others counted, what these attempts have put aside is of no use.
     discard(stores, job, lanes)
 
@@ -78,9 +91,11 @@ def _record(stores: dict[str, Store], first: Store, job: str, committed: Committ
         if store is first:
             _record_lanes(store, job, Committed(committed.epoch, shares[name]))
             return
-        while (there := store.call(commit_job(job, committed.epoch, shares[name]))) is not None:
-            _record_lanes(store, job, there)
-            store.call(finish_job(job, there.epoch, [lane.lane for lane in there.lanes]))
+        # A later epoch there followed this one's end: somebody else carried it out meanwhile.
+        with suppress(EpochPast):
+            while (there := store.call(commit_job(job, committed.epoch, shares[name]))) is not None:
+                _record_lanes(store, job, there)
+                store.call(finish_job(job, there.epoch, [lane.lane for lane in there.lanes]))
 
     # One thread an instance, for each has one core to give.
     with ThreadPoolExecutor(max(len(shares), 1)) as pool:

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ampsq import calls
-from ampsq.errors import DefinitionError, RowsDiffer
+from ampsq.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.schema import key
@@ -120,8 +120,10 @@ class _Writing:
             commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
             return
         for store in stores:
-            highest = store.call(_highest(store.instance, done[0].job, done[0].epoch))
-            if highest >= len(messages):
+            last, highest = store.call(_last_epoch(store.instance, done[0].job))
+            if last > done[0].epoch:
+                raise EpochPast(job=done[0].job, epoch=done[0].epoch, last=last)
+            if last == done[0].epoch and highest >= len(messages):
                 raise RowsDiffer(job=done[0].job, epoch=done[0].epoch, partitions=len(messages), recorded=highest + 1)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -186,11 +188,11 @@ def _known(topic: str) -> Flow[None]:
         yield from add_published(topic)
 
 
-def _highest(instance: str, job: str, epoch: int) -> Call[int]:
-    """The highest partition of a job that wrote in an epoch; -1: none."""
+def _last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
+    """The last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
 
-    def read(reply: bytes | None) -> int:
-        recorded = (reply or b"-1 -1").split()
-        return int(recorded[1]) if int(recorded[0]) == epoch else -1
+    def read(reply: bytes | None) -> tuple[int, int]:
+        epoch, highest = (reply or b"-1 -1").split()[:2]
+        return int(epoch), int(highest) if highest.isdigit() else -1
 
     return command(["HGET", key(instance, "jobs"), job], read)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import MissingKey, NameInUse, OtherProtocol, RowsDiffer, SequenceGap, StageLost, UnknownTopic
+from ampsq.errors import (
+    EpochPast,
+    MissingKey,
+    NameInUse,
+    OtherProtocol,
+    RowsDiffer,
+    SequenceGap,
+    StageLost,
+    UnknownTopic,
+)
 
 FIRST, SECOND, THIRD = "1000-0", "1000-1", "1000-2"
 
@@ -104,6 +113,15 @@ def test_the_sequence_goes_on_over_the_epochs(world):
     # What is late from an epoch before counts for nothing.
     assert write(world, "four", rows=2, before=7, epoch=1) == (-1, 0)
     assert bodies(world) == ["one", "two", "three"]
+
+
+def test_a_partition_that_a_later_epoch_did_not_have_records_nothing_of_one_before(world):
+    world.topic("orders")
+    write(world, "one", epoch=5)
+    world.mark()
+    assert write(world, "two", partition=1, epoch=4) == (-1, 0)
+    assert write(world, partition=1, epoch=4) == (-1, 0)
+    assert world.changes() == {}
 
 
 def test_the_highest_partition_of_an_epoch_is_remembered(world):
@@ -290,7 +308,11 @@ def test_an_epoch_that_broke_off_comes_before_the_next(world):
     record(world, epoch=2)
     finish(world, 0, epoch=2)
     assert bodies(world) == ["one", "two"]
-    assert commit(world, lane(world), "a", 1, epoch=1) == []
+    world.mark()
+    with pytest.raises(EpochPast) as refused:
+        commit(world, lane(world), "a", 1, epoch=1)
+    assert refused.value.detail == {"job": "job", "epoch": 1, "last": 2}
+    assert world.changes() == {}
 
 
 def test_an_epoch_without_rows_is_done_at_once(world):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq import Client, Topic
-from ampsq.errors import RowsDiffer, SequenceGap, ServerFull, StageLost
+from ampsq.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost
 from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.job_calls import commit_job
@@ -177,6 +177,16 @@ def test_a_repeated_commit_records_nothing_twice_whatever_the_attempts_hold(stor
     discard([store], "job", [second])
     assert recorded(store) == rows(1, 2, 3)
     assert not store.redis.keys(key(store.instance, "stage", "*", "*", "*"))
+
+
+def test_an_epoch_that_comes_behind_a_later_one_is_refused_and_one_that_comes_again_is_told(store, caplog):
+    commit([store], "job", 3, [staged(store, rows(1, 2), epoch=3)])
+    assert "was recorded before" not in caplog.text
+    commit([store], "job", 3, [staged(store, rows(8), epoch=3)])
+    assert "epoch 3 of 'job' was recorded before, and nothing was now" in caplog.text
+    with pytest.raises(EpochPast, match="a name of its own"):
+        commit([store], "job", 2, [staged(store, rows(9), epoch=2)])
+    assert recorded(store) == rows(1, 2)
 
 
 def test_a_commit_that_breaks_off_is_finished_by_the_next(store, valkey):
