@@ -9,7 +9,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ampsq.errors import DefinitionError, EpochPast, Unavailable
-from ampsq.spark.job_calls import Committed, commit_job, decided, drop_stages, finish_job, record_stage
+from ampsq.spark.job_calls import (
+    Committed,
+    commit_job,
+    decided,
+    drop_stages,
+    finish_job,
+    keep_stages,
+    last_epoch,
+    record_stage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["commit", "discard"]
 
 _log = logging.getLogger("ampsq")
+#: For how many ms rows are kept, at least, from when a commit begins to when their instance hears what was decided.
+_KEPT: Final = 7 * 86_400_000
 #: Calls that record a lane's rows that are in flight at once.
 _PIPELINE: Final = 4
 
@@ -43,9 +54,14 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
         StageLost: rows are gone that were put aside; where none was recorded, the job can be run again.
     """
     by_instance = {store.instance: store for store in stores}
+    by_attempt = {lane[:2] for lane in lanes}
+    if stores[0].call(last_epoch(stores[0].instance, job))[0] < epoch:
+        # What is decided cannot be taken back: so what another instance lost is noticed before.
+        for name, share in _by_instance(lanes).items():
+            by_instance[name].call(keep_stages(job, _KEPT, share))
     own = False
     while (committed := stores[0].call(commit_job(job, epoch, lanes))) is not None:
-        own = own or not set(lanes).isdisjoint(committed.lanes)
+        own = own or any(lane[:2] in by_attempt for lane in committed.lanes)
         _record(by_instance, stores[0], job, committed)
     if lanes and not own:
         _log.warning(

@@ -22,6 +22,8 @@ __all__ = [
     "decided",
     "drop_stages",
     "finish_job",
+    "keep_stages",
+    "last_epoch",
     "record_stage",
     "stage_rows",
     "write_rows",
@@ -47,11 +49,13 @@ class Staged(NamedTuple):
         lane: ``<instance>/<partition>``.
         attempt: its name.
         rows: how many.
+        length: of the list that they are in.
     """
 
     lane: str
     attempt: str
     rows: int
+    length: int = 0
 
 
 class Committed(NamedTuple):
@@ -100,6 +104,12 @@ def stage_rows(
     return script_call("stage_rows", [*head, *values], int, repeatable=True)
 
 
+def keep_stages(job: str, ttl: int, lanes: Sequence[Staged]) -> Call[int]:
+    """See that all is there that attempts have put aside, and keep it for `ttl` ms more; gives how many there are."""
+    values = [value for lane in lanes for value in (lane.lane, lane.attempt, lane.length)]
+    return script_call("keep_stages", [job, ttl, *values], int, repeatable=True)
+
+
 def commit_job(job: str, epoch: int, lanes: Sequence[Staged]) -> Call[Committed | None]:
     """Decide which attempts of an epoch count; None: this epoch is recorded already."""
 
@@ -109,7 +119,7 @@ def commit_job(job: str, epoch: int, lanes: Sequence[Staged]) -> Call[Committed 
         lanes = [Staged(reply[i].decode(), reply[i + 1].decode(), int(reply[i + 2])) for i in range(1, len(reply), 4)]
         return Committed(int(reply[0]), lanes)
 
-    values = [value for lane in lanes for value in lane]
+    values = [value for lane in lanes for value in lane[:3]]
     return script_call("commit_job", ["", job, epoch, *values], read, repeatable=True)
 
 
@@ -120,6 +130,16 @@ def decided(instance: str, job: str) -> Call[set[tuple[str, str]]]:
         return {(lane.decode(), noted.split()[0].decode()) for lane, noted in zip(reply[::2], reply[1::2], strict=True)}
 
     return command(["HGETALL", key(instance, "manifest", job)], read)
+
+
+def last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
+    """The last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
+
+    def read(reply: bytes | None) -> tuple[int, int]:
+        epoch, highest = (reply or b"-1 -1").split()[:2]
+        return int(epoch), int(highest) if highest.isdigit() else -1
+
+    return command(["HGET", key(instance, "jobs"), job], read)
 
 
 def record_stage(job: str, epoch: int, lane: str) -> Call[int]:

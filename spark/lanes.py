@@ -276,7 +276,7 @@ class StagedLane:
         while self._sent:
             self._collect()
         self._channel.close()
-        return Staged(self._lane, self._attempt, self._rows) if self._rows else None
+        return Staged(self._lane, self._attempt, self._rows, self._length) if self._rows else None
 
     def _write(self, values: list[bytes]) -> None:
         job = self._job

@@ -17,9 +17,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ampsq import calls
 from ampsq.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.first_use import add_published
-from ampsq.flow import command
-from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
+from ampsq.spark.job_calls import last_epoch
 from ampsq.spark.lanes import Job, SequenceLane, StagedLane
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Flow
     from ampsq.spark.job_calls import Staged
     from ampsq.spark.lanes import Lane
 
@@ -120,7 +119,7 @@ class _Writing:
             commit(stores, done[0].job, done[0].epoch, [lane for each in done for lane in each.staged])
             return
         for store in stores:
-            last, highest = store.call(_last_epoch(store.instance, done[0].job))
+            last, highest = store.call(last_epoch(store.instance, done[0].job))
             if last > done[0].epoch:
                 raise EpochPast(job=done[0].job, epoch=done[0].epoch, last=last)
             if last == done[0].epoch and highest >= len(messages):
@@ -186,13 +185,3 @@ def _known(topic: str) -> Flow[None]:
     catalog = yield calls.catalog()
     if topic not in catalog.topics and topic not in catalog.queues:
         yield from add_published(topic)
-
-
-def _last_epoch(instance: str, job: str) -> Call[tuple[int, int]]:
-    """The last epoch of a job, and the highest partition that wrote in it in sequence; -1: none."""
-
-    def read(reply: bytes | None) -> tuple[int, int]:
-        epoch, highest = (reply or b"-1 -1").split()[:2]
-        return int(epoch), int(highest) if highest.isdigit() else -1
-
-    return command(["HGET", key(instance, "jobs"), job], read)

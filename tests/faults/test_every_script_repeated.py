@@ -57,6 +57,7 @@ from ampsq.spark.job_calls import (
     commit_job,
     drop_stages,
     finish_job,
+    keep_stages,
     record_stage,
     stage_rows,
     write_rows,
@@ -520,6 +521,7 @@ def write_jobs(work):
     lane = f"{store.instance}/0"
     for attempt in "ab":
         assert store.call(stage_rows("staged", lane, attempt, 0, 60_000, topic="rows", shape="b", values=[b"4"])) == 2
+    assert store.call(keep_stages("staged", 60_000, [Staged(lane, "a", 1, 2)])) == 1
     committed = store.call(commit_job("staged", 1, [Staged(lane, "a", 1)]))
     assert committed == Committed(1, [Staged(lane, "a", 1)])
     assert store.call(record_stage("staged", 1, lane)) == 0

@@ -34,6 +34,7 @@ ARGUMENTS = {
     "commit_job": [1_000, "job", 1],
     "record_stage": [1_000, "job", 1, "i/0"],
     "finish_job": [1_000, "job", 1, "i/0"],
+    "keep_stages": ["job", 60_000],
     "drop_stages": ["job", "i/0", "a"],
     "check_counts": ["work", 1],
     "check_due": ["0", 50, 1],

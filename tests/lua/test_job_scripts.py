@@ -295,6 +295,25 @@ def test_a_lane_that_is_not_recorded_stays_open(world):
     assert world.state()[":jobs"] == {"job": "1 done 1000"}
 
 
+def test_rows_put_aside_are_kept_for_a_commit_if_they_are_all_there(world):
+    world.topic("orders")
+    stage(world, "one", "two")
+    stage(world, "three", length=3)
+    world.mark()
+    with pytest.raises(StageLost) as refused:
+        world.run("keep_stages", "job", 900_000, lane(world), "a", 7)
+    assert refused.value.detail == {"job": "job", "lane": lane(world), "expected": 7, "got": 5}
+    with pytest.raises(StageLost):
+        world.run("keep_stages", "job", 900_000, lane(world), "a", 5, lane(world, 1), "a", 2)
+    key = world.key(f":stage:job:{lane(world)}:a")
+    assert world.store.redis.pttl(key) <= 60_000
+
+    assert world.run("keep_stages", "job", 900_000, lane(world), "a", 5) == 1
+
+    assert 60_000 < world.store.redis.pttl(key) <= 900_000
+    assert world.changes() == {}
+
+
 def test_an_epoch_that_broke_off_comes_before_the_next(world):
     world.topic("orders")
     stage(world, "one")

@@ -217,6 +217,24 @@ def test_rows_that_are_gone_before_the_commit_are_told(store):
         commit([store], "job", 0, [done])
 
 
+def test_rows_of_which_an_instance_lost_some_are_told_before_any_is_recorded(valkey, store, instance):
+    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    with Client(valkey.url, instance=other.instance) as client:
+        client.apply(Topic(name="orders"))
+        for losing in (store, other):
+            lanes = [staged(each, rows(*range(9))) for each in (store, other)]
+            (kept,) = losing.redis.keys(key(losing.instance, "stage", "*", "*", "*"))
+            # The last call is what a server that is killed takes back.
+            losing.redis.ltrim(kept, 0, -5)
+            with pytest.raises(StageLost):
+                commit([store, other], "job", 0, lanes)
+            discard([store, other], "job", lanes)
+        assert recorded(store) == recorded(other) == []
+        commit([store, other], "job", 0, [staged(each, rows(*range(9))) for each in (store, other)])
+        assert recorded(store) == recorded(other) == rows(*range(9))
+    other.close()
+
+
 def test_lines_and_scripts_that_go_while_rows_are_put_aside_and_recorded_lose_nothing(store):
     lane = StagedLane(store, job(), 0)
     for start in range(0, 60, 6):
