@@ -6,19 +6,23 @@
 -- Publishers of definitions (`action:<name>`, `view:<name>`) stay: they may be told twice of what is long ago.
 local ms = clock_ms(now)
 local scanned = call('HSCAN', K.publishers(), cursor, 'COUNT', V.batch)
-local old, jobs = {}, {}
+local old = {}
+
+-- Whether a partition's job is known no more, or let go of now. One that goes on keeps what is known of all its partitions, and
+-- what it has decided and not recorded yet stays.
+local function ends_job(name)
+  local job = string.match(name, '^(.*)/%d+$')
+  local status, since = string.match(job and call('HGET', K.jobs(), job) or '', '^%d+ (%w+) (%d+)$')
+  if not status then return true end
+  if status == 'open' or tonumber(since) + V.publisher_age >= ms then return false end
+  call('HDEL', K.jobs(), job)
+  return true
+end
+
 for i = 1, #scanned[2], 2 do
   local name, last = scanned[2][i], string.match(scanned[2][i + 1], '^%d+ (%d+)%-')
   local defined = string.find(name, '^action:') or string.find(name, '^view:')
-  if not defined and last and tonumber(last) + V.publisher_age < ms then
-    old[#old + 1] = name
-    jobs[#jobs + 1] = string.match(name, '^(.*)/%d+$')
-  end
-end
--- What a job has decided and not recorded yet stays.
-for _, job in ipairs(jobs) do
-  local status, since = string.match(call('HGET', K.jobs(), job) or '', '^%d+ (%w+) (%d+)$')
-  if status and status ~= 'open' and tonumber(since) + V.publisher_age < ms then call('HDEL', K.jobs(), job) end
+  if not defined and last and tonumber(last) + V.publisher_age < ms and ends_job(name) then old[#old + 1] = name end
 end
 if #old > 0 then
   call('HDEL', K.publishers(), unpack(old))

@@ -71,7 +71,7 @@ class _Cutter:
     """Cuts values into chunks of whole rows: so many rows, or about as many bytes as a call may have."""
 
     def __init__(self, width: int, rows: int) -> None:
-        self._width, self._rows, self._size = width, rows, 1
+        self._width, self._rows = width, rows
         self._open: list[bytes] = []
 
     def cut(self, values: list[bytes]) -> list[list[bytes]]:
@@ -88,9 +88,9 @@ class _Cutter:
         return values
 
     def _step(self, values: list[bytes]) -> int:
-        """Values of a chunk: a call's bytes are the server's time, so large rows make small ones."""
-        self._size = max(self._size, max(map(len, values), default=1) * self._width)
-        return max(min(BYTES // self._size, self._rows), 1) * self._width
+        """Values of a chunk: a call's bytes are the server's time, so large rows make small ones while they come."""
+        size = max(max(map(len, values), default=0) * self._width, 1)
+        return max(min(BYTES // size, self._rows), 1) * self._width
 
 
 def _checksum(values: list[bytes], before: int) -> int:

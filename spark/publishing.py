@@ -30,7 +30,7 @@ def publish(
     """Publish a frame's rows; returns when they are recorded, all of them, once.
 
     A frame with a column `value` is written as `format("ampsq")` writes it. One without is published as JSON: each row
-    an object of all its columns.
+    an object of all its columns that are not null.
 
     Args:
         frame: the rows.

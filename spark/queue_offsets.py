@@ -11,6 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ampsq.errors import DefinitionError
+from ampsq.places import parse_id, text_of
+from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,12 +62,17 @@ class QueueOffset(NamedTuple):
             raise DefinitionError(
                 f"queue: the checkpoint is of {offset['queue']!r}; allowed: that queue, or another checkpointLocation"
             )
-        messages = [
-            Leased(topic, stream_id, int(delivery))
-            for topic, ids, deliveries in offset.get("runs", ())
-            for stream_id, delivery in zip(ids.split(), deliveries.split(), strict=True)
-        ]
-        return cls(offset["batch"], queue, tuple(messages))
+        try:
+            messages = [
+                Leased(topic, text_of(parse_id(stream_id)), int(delivery))
+                for topic, ids, deliveries in offset.get("runs", ())
+                for stream_id, delivery in zip(ids.split(), deliveries.split(), strict=True)
+            ]
+            return cls(int(offset["batch"]), queue, tuple(messages))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DefinitionError(
+                f"checkpoint: {shown(str(offset))} is no offset of a queue ({error}); allowed: one as Spark keeps it"
+            ) from None
 
     def written(self) -> dict[str, Any]:
         """As Spark keeps it."""

@@ -163,7 +163,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(part[0].topic not in self._logs for part in parts):
             # A topic that came after the stream began.
             self._logs = self._found()
-        return [QueuePart(self._logs[part[0].topic], tuple(part)) for part in parts]
+        if gone := sorted({part[0].topic for part in parts} - self._logs.keys()):
+            self._tell_loss(f"{self._address}: topics of a batch are not there any more: {', '.join(gone)}")
+        return [QueuePart(self._logs[part[0].topic], tuple(part)) for part in parts if part[0].topic in self._logs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part, in a task."""
@@ -174,14 +176,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deliveries = {each.id.encode(): each.delivery for each in partition.messages}
         found = {entry[0]: entry for entry in _entries(store, partition.log, sorted(deliveries, key=_number))}
         if len(found) < len(deliveries):
-            self._tell_loss(partition.log, [each for each in deliveries if each not in found])
+            missing = [each.decode() for each in deliveries if each not in found]
+            text = f"{len(missing)} messages of a batch are not in the log any more, the first {missing[0]}"
+            self._tell_loss(f"{partition.log}: {text}")
         entries = [found[each] for each in deliveries if each in found]
         for first in range(0, len(entries), _PAGE):
             page = entries[first : first + _PAGE]
             yield columns.leased(page, [deliveries[entry[0]] for entry in page])
 
-    def _tell_loss(self, log: Log, missing: Sequence[bytes]) -> None:
-        text = f"{log}: {len(missing)} messages of a batch are not in the log any more, the first {missing[0].decode()}"
+    def _tell_loss(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise BookmarkNotFound(f"{text}; failOnDataLoss=false leaves them out")
         _log.warning("%s: left out", text)

@@ -126,6 +126,8 @@ def offsets_of(value: Any) -> Offsets:
 def _of_instance(value: dict[str, Any]) -> InstanceOffset:
     if not isinstance(value.get("topics"), dict):
         return InstanceOffset(topics={topic: _id(each) for topic, each in value.items()})
+    if not all(isinstance(value.get(name, {}), dict) for name in ("cuts", "begins")):
+        raise DefinitionError(f"{shown(str(value))}: cuts and begins are not topics with IDs; allowed: {_ALLOWED}")
     cuts = {topic: tuple(map(_id, each)) for topic, each in value.get("cuts", {}).items()}
     topics, begins = (
         {topic: _id(each) for topic, each in value.get(name, {}).items()} for name in ("topics", "begins")

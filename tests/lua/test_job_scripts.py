@@ -388,6 +388,25 @@ def test_a_job_is_forgotten_with_its_publishers_unless_it_is_open(world):
     assert record(world) == 0
 
 
+def test_a_job_that_was_heard_of_since_keeps_all_its_partitions_and_is_forgotten_with_the_last(world):
+    week = 604_800_000
+    world.topic("orders")
+    stage(world, "one")
+    commit(world, lane(world), "a", 1)
+    record(world)
+    world.now += 5
+    finish(world, 0)
+    recorded = world.now - 5
+
+    world.now = recorded + week + 1
+    world.run("forget_publishers", world.now, "0")
+    assert world.state()[":publishers"] == {"job/0": f"1 {FIRST} orders"}
+
+    world.now += 5
+    world.run("forget_publishers", world.now, "0")
+    assert not {":jobs", ":publishers"} & world.state().keys()
+
+
 def test_an_epoch_is_finished_under_the_protocol_that_it_was_begun_under(world):
     world.topic("orders")
     write(world, "one")

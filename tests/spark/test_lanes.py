@@ -119,6 +119,18 @@ def test_scripts_that_the_server_forgot_lose_and_double_nothing(store):
     assert recorded(store) == rows(*range(60))
 
 
+def test_one_large_row_makes_the_calls_around_it_small_and_no_others(store):
+    done = staged(store, [b"x" * 5_000_000, *rows(1, 2)], chunk=100)
+    assert done.length == 3 + 3
+
+    lane = StagedLane(store, job(chunk=100), 0)
+    lane.write([b"x" * 5_000_000, *rows(1, 2)])
+    lane.write(rows(*range(200)))
+    done = lane.finish()
+
+    assert (done.rows, done.length) == (203, 203 + 3 + 2)
+
+
 def test_connections_that_break_lose_and_double_nothing(store):
     lane = SequenceLane(store, job(), 0)
     for start in range(0, 60, 6):

@@ -11,8 +11,10 @@ from pyspark.errors import StreamingQueryException
 from test_stream_write import forget_commit
 
 from ampsq import Queue, Topic
-from ampsq.errors import DefinitionError
+from ampsq.errors import BookmarkNotFound, DefinitionError
+from ampsq.spark.columns import read_schema
 from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.spark.queue_stream import QueueStreamReader
 
 
 @pytest.fixture
@@ -187,3 +189,24 @@ def test_an_offset_says_everything_that_its_batch_is_made_of():
         QueueOffset.of(offset.written(), "mail")
     with pytest.raises(DefinitionError, match="no offset of a queue"):
         QueueOffset.of({"i": {}}, "work")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"batch": "x"}, {"runs": 5}, {"runs": [["a"]]}, {"runs": [["a", "1-b", "1"]]}, {"runs": [["a", "1-0 1-1", "1"]]}],
+)
+def test_an_offset_that_somebody_edited_is_refused_with_what_is_wrong(more):
+    with pytest.raises(DefinitionError, match="is no offset of a queue"):
+        QueueOffset.of({"batch": 1, "queue": "work", "runs": [], **more}, "work")
+
+
+@pytest.mark.usefixtures("work")
+def test_a_batch_whose_topic_is_gone_is_data_that_is_lost(options):
+    batch = QueueOffset(1, "work", (Leased("gone", "1-0", 1),)).written()
+    strict, lenient = (
+        QueueStreamReader({**options, "queue": "work", "failOnDataLoss": each}, read_schema({"queue": "work"}))
+        for each in ("true", "false")
+    )
+    with pytest.raises(BookmarkNotFound, match="not there any more: gone"):
+        strict.partitions({}, batch)
+    assert lenient.partitions({}, batch) == []

@@ -115,6 +115,7 @@ def test_what_is_shown_of_options_has_no_address():
         ("{", "", "is no JSON"),
         ('{"nyc-1": "5-0"}', "", "an instance's topics are missing"),
         ('{"nyc-1": {"orders": "5"}}', "", "'5' is no ID of an entry"),
+        ('{"nyc-1": {"topics": {"orders": "5-0"}, "cuts": ["5-0"]}}', "", "cuts and begins are not topics with IDs"),
     ],
 )
 def test_what_is_no_place_is_told_with_what_is_allowed(bookmark, timestamp, text):
