@@ -59,8 +59,8 @@ class Explanation:
     Attributes:
         queue: the queue.
         bookmark: the message; None for the head of a queue where nothing waits.
-        state: a word of `ampsq.schema.State`; ``absent`` if the queue does not have the message, ``empty`` if nothing
-            waits.
+        state: a word of `ampsq.transitions.State`; ``absent`` if the queue does not have the message, ``empty`` if
+            nothing waits.
         reason: a stable word, one of `REASONS`.
         sentence: the same for people; the text may change.
         facts: what it was concluded from, ready for JSON. Times are milliseconds since 1970 by the server's clock.

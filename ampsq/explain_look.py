@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.expressions.show import show
 from ampsq.models import Queue
-from ampsq.schema import State
+from ampsq.transitions import State
 from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:

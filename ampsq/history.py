@@ -17,7 +17,8 @@ from ampsq.explain_words import REASONS, sentence_of
 from ampsq.flow import command
 from ampsq.models import Queue
 from ampsq.recovery import recorded_starts
-from ampsq.schema import FIELDS, KEYS, Event, State, key
+from ampsq.schema import FIELDS, KEYS, key
+from ampsq.transitions import Event, State
 from ampsq.values import Bookmark, ref_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class QueueState:
 
     Attributes:
         queue: the queue.
-        state: a word of `ampsq.schema.State`, or ``absent``: it is not in the queue and never was.
+        state: a word of `ampsq.transitions.State`, or ``absent``: it is not in the queue and never was.
         sentence: why, for people; the text may change.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final, Self
 
-from ampsq.schema import Event
+from ampsq.transitions import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -72,7 +72,7 @@ class Pin:
     Attributes:
         id: its entry in the log.
         by: who needs it: a kind (``queue``, ``action``, ``replay``, ``destination``, ``records``) and a name.
-        state: what it is there, a word of `ampsq.schema.State`, or ``barrier``: sent, and not yet forgotten; "" of
+        state: what it is there, a word of `ampsq.transitions.State`, or ``barrier``: sent, and not yet forgotten; "" of
             others than queues.
     """
 

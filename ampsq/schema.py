@@ -1,16 +1,16 @@
-"""The state machine and the layout of an instance's keys: the first file to open.
+"""The layout of an instance's keys: with `ampsq.transitions`, the first file to open.
 
-A message of one queue is always in exactly one of the states below, and the rows of `TRANSITIONS` are all the
-ways between them. Every key, field, value and code of the system is spelled here once; scripts get them folded
-in as literals, Python reads them from here. This module imports nothing of ours.
+Every key, field, value and code of the system is spelled here once; scripts get them folded in as literals, Python
+reads them from here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from ampsq.transitions import Event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,13 +39,9 @@ __all__ = [
     "PUBLISHER_AGE",
     "RETURNS_KEPT",
     "SORT_WORK",
-    "TRANSITIONS",
     "TRIM_REFS",
     "VALUES",
-    "Event",
     "Key",
-    "State",
-    "Transition",
     "channel",
     "key",
 ]
@@ -110,128 +106,6 @@ TRIM_REFS: Final = 2_000
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
-
-
-class State(StrEnum):
-    """Where a message of one queue is. Waiting messages cost no key of their own: the cursor says it."""
-
-    WAITING = "waiting"  # beyond the cursor of its topic, not in `ahead`
-    READY = "ready"  # read and waiting: it came back, its time has come, or it has its place by priority and filters
-    HELD = "held"  # a barrier that waits for all before it, or read behind one
-    DELAYED = "delayed"  # came back and is due later: an entry of `due`
-    SCHEDULED = "scheduled"  # published for later: an entry of `due`, and of `ahead` until the queue has read it
-    LEASED = "leased"  # delivered and unacknowledged: an entry of `leases`
-    SETTLED = "settled"  # for ever: an entry of the journal, and of nothing else
-
-
-class Event(StrEnum):
-    """What moves a message, named as in the journal and in `TRANSITIONS`."""
-
-    DELIVERED = "delivered"
-    ACKNOWLEDGED = "acknowledged"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-    EVICTED = "evicted"
-    EXTENDED = "extended"
-    LAPSED = "lapsed"
-    DISCONNECTED = "disconnected"
-    GIVEN_BACK = "given_back"
-    SCHEDULED = "scheduled"
-    DUE = "due"
-    SORTED = "sorted"
-    HELD = "held"
-    RELEASED = "released"
-    BARRIER = "barrier"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One row: in these states, this event leads to that state."""
-
-    event: Event
-    before: tuple[State, ...]
-    after: tuple[State, ...]
-    meaning: str
-
-
-_UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.SCHEDULED, State.HELD)
-
-TRANSITIONS: Final = (
-    Transition(
-        Event.DELIVERED,
-        (State.WAITING, State.READY),
-        (State.LEASED,),
-        "given to the best free subscription under a new token; at-most-once: journaled in the same step",
-    ),
-    Transition(
-        Event.ACKNOWLEDGED,
-        (State.LEASED, *_UNLEASED),
-        (State.SETTLED,),
-        "processed; by token, or by bookmark as `leasing` allows",
-    ),
-    Transition(
-        Event.CANCELLED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
-        "handed back by its holder; settled when a limit is reached",
-    ),
-    Transition(
-        Event.EXPIRED,
-        (State.LEASED, *_UNLEASED),
-        (State.SETTLED,),
-        "removed unprocessed, with the reason; for its age only what nobody holds",
-    ),
-    Transition(
-        Event.EVICTED,
-        (State.READY, State.DELAYED, State.SCHEDULED),
-        (State.SETTLED,),
-        "the oldest in a full ring that something entered; a scheduled one whose time comes gives way itself",
-    ),
-    Transition(Event.EXTENDED, (State.LEASED,), (State.LEASED,), "a later deadline for the same token"),
-    Transition(
-        Event.LAPSED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
-        "the deadline passed without an acknowledgement; counts as a delivery",
-    ),
-    Transition(
-        Event.DISCONNECTED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
-        "its subscription is gone; counts as a delivery if it was picked up",
-    ),
-    Transition(
-        Event.GIVEN_BACK,
-        (State.LEASED,),
-        (State.READY, State.SETTLED),
-        "returned before anyone began to process it; counts for nothing; settled if its life is over",
-    ),
-    Transition(Event.SCHEDULED, (State.WAITING,), (State.SCHEDULED,), "published for later"),
-    Transition(
-        Event.DUE, (State.DELAYED, State.SCHEDULED), (State.READY,), "its time has come; has the place of its arrival"
-    ),
-    Transition(
-        Event.SORTED,
-        (State.WAITING, State.READY),
-        (State.READY,),
-        "judged by priority and filters and put in its place; what the queue's filter refuses never was in the queue",
-    ),
-    Transition(Event.HELD, (State.WAITING, State.READY), (State.HELD,), "read, and a barrier or behind one"),
-    Transition(Event.RELEASED, (State.HELD,), (State.READY,), "the barrier before it was sent or settled"),
-    Transition(
-        Event.BARRIER,
-        (State.HELD,),
-        (State.SETTLED,),
-        "all before it is settled: sent to every subscription whose filter it matches, without a lease",
-    ),
-    Transition(
-        Event.MISSING,
-        (State.LEASED, *_UNLEASED),
-        (State.SETTLED,),
-        "beyond its topic's retention, or removed from its log by somebody else; journaled so that counts stay true",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ BESIDE = ROOT.parent / "cli"
 
 #: The ground floor, exactly. Above it, a module may import what is listed before it, and its neighbours.
 GROUND = {
-    "ampsq.schema": set(),
+    "ampsq.transitions": set(),
+    "ampsq.schema": {"ampsq.transitions"},
     "ampsq.errors": set(),
     "ampsq.message_types": {"ampsq.errors"},
     "ampsq.supervisor": set(),
