@@ -35,6 +35,9 @@
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client took the publisher's name, or the `sub_id` of a durable subscription
     │   ├─ SequenceGap          a publisher's number would leave others out
+    │   ├─ OwnedElsewhere       another instance owns the message: acknowledge it there, or wait for its transfer
+    │   ├─ NotProxied           proxied transfer of the queue is not enabled at this instance
+    │   ├─ OtherFilter          a link brings a stream under another filter than it came under before
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
     │   ├─ EpochPast            a later epoch of the job was recorded, so that nothing of this one is
@@ -80,6 +83,9 @@ __all__ = [
     "NotLeaseHolder",
     "NotPermitted",
     "NotPersisted",
+    "NotProxied",
+    "OtherFilter",
+    "OwnedElsewhere",
     "OtherIncarnation",
     "OtherProtocol",
     "PrimaryUnknown",
@@ -447,6 +453,24 @@ class TooManyFilters(Rejected):
     """The queue's subscriptions have as many distinct filters as are allowed; each costs an index. Share filters."""
 
     code = "AMPSQ_TOO_MANY_FILTERS"
+
+
+class OwnedElsewhere(Rejected):
+    """Another instance owns the message, so that only its subscriptions may settle it. Settle it there."""
+
+    code = "AMPSQ_OWNED_ELSEWHERE"
+
+
+class NotProxied(Rejected):
+    """Proxied transfer of the queue is not enabled here: only then this instance acts for owners out of reach."""
+
+    code = "AMPSQ_NOT_PROXIED"
+
+
+class OtherFilter(Rejected):
+    """A link brings an origin's stream under another filter than it came under before, which would leave a hole."""
+
+    code = "AMPSQ_OTHER_FILTER"
 
 
 class BinaryMessages(Rejected):

@@ -17,6 +17,7 @@ __all__ = ["Ledger"]
 #: Kilobytes of memory; what is more goes to a temporary file, which ends with the ledger.
 _MEMORY: Final = 32_000
 _BACK: Final = Event.GIVEN_BACK.value.encode()
+_TRANSFERRED: Final = Event.TRANSFERRED.value.encode()
 
 
 class Ledger:
@@ -47,7 +48,8 @@ class Ledger:
         if page.last is None:
             return
         self.after = page.last
-        rows = [(ref, -1 if how == _BACK else 1) for how, refs in page.entries for ref in refs]
+        # Who owns a message says nothing about whether it is settled.
+        rows = [(ref, -1 if how == _BACK else 1) for how, refs in page.entries if how != _TRANSFERRED for ref in refs]
         self._data.executemany(
             "INSERT INTO settled VALUES(?, ?) ON CONFLICT DO UPDATE SET weight = weight + excluded.weight", rows
         )

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ampsq.transitions import Event
+from ampsq.transitions import Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "USUAL_LEAST",
+    "REQUESTS",
+    "DEFERRED_PERIOD",
+    "ASK_AGAIN",
     "BARRIERS_KEPT",
     "BATCH",
     "BODY_BY_REF",
@@ -103,6 +107,18 @@ INDEX_STEP: Final = 1_000
 #: Refs that one step of trimming a journal, or of looking at what an action has not handled, reads.
 TRIM_REFS: Final = 2_000
 
+#: About how many requests for messages are kept; what is lost of them is asked for again.
+REQUESTS: Final = 1_000
+
+#: Milliseconds after which a message that was asked for and not granted is asked for again.
+ASK_AGAIN: Final = 1_000
+
+#: Least milliseconds that a message was here before it is asked for, however fast its owner usually is.
+USUAL_LEAST: Final = 20
+
+#: Milliseconds for which what is told of a message waits for it: seven days, unless its queue says otherwise.
+DEFERRED_PERIOD: Final = 604_800_000
+
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
@@ -177,6 +193,41 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "actions": Key(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
+        ),
+        "received": Key(
+            ":received", "hash",
+            "`log <topic>@<origin>` and `journal <queue>@<origin>` -> ID up to which everything of that origin in that "
+            "stream is here, the digest of the filters that it passed, `-` for none",
+            "apply, apply_journal", "never", "the sources of the copies",
+        ),
+        "origins": Key(
+            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply", "never", "the log",
+        ),
+        "copies": Key(
+            ":copies:<topic>@<origin>", "zset",
+            "runs of IDs that follow each other there and here, all scores 0: order of the first there, count, ID of "
+            "the first here",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "deferred": Key(
+            ":deferred:<topic>", "hash",
+            "`<queue> <origin>~<id>` of a message that is not here yet -> ms when it is given up, and what its owner "
+            "journaled: how, owner, epoch, reason",
+            "apply_journal", "apply, apply_journal", "not needed: it is given up in time",
+        ),
+        "requests": Key(
+            ":requests", "stream", "messages that instances ask for: queue, who asks, bookmarks", "request, relay",
+            "its own length", "not needed: whoever has room asks again",
+        ),
+        "links": Key(
+            ":links", "hash",
+            "`out <destination>` and `in <instance>` -> what the link last said of itself, JSON", "report_link",
+            "report_link", "not needed: it says it again",
+        ),
+        "sent": Key(
+            ":sent:<destination>", "hash",
+            "`log <topic>` and `journal <queue>` -> ID up to which the destination has what it is sent",
+            "report_sent", "define_destination", "the destination's `received`",
         ),
         "routes": Key(
             ":routes", "hash",
@@ -374,6 +425,18 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "came back",
             "settle, sweep", "settle", "nothing: not durable, as in AMPS",
         ),
+        "remote": Key(
+            ":q:<queue>:remote", "zset", "refs that were read and that another instance owns; score 0", "dispatch, grant",
+            "apply_journal", "log, journal, owners",
+        ),
+        "owners": Key(
+            ":q:<queue>:owners", "hash", "ref -> owner, epoch; only what was transferred and is not settled",
+            "grant, assume, apply_journal", "settle", "the journal",
+        ),
+        "asked": Key(
+            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal",
+            "not needed: it is asked for again",
+        ),
         "journal": Key(
             ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trim_journal",
             "nothing: it is the record",
@@ -477,12 +540,19 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
         # ends of records, in the log
         "ended": "o", "record": "k",
+        # copies of other instances' entries, in logs and journals
+        "source": "s", "path": "v",
         # state of the world
         "paths": "paths", "life": "life", "read_to": "read_to", "keyless": "keyless",
         # definitions
         "cursors": "cursors",
         # journal entries
         "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
+        # transfers
+        "owner": "owner", "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
+        "transferred_out": "transferred_out", "proxied": "proxied",
+        # requests
+        "bookmarks": "bookmarks",
         # deliveries
         "cause": "cause",
         # action
@@ -531,6 +601,12 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "returns_kept": RETURNS_KEPT,
         "redriven": "redriven",
         "none": "none",
+        "remote": State.REMOTE.value,
+        "everywhere": "*",
+        "requests": REQUESTS,
+        "ask_again": ASK_AGAIN,
+        "usual_least": USUAL_LEAST,
+        "deferred_period": DEFERRED_PERIOD,
         "retention": "retention",
         # Why a reader is offlined or disconnected: the elements of a transport.
         "message_memory_limit": "message_memory_limit",

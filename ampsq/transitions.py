@@ -21,6 +21,7 @@ class State(StrEnum):
     DELAYED = "delayed"  # came back and is due later: an entry of `due`
     SCHEDULED = "scheduled"  # published for later: an entry of `due`, and of `ahead` until the queue has read it
     LEASED = "leased"  # delivered and unacknowledged: an entry of `leases`
+    REMOTE = "remote"  # read, and owned by another instance: an entry of `remote`
     SETTLED = "settled"  # for ever: an entry of the journal, and of nothing else
 
 
@@ -43,6 +44,8 @@ class Event(StrEnum):
     RELEASED = "released"
     BARRIER = "barrier"
     MISSING = "missing"
+    REMOTE = "remote"
+    TRANSFERRED = "transferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Transition:
 
 
 _UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.SCHEDULED, State.HELD)
+#: What its owner settles is settled wherever it is.
+_ANYWHERE = (State.LEASED, *_UNLEASED, State.REMOTE)
 
 TRANSITIONS: Final = (
     Transition(
@@ -66,7 +71,7 @@ TRANSITIONS: Final = (
     ),
     Transition(
         Event.ACKNOWLEDGED,
-        (State.LEASED, *_UNLEASED),
+        _ANYWHERE,
         (State.SETTLED,),
         "processed; by token, or by bookmark as `leasing` allows",
     ),
@@ -78,13 +83,13 @@ TRANSITIONS: Final = (
     ),
     Transition(
         Event.EXPIRED,
-        (State.LEASED, *_UNLEASED),
+        _ANYWHERE,
         (State.SETTLED,),
         "removed unprocessed, with the reason; for its age only what nobody holds",
     ),
     Transition(
         Event.EVICTED,
-        (State.READY, State.DELAYED, State.SCHEDULED),
+        (State.READY, State.DELAYED, State.SCHEDULED, State.REMOTE),
         (State.SETTLED,),
         "the oldest in a full ring that something entered; a scheduled one whose time comes gives way itself",
     ),
@@ -127,8 +132,15 @@ TRANSITIONS: Final = (
     ),
     Transition(
         Event.MISSING,
-        (State.LEASED, *_UNLEASED),
+        _ANYWHERE,
         (State.SETTLED,),
         "beyond its topic's retention, or removed from its log by somebody else; journaled so that counts stay true",
+    ),
+    Transition(Event.REMOTE, (State.WAITING,), (State.REMOTE,), "read, and another instance owns it"),
+    Transition(
+        Event.TRANSFERRED,
+        (State.READY, State.REMOTE),
+        (State.REMOTE, State.READY),
+        "its owner made another instance its owner: it is remote there, and ready here, or the other way round",
     ),
 )

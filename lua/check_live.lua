@@ -5,7 +5,7 @@
 --- FLAGS allow-oom
 --- @include clock, fail, standing, starts
 -- count: about how many; bodies come along, so ask for the fewer the larger they are.
--- source: `ready`, `sorted`, `held`, `leases`, `ahead`; `attempts` or `lives`, of which all refs are given. holders: in turn, one name a lease. Leases of nobody: their subscription does not
+-- source: `ready`, `sorted`, `held`, `remote`, `leases`, `ahead`; `attempts` or `lives`, of which all refs are given. holders: in turn, one name a lease. Leases of nobody: their subscription does not
 -- exist and no pass is due that would find them; with repair 1 it is.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -13,7 +13,7 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local keys = {
   ready = K.ready(queue_name), sorted = K.sorted(queue_name, V.none), held = K.held(queue_name),
   leases = K.leases(queue_name), ahead = K.ahead(queue_name), attempts = K.attempts(queue_name),
-  lives = K.lives(queue_name),
+  lives = K.lives(queue_name), remote = K.remote(queue_name),
 }
 local is_hash = source == 'leases' or source == 'ahead' or source == 'attempts'
 local scanned = call(is_hash and 'HSCAN' or 'ZSCAN', keys[source], cursor, 'COUNT', count)

@@ -9,7 +9,7 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local refs, left = {unpack(ARGV, refs_from)}, {}
 local letters, look = standings_of(queue, refs), {queue = queue}
 for i, ref in ipairs(refs) do
-  local is_live = string.find(letters[i], '^[rshdc]') ~= nil
+  local is_live = string.find(letters[i], '^[rshodc]') ~= nil
   if is_live and is_before_start(queue_name, parse_ref(ref)) then
     remove_all(look, ref, letters[i], 1)
     call('HDEL', K.attempts(queue_name), ref)

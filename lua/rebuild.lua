@@ -17,7 +17,7 @@ for i = refs_from, #ARGV, 2 do
   settled[#refs] = ARGV[i + 1] + (tail[ARGV[i]] or 0) > 0
 end
 local letters, done, kept_out = standings_of(queue, refs), 0, 0
-local ready, noted, wrong, scheduled, over, waiting = {}, {}, {}, {}, {}, {}
+local ready, noted, wrong, scheduled, over, waiting, remote = {}, {}, {}, {}, {}, {}, {}
 local attempts = call('EXISTS', K.attempts(queue_name)) == 1 and refs[1] and call('HMGET', K.attempts(queue_name), unpack(refs))
 
 local function read(ref)
@@ -31,6 +31,8 @@ local function read(ref)
   if fate == V.scheduled then
     local number = #scheduled
     scheduled[number + 1], scheduled[number + 2], scheduled[number + 3] = ref, at, ends or false
+  elseif fate == V.remote then
+    remote[#remote + 1], remote[#remote + 2] = 0, ref
   else
     ready[#ready + 1], ready[#ready + 2] = 0, ref
   end
@@ -61,6 +63,7 @@ for i, ref in ipairs(refs) do
   if plan.spent.work >= V.sort_work then break end
 end
 call_in_batches('ZADD', K.rebuilt(queue_name), ready)
+call_in_batches('ZADD', K.remote(queue_name), remote)
 -- Their lives are found by the order of arrival, from the beginning.
 call_in_batches('ZREM', K.lives(queue_name), waiting)
 schedule(queue, scheduled)

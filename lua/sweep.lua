@@ -3,7 +3,7 @@
 --- ARGV now
 --- GIVES {1 when more is due already else 0, ms until the next entry or -1}
 --- FLAGS allow-oom
---- @include clock, fail, pass, filters, events, due, expiry(), ended()
+--- @include clock, fail, pass, filters, events, due, expiry(), ended(), catching_up(), deferring()
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
@@ -43,6 +43,12 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
     work = work + V.batch
   elseif kind == 'filter' then
     forget_filter(name, ref, ms)
+  elseif kind == 'read' then
+    if not catching_up().read_on(load_queue(name), ms) then call('ZADD', K.due(), 'NX', ms, member) end
+    work = work + V.batch
+  elseif kind == 'deferred' then
+    deferring().pass_deferred(name, ms)
+    work = work + V.batch
   elseif kind == 'departed' then
     call('HDEL', K.departed(), name)
   elseif kind == 'watch' then

@@ -34,6 +34,8 @@ end
 local function pass_barrier(queue, plan, now, own, out)
   local ref = waiting_barrier(queue)
   if not ref or something_placed(queue, plan) or first_ready(queue, 1, ref)[1] then return false end
+  -- Of what other instances own, too, all before it must be settled.
+  if queue.owner and call('ZRANGE', K.remote(queue.name), '-', '(' .. ref, 'BYLEX', 'LIMIT', 0, 1)[1] then return false end
   local members = call('SMEMBERS', K.members(queue.name))
   if #members == 0 then return false end
   local topic, id = parse_ref(ref)

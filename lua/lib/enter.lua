@@ -10,6 +10,7 @@ end
 -- messages: as `waiting` gives them. ends: of those that stay, ms when their life is over, or false.
 local function keep_deliverable(queue, messages, now)
   local kept, number, scheduled, over, ends = {refs = {}, fields = {}, deliveries = {}}, 0, {}, {}, {}
+  local remote = {}
   local returned = 0
   for i, ref in ipairs(messages.refs) do
     local was_read = i <= messages.returned
@@ -23,10 +24,13 @@ local function keep_deliverable(queue, messages, now)
       scheduled[#scheduled + 1], scheduled[#scheduled + 2], scheduled[#scheduled + 3] = ref, at, end_later or false
     elseif fate == V.expired then
       over[#over + 1] = ref
+    elseif fate == V.remote then
+      remote[#remote + 1], remote[#remote + 2] = 0, ref
     end
   end
   messages.refs, messages.fields, messages.deliveries = kept.refs, kept.fields, kept.deliveries
   messages.returned, messages.ends = returned, ends
+  call_in_batches('ZADD', K.remote(queue.name), remote)
   schedule(queue, scheduled)
   settle_over(queue, over)
 end

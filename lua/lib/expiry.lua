@@ -61,6 +61,8 @@ local function judge_own(pass, ref, fields)
   pass.looked = pass.looked + 3
   local where = where_is(pass.queue, ref)
   if not where or where == 'leased' or where == 'settled' or not is_over_there(pass, ref, fields) then return end
+  -- It ends where it may be delivered.
+  if where == V.remote or where == 'waiting' and is_remote(pass.queue, ref, fields) then return end
   if where == 'waiting' and pass.plan.trees.entry then
     local document = document_of(pass.plan, ref, fields, 0, pass.now)
     local enters = judge(pass.plan, 'entry', document)

@@ -1,4 +1,12 @@
 --- journal: one entry for a batch of messages that were settled in the same way; nothing else is durable of a queue.
+--- @include batch
+
+-- Who owns what is settled need not be known; at most once it may come back.
+local function forget_owners(queue, how, refs)
+  if how == V.delivered or how == V.given_back or call('EXISTS', K.owners(queue)) == 0 then return end
+  call_in_batches('HDEL', K.owners(queue), refs)
+end
+
 -- by: the subscription that did it, '' where nobody is named. attempts: of messages that expired, `<deliveries>:<cancels>`
 -- each; returns: how each came back before, `-` where it did not. Both nil or false where there is nothing to tell.
 local function journal(queue, how, reason, refs, by, attempts, returns)
@@ -8,4 +16,18 @@ local function journal(queue, how, reason, refs, by, attempts, returns)
   if returns then entry[#entry + 1], entry[#entry + 2] = F.returns, table.concat(returns, ' ') end
   call('XADD', K.journal(queue), '*', unpack(entry))
   call('HINCRBY', K.queue(queue), how, #refs)
+  forget_owners(queue, how, refs)
+end
+
+-- The same of what another instance journaled: it says so.
+local function journal_told(queue, told, refs)
+  local entry = {F.how, told.how, F.reason, told.reason, F.refs, table.concat(refs, ' ')}
+  for _, name in ipairs({F.by, F.attempts, F.returns}) do
+    if told[name] ~= '' then entry[#entry + 1], entry[#entry + 2] = name, told[name] end
+  end
+  local n = #entry
+  entry[n + 1], entry[n + 2], entry[n + 3], entry[n + 4] = F.source, told.source, F.path, told.path
+  call('XADD', K.journal(queue.name), '*', unpack(entry))
+  call('HINCRBY', K.queue(queue.name), told.how, #refs)
+  forget_owners(queue.name, told.how, refs)
 end

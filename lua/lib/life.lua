@@ -1,7 +1,9 @@
 --- life: how long a message may wait, and for whom it is: what its entry says and what its queue says.
+--- @include owner()
 
--- Whether an entry of ours says more than its body, headers and publisher.
+-- Whether an entry of ours says more than its body, headers and publisher, or is a copy of another instance's.
 local function has_wishes(fields)
+  if fields[#fields - 1] == F.path then return true end
   if fields[1] ~= F.body then return false end
   for i = 3, #fields, 2 do
     local name = fields[i]
@@ -46,11 +48,22 @@ local function end_of_life(queue, ref, own, due)
   return life and life + begin_of_life(string.match(ref, '^%l(%d+)'), due)
 end
 
+-- Whether another instance may deliver it, and this one not. Of what is recorded by the side the owner is the origin.
+local function is_remote(queue, ref, fields)
+  if not queue.owner then return false end
+  if queue.owner == V.everywhere and fields[#fields - 1] ~= F.path and call('EXISTS', K.owners(queue.name)) == 0 then
+    return false
+  end
+  queue.owners = queue.owners or owner()
+  return not queue.owners.is_owned_here(queue, ref, fields)
+end
+
 -- What is to be done with a message before anybody gets it; nil: nothing, it may be delivered. The second value is when it
 -- is due, or when its life is over. was_read: its queue read it before.
 local function fate_of(queue, ref, fields, was_read, now)
   local own, due, addressed = wishes_of(fields)
   if addressed and addressed ~= queue.name then return 'elsewhere', nil end
+  if not was_read and is_remote(queue, ref, fields) then return V.remote, nil end
   local ends = end_of_life(queue, ref, own, due)
   if due and due > now and not was_read then return V.scheduled, due, ends end
   if ends and ends <= now then return V.expired, nil end

@@ -15,6 +15,8 @@ local function remove_from(look, ref, place)
     remove_sorted(queue, {ref}, {member_of(queue, ref)})
   elseif place == 'h' then
     call('ZREM', K.held(name), ref)
+  elseif place == 'o' then
+    call('ZREM', K.remote(name), ref)
   else
     call('ZREM', K.due(), (place == 'd' and 'ready ' or 'scheduled ') .. name .. ' ' .. ref)
     call('HINCRBY', K.queue(name), place == 'd' and F.delayed or F.scheduled, -1)
@@ -23,7 +25,7 @@ local function remove_from(look, ref, place)
 end
 
 local function remove_all(look, ref, letters, from)
-  for place in string.gmatch(string.sub(letters, from), '[lrshdc]') do remove_from(look, ref, place) end
+  for place in string.gmatch(string.sub(letters, from), '[lrshodc]') do remove_from(look, ref, place) end
 end
 
 -- A message that nothing has waits again; one that was published for later is due when it was.
@@ -31,6 +33,8 @@ local function bring_back(look, ref)
   local fate, at, ends = fate_of(look.queue, ref, look.fields, false, look.ms)
   if fate == V.scheduled then
     schedule(look.queue, {ref, at, ends or false})
+  elseif fate == V.remote then
+    call('ZADD', K.remote(look.queue.name), 0, ref)
   else
     call('ZADD', K.ready(look.queue.name), 0, ref)
     examine_anew(look.queue)

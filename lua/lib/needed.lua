@@ -36,7 +36,8 @@ local function busy_queues(queues)
   for _, queue in ipairs(queues) do
     queue.leased = call('HLEN', K.leases(queue.name)) > 1
     queue.returned = call('EXISTS', K.ready(queue.name)) == 1
-    if queue.leased or queue.returned or queue.sorted or may_be_due(queue) then busy[#busy + 1] = queue end
+    queue.remote = call('EXISTS', K.remote(queue.name)) == 1
+    if queue.leased or queue.returned or queue.remote or queue.sorted or may_be_due(queue) then busy[#busy + 1] = queue end
   end
   return busy
 end
@@ -46,6 +47,7 @@ local function mark_needed(queue, refs, needed)
   local name = queue.name
   if queue.leased then mark(needed, call('HMGET', K.leases(name), unpack(refs)), queue, 'leased') end
   if queue.returned then mark(needed, call('ZMSCORE', K.ready(name), unpack(refs)), queue, 'ready') end
+  if queue.remote then mark(needed, call('ZMSCORE', K.remote(name), unpack(refs)), queue, V.remote) end
   if queue.sorted then mark_sorted(queue, refs, needed) end
   for i, state in pairs(find_due(queue, refs)) do
     if state and not needed[i] then needed[i] = 'queue ' .. name .. ' ' .. state end

@@ -56,7 +56,7 @@ end
 local function open_pass(queue, now)
   return {
     queue = queue, plan = load_plan(queue), now = now, looked = 0, bytes = 0, refused = 0, refs = {}, where = {}, over = {},
-    scheduled = {}, entered = {}, later = {}, read = {}, aged = 0, till = 0,
+    scheduled = {}, entered = {}, later = {}, remote = {}, read = {}, aged = 0, till = 0,
   }
 end
 
@@ -65,6 +65,7 @@ local function close_pass(pass)
   settle_unleased(queue, V.expired, V.time_limit, pass.refs, pass.where, '')
   settle_over(queue, pass.over)
   call_in_batches('ZADD', K.ready(queue.name), pass.entered)
+  call_in_batches('ZADD', K.remote(queue.name), pass.remote)
   schedule(queue, pass.scheduled)
   call_in_batches('ZADD', K.lives(queue.name), pass.later)
   if pass.refused > 0 then call('HINCRBY', K.queue(queue.name), F.filtered, pass.refused) end

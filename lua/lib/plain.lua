@@ -9,7 +9,7 @@ local function dispatch_plain(queue, now, limit, own)
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
   local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
   local read = #messages.refs
-  if messages.special or queue.life > 0 then keep_deliverable(queue, messages, now) end
+  if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
   local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = call('HINCRBY', K.queue(name), F.token, count) - count

@@ -1,7 +1,14 @@
 --- reading: what a pass over the lives of a queue's messages reads of the unread end of a log.
 --- @include over
 
--- An unread message that the queue reads now: it enters, later, or its life is over.
+local function is_barrier_of(pass, ref, fields)
+  if not pass.plan.trees.barrier then return false end
+  local document = document_of(pass.plan, ref, fields, 0, pass.now)
+  bill(pass.plan, document, 1)
+  return judge(pass.plan, 'barrier', document)
+end
+
+-- An unread message that the queue reads now: it enters, later, its life is over, or another instance owns it.
 local function read_entry(pass, ref, fields, fate, at, ends_later)
   local queue, plan = pass.queue, pass.plan
   if fate == 'elsewhere' then return end
@@ -14,7 +21,10 @@ local function read_entry(pass, ref, fields, fate, at, ends_later)
       return
     end
   end
-  if fate == V.scheduled then
+  -- A barrier is every instance's: it is judged when it has its place.
+  if fate == V.remote and not is_barrier_of(pass, ref, fields) then
+    pass.remote[#pass.remote + 1], pass.remote[#pass.remote + 2] = 0, ref
+  elseif fate == V.scheduled then
     local number = #pass.scheduled
     pass.scheduled[number + 1], pass.scheduled[number + 2], pass.scheduled[number + 3] = ref, at, ends_later or false
   elseif fate == V.expired then
@@ -41,7 +51,7 @@ local function read_over(pass, topic)
       if not ahead or call('HDEL', K.ahead(queue.name), ref) == 0 then
         local fate, at, ends_later = fate_of(queue, ref, entry[2], false, pass.now)
         local within = tonumber(string.match(entry[1], '^%d+')) <= pass.till
-        if not within and fate ~= V.expired and fate ~= 'elsewhere' then
+        if not within and fate ~= V.expired and fate ~= 'elsewhere' and fate ~= V.remote then
           done = true
           break
         end

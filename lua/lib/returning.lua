@@ -81,6 +81,21 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   end
 end
 
+-- Another instance may own by now what was held here: by proxied transfer, or since its publisher sent it there, too.
+local function keep_owned(queue, refs, leases)
+  if call('EXISTS', K.owners(queue.name)) == 0 then return refs, leases end
+  local own, own_refs, own_leases, remote = call('HGET', K.instance(), F.origin), {}, {}, {}
+  for i, text in ipairs(call('HMGET', K.owners(queue.name), unpack(refs))) do
+    if text and string.match(text, '^%S+') ~= own then
+      remote[#remote + 1], remote[#remote + 2] = 0, refs[i]
+    else
+      own_refs[#own_refs + 1], own_leases[#own_leases + 1] = refs[i], leases[i]
+    end
+  end
+  call_in_batches('ZADD', K.remote(queue.name), remote)
+  return own_refs, own_leases
+end
+
 -- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing).
 local function return_leased(queue, cause, refs, leases, freed, now, due)
   if #refs == 0 then return end
@@ -89,6 +104,8 @@ local function return_leased(queue, cause, refs, leases, freed, now, due)
   -- At most once nothing comes back, but what never was handed to anybody.
   if queue.once and cause ~= V.given_back then return end
   if queue.once then journal(queue.name, cause, '', refs, '') end
+  if queue.owner then refs, leases = keep_owned(queue, refs, leases) end
+  if #refs == 0 then return end
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
   local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}}
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end

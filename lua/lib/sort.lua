@@ -5,7 +5,8 @@
 -- to be delivered, and, where the order is not that of arrival, when lives end.
 local function no_finds(plan)
   local found = {
-    indexes = {[V.none] = {}}, prefixes = {}, held = {}, refused = 0, scheduled = {}, over = {}, lives = {}, entered = 0,
+    indexes = {[V.none] = {}}, prefixes = {}, held = {}, refused = 0, scheduled = {}, over = {}, lives = {}, remote = {},
+    entered = 0,
   }
   for _, id in ipairs(plan.filters) do found.indexes[id] = {} end
   return found
@@ -38,6 +39,7 @@ local function save_places(queue, found)
   for id, places in pairs(found.indexes) do call_in_batches('ZADD', K.sorted(queue.name, id), places) end
   call_in_batches('HSET', K.places(queue.name), found.prefixes)
   call_in_batches('ZADD', K.held(queue.name), found.held)
+  call_in_batches('ZADD', K.remote(queue.name), found.remote)
   call_in_batches('ZADD', K.lives(queue.name), found.lives)
   for i = 1, #found.lives, 2 do call('ZADD', K.due(), 'LT', found.lives[i], 'expiry ' .. queue.name) end
   schedule(queue, found.scheduled)
@@ -90,11 +92,13 @@ local function sort_some(queue, plan, wanted, from_log, barrier, now, read)
     local fields, returned = messages.fields[i], i <= messages.returned
     local document = document_of(plan, ref, fields, messages.deliveries[i] - 1, now)
     local fate, at, ends_later = nil, nil, nil
-    if #fields > 2 or queue.life > 0 then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
+    if #fields > 2 or queue.fated then fate, at, ends_later = fate_of(queue, ref, fields, returned, now) end
     if fate == 'elsewhere' then
       read[ref] = nil
     elseif trees.entry and not returned and not judge(plan, 'entry', document) then
       found.refused = found.refused + 1
+    elseif fate == V.remote and not (trees.barrier and judge(plan, 'barrier', document)) then
+      add_place(found.remote, 0, ref)
     elseif fate == V.scheduled then
       local number = #found.scheduled
       found.scheduled[number + 1], found.scheduled[number + 2] = ref, at

@@ -20,18 +20,20 @@ local function due_of(kind, queue, refs)
   return ask('ZMSCORE', K.due(), members)
 end
 
--- A letter for each place that a message has, the one that counts first: leased, ready, sorted, held, delayed, scheduled; then
+-- A letter for each place that a message has, the one that counts first: leased, ready, sorted, held, owned
+-- elsewhere, delayed, scheduled; then
 -- `a` if it is noted ahead. The lease and what is noted come as second and third value.
 local function standings_of(queue, refs)
   local name, sorted = queue.name, queue.sorted
   local leases, ready = ask('HMGET', K.leases(name), refs), ask('ZMSCORE', K.ready(name), refs)
   local placed = sorted and ask('ZMSCORE', K.sorted(name, V.none), members_of(queue, refs)) or {}
   local held = sorted and ask('ZMSCORE', K.held(name), refs) or {}
+  local remote = queue.owner and ask('ZMSCORE', K.remote(name), refs) or {}
   local delayed, scheduled = due_of('ready ', queue, refs), due_of('scheduled ', queue, refs)
   local noted, letters = ask('HMGET', K.ahead(name), refs), {}
   for i = 1, #refs do
     letters[i] = (leases[i] and 'l' or '') .. (ready[i] and 'r' or '') .. (placed[i] and 's' or '')
-      .. (held[i] and 'h' or '') .. (delayed[i] and 'd' or '') .. (scheduled[i] and 'c' or '') .. (noted[i] and 'a' or '')
+      .. (held[i] and 'h' or '') .. (remote[i] and 'o' or '') .. (delayed[i] and 'd' or '') .. (scheduled[i] and 'c' or '') .. (noted[i] and 'a' or '')
   end
   return letters, leases, noted
 end

@@ -1,8 +1,10 @@
 --- tail: what a queue journaled since somebody read its journal; so that live state and journal are of one moment.
 --- @include ref
 
--- How much one entry settles of its messages: what was given back at most once is not settled any more.
+-- How much one entry settles of its messages: what was given back at most once is not settled any more, and a message whose
+-- owner changed is as it was.
 local function weight_of(how)
+  if how == V.transferred then return 0 end
   return how == V.given_back and -1 or 1
 end
 

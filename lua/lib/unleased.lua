@@ -7,6 +7,7 @@ local function find_unleased(queue, ref, token, verb)
   if not where then return E.UNKNOWN_MESSAGE end
   if where == 'unknown' then return E.REBUILDING end
   if where == 'settled' then return E.ALREADY_ACKED end
+  if where == V.remote then return E.OWNED_ELSEWHERE end
   if token ~= '' or verb ~= V.acknowledged and verb ~= V.expired then return E.STALE_LEASE end
   local topic, id = parse_ref(ref)
   local entry = call('XRANGE', K.log(topic), id, id)[1]

@@ -17,6 +17,7 @@ local function where_is(queue, ref)
   if due then return 'delayed', due end
   due = call('ZSCORE', K.due(), 'scheduled ' .. queue.name .. ' ' .. ref)
   if due then return 'scheduled', due end
+  if queue.owner and call('ZSCORE', K.remote(queue.name), ref) then return V.remote end
   if queue.topic == V.nowhere then return 'unknown' end
   if order_of(id) <= order_of(string.match(cursor, '^%S+')) then return 'settled' end
   if call('HEXISTS', K.ahead(queue.name), ref) == 1 then return 'settled' end

@@ -1,0 +1,180 @@
+"""The calls of replication: what links read of a source and apply at a destination; see `ampsq.calls`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.flow import Call, command, script_call
+from ampsq.schema import key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Applied",
+    "JournalPage",
+    "Run",
+    "Told",
+    "apply",
+    "apply_journal",
+    "assume",
+    "grant",
+    "proxy",
+    "read_journal",
+    "received",
+    "report_sent",
+    "request",
+]
+
+
+class Applied(NamedTuple):
+    """What `apply` did: entries recorded, entries that were here before, and how many of those were so under another
+    bookmark, since their publisher sent them to two instances."""
+
+    recorded: int
+    before: int
+    doubled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries of one origin's log that came the same way and have the same fields.
+
+    Attributes:
+        origin: where they were published.
+        filter: the digest of the filters that they passed, ``-`` for none.
+        path: the instances that they passed, the last one in front, as ``<instance>/<group>``.
+        upto: the ID of the origin up to which this run is complete; at least that of its last entry.
+        names: of the fields.
+        entries: of each its ID there and its values.
+    """
+
+    origin: str
+    filter: str
+    path: str
+    upto: bytes
+    names: Sequence[bytes] = ()
+    entries: Sequence[tuple[bytes, Sequence[bytes]]] = ()
+
+    def arguments(self) -> Iterable[EncodableT]:
+        """The run as `apply` takes it."""
+        yield from (self.origin, self.filter, self.path, self.upto, len(self.entries), len(self.names), *self.names)
+        for stream_id, values in self.entries:
+            yield stream_id
+            yield from values
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One entry of a queue's journal as other instances take it: twelve texts and the bookmarks.
+
+    Attributes:
+        source: ``<origin>~<id>`` of who journaled it.
+        path: the instances that it passed, the last one in front.
+        texts: how, reason, by, attempts, returns, owner, epochs.
+        bookmarks: of the messages.
+    """
+
+    source: bytes
+    path: bytes
+    texts: Sequence[bytes]
+    bookmarks: Sequence[bytes]
+
+    @property
+    def origin(self) -> str:
+        """Who journaled it."""
+        return self.source.partition(b"~")[0].decode()
+
+    def arguments(self, path: str) -> Iterable[EncodableT]:
+        """The row as `apply_journal` takes it; the path with the sender in front."""
+        yield from (self.source, path, *self.texts, len(self.bookmarks), *self.bookmarks)
+
+
+class JournalPage(NamedTuple):
+    """A page of a queue's journal: where to go on, None at the end, and what is told."""
+
+    after: str | None
+    rows: list[Told]
+
+
+def apply(topic: str, runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
+    """Record copies; at most 500 entries and a megabyte.
+
+    Args:
+        topic: the topic.
+        runs: in the order in which the source received them.
+        refill: a filter was widened: what is at or below `received` may be missing.
+    """
+    arguments: list[EncodableT] = ["", topic, int(refill), *(value for run in runs for value in run.arguments())]
+    return script_call("apply", arguments, lambda reply: Applied(*reply), repeatable=True)
+
+
+def apply_journal(queue: str, rows: Iterable[tuple[Told, str]], period: int) -> Call[tuple[int, int]]:
+    """Follow another instance's journal; gives how many messages changed and how many are still to come.
+
+    Args:
+        queue: the queue.
+        rows: what is told, each with its path from here on.
+        period: ms for which what is told of a message waits for it.
+    """
+    arguments: list[EncodableT] = ["", queue, period, *(value for row, path in rows for value in row.arguments(path))]
+    return script_call("apply_journal", arguments, _pair, repeatable=True)
+
+
+def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
+    """Read a queue's journal on, its messages named by bookmarks; about `count` of them."""
+    return script_call("read_journal", [queue, after, count], _page, repeatable=True)
+
+
+def grant(queue: str, by: str, bookmarks: Sequence[bytes]) -> Call[tuple[int, bool]]:
+    """Make an origin that asked the owner of messages; gives how many, and whether to ask again, since the queue is to
+    be dispatched and read on first."""
+    arguments: list[EncodableT] = ["", queue, by, *bookmarks]
+    return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
+
+
+def request(queue: str) -> Call[int]:
+    """Ask other instances for what somebody here is free for; gives for how many messages."""
+    return script_call("request", ["", queue], int, repeatable=True)
+
+
+def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
+    """Own messages in the place of owners out of reach; gives how many, and how many are owned elsewhere still."""
+    return script_call("assume", ["", queue, limit, *owners], _pair, repeatable=True)
+
+
+def proxy(queue: str, *, enabled: bool) -> Call[None]:
+    """Enable or disable proxied transfer of a queue."""
+    return script_call("proxy", [queue, int(enabled)], lambda _: None, repeatable=True)
+
+
+def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
+    """Note up to where a destination has what it is sent: ``log <topic>`` and ``journal <queue>`` to IDs."""
+    arguments: list[EncodableT] = [destination, *(text for pair in places.items() for text in pair)]
+    return script_call("report_sent", arguments, lambda _: None, repeatable=True)
+
+
+def received(instance: str) -> Call[dict[str, tuple[str, str]]]:
+    """What an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
+    return command(["HGETALL", key(instance, "received")], _received)
+
+
+def _received(reply: Any) -> dict[str, tuple[str, str]]:
+    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+    found = {}
+    for name, value in pairs:
+        stream_id, _, digest = value.decode().partition(" ")
+        found[name.decode()] = (stream_id, digest)
+    return found
+
+
+def _pair(reply: Any) -> tuple[int, int]:
+    return int(reply[0]), int(reply[1])
+
+
+def _page(reply: Any) -> JournalPage:
+    rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:])) for row in reply[1]]
+    return JournalPage(reply[0].decode() or None, rows)

@@ -1,0 +1,73 @@
+--- apply: record what a link brings of another instance's logs, as copies, in the order in which it comes.
+--- ARGV now, refill, runs...
+--- FAIL UNKNOWN_TOPIC, OTHER_FILTER
+--- GIVES {recorded, here before, of that: the same message of its publisher under another origin}
+--- @include clock, fail, runs, received, copies, ids, push, dispatch, route, doubled(), arrived(), times()
+-- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
+-- is recorded. What this instance published never comes back. Call it late or twice: the IDs decide.
+local ms, own = clock_ms(now), call('HGET', K.instance(), F.origin)
+local runs, routes, fresh, recorded, before, same = read_runs(runs_from), {}, {}, 0, 0, 0
+for _, run in ipairs(runs) do
+  local route = routes[run.topic] or call('HGET', K.routes(), run.topic)
+  if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
+  if refill == '0' then check_filter('log ' .. run.topic, run.origin, run.filter) end
+  routes[run.topic] = route
+end
+
+-- Which of a run's entries are not here yet.
+local function find_new(run, up_to)
+  local missing, last = {}, refill == '0' and order_of(up_to) or ''
+  for i = 0, run.count - 1 do
+    local id = id_of_entry(run, i)
+    if order_of(id) > last and (refill == '0' or not copy_of(run.topic, run.origin, id)) then missing[#missing + 1] = i end
+  end
+  return missing
+end
+
+-- Under consecutive IDs; returns ID there and ID here in turn.
+local function record_run(run, missing)
+  local known, timed = {}, {}
+  local function add(command, id, k)
+    local fields = fields_of_entry(run, missing[k])
+    known[2 * k - 1], known[2 * k] = id_of_entry(run, missing[k]), id
+    timed[k] = {id = id, fields = fields}
+    return command('XADD', K.log(run.topic), id, unpack(fields))
+  end
+  local first = record(K.log(run.topic), ms, 1, #missing, add)
+  -- The first ID may have been tried twice.
+  known[2], timed[1].id = first, first
+  note_copies(run.topic, run.origin, known)
+  if place_of_field(run, F.expiration) or place_of_field(run, F.due) then
+    times().note_times(run.topic, routes[run.topic], timed, 1, #missing, ms)
+  end
+  return known
+end
+
+local function apply_run(run, up_to)
+  local topic, missing = run.topic, find_new(run, up_to)
+  local is_numbered = missing[1] and place_of_field(run, F.publisher)
+  before = before + run.count - #missing
+  if is_numbered then
+    local left = doubled().set_doubled_apart(topic, routes[topic], run, missing)
+    same, before, missing = same + #missing - #left, before + #missing - #left, left
+  end
+  if missing[1] then
+    local known = record_run(run, missing)
+    if is_numbered then doubled().remember_publishers(topic, run, missing, known) end
+    fresh[topic] = fresh[topic] or {oldest = string.match(known[2], '^%d+'), count = 0}
+    fresh[topic].count, recorded = fresh[topic].count + #missing, recorded + #missing
+    if call('EXISTS', K.deferred(topic)) == 1 then arrived().settle_arrived(topic, routes[topic], run.origin, known, ms) end
+  end
+  if refill == '1' or order_of(run.upto) > order_of(up_to) then
+    note_received('log ' .. topic, run.origin, run.upto, run.filter)
+  end
+end
+
+for _, run in ipairs(runs) do
+  if run.origin ~= own then apply_run(run, (received_of('log ' .. run.topic, run.origin))) end
+end
+for topic, found in pairs(fresh) do
+  if keeps_records(routes[topic]) then call('ZADD', K.due(), 'LT', ms, 'records ' .. topic) end
+  push(routes[topic], topic, found.oldest, ms, math.min(found.count, V.batch), dispatch_or_defer)
+end
+return {recorded, before, same}

@@ -1,0 +1,46 @@
+--- apply_journal: follow what a link brings of another instance's journal of a queue.
+--- ARGV now, queue_name, period, rows...
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {how many messages changed, how many are still to come}
+--- FLAGS allow-oom
+--- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring
+-- period: ms for which what is told of a message waits until it comes. rows: see lib/told_rows. Call it late or twice: `received`
+-- decides, and of transfers the epoch.
+local ms = clock_ms(now)
+local queue = load_queue(queue_name)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local own = call('HGET', K.instance(), F.origin)
+local stream, freed, changed, waiting, complete = 'journal ' .. queue_name, {}, 0, 0, {}
+
+local function follow(entry)
+  local refs, epochs, known = {}, {}, {}
+  for i, bookmark in ipairs(entry.bookmarks) do
+    local here, topic, origin, id = find_named(bookmark, own)
+    if here then
+      local ref = ref_of(topic, here)
+      -- One bookmark may stand for another: the same message, sent twice by its publisher.
+      if not known[ref] then refs[#refs + 1], epochs[#epochs + 1], known[ref] = ref, entry.epochs[i] or '0', true end
+    elseif is_to_come(topic, origin, id, own) then
+      defer_told(queue_name, topic, origin .. '~' .. id, entry, entry.epochs[i], ms + period)
+      waiting = waiting + 1
+    end
+  end
+  changed = changed + #follow_told(queue, entry, refs, epochs, freed, ms)
+end
+
+for _, entry in ipairs(read_told(rows_from)) do
+  local origin, id = string.match(entry.source, '^([^~]+)~(.+)$')
+  complete[origin] = complete[origin] or received_of(stream, origin)
+  if origin ~= own and order_of(id) > order_of(complete[origin]) then
+    follow(entry)
+    complete[origin] = id
+    note_received(stream, origin, id, '-')
+  end
+end
+free_room(freed, ms, queue_name)
+-- What was settled before it was read is noted ahead: reading on forgets it.
+if call('EXISTS', K.ahead(queue_name)) == 1 and not read_on(queue, ms) then
+  call('ZADD', K.due(), 'NX', ms, 'read ' .. queue_name)
+end
+dispatch_or_defer(queue_name, ms, V.batch)
+return {changed, waiting}

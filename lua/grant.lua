@@ -1,0 +1,38 @@
+--- grant: make an instance that asked for messages of a queue their owner, where nobody here can take them.
+--- ARGV now, queue_name, by, bookmarks...
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {how many it owns now, 1 if the queue is to be dispatched and read on first: ask again, else 0}
+--- FLAGS allow-oom
+--- @include clock, fail, named, transfer, catching_up, dispatch
+-- by: the origin that asked. What this instance does not own, what somebody holds, what is not here: passed over, since a
+-- request is a hint. Call it late or twice: who owns a message decides.
+local ms = clock_ms(now)
+local queue = load_queue(queue_name)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local own = call('HGET', K.instance(), F.origin)
+if by == own or not queue.owner then return {0, 0} end
+-- Subscriptions here come first: what is left then, nobody here can take.
+local _, more = dispatch_or_defer(queue_name, ms, V.batch, nil, true)
+if more then return {0, 1} end
+local refs, where, unread = {}, {}, false
+for i = bookmarks_from, #ARGV do
+  local here, topic = find_named(ARGV[i], own)
+  local ref = here and ref_of(topic, here)
+  if ref and not where[ref] then
+    local place = where_is(queue, ref)
+    if place == 'waiting' and not unread then
+      unread = not read_on(queue, ms)
+      place = where_is(queue, ref)
+    end
+    if place == 'ready' or place == 'sorted' then refs[#refs + 1], where[ref] = ref, place end
+  end
+end
+if refs[1] then
+  local epochs = call('HMGET', K.owners(queue_name), unpack(refs))
+  for i, text in ipairs(epochs) do epochs[i] = string.format('%d', (text and string.match(text, ' (%d+)$') or 0) + 1) end
+  move_out(queue, refs, where)
+  note_owners(queue, refs, by, epochs)
+  journal_transfer(queue, refs, by, epochs, '', '')
+  call('HINCRBY', K.queue(queue_name), F.transferred_out, #refs)
+end
+return {#refs, unread and 1 or 0}

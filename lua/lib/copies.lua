@@ -1,0 +1,64 @@
+--- copies: where what other origins published is here, by runs of IDs that follow each other both there and here.
+--- @include ref, batch
+
+-- Runs that were looked up: neighbours mostly are of the same one.
+local loaded_runs = {}
+
+local function parse_run(member)
+  local ms, sequence, count, here_ms, here = string.match(member, '^%l(%d+)%l(%d+) (%d+) (%d+)%-(%d+)$')
+  return {ms = ms, first = tonumber(sequence), count = tonumber(count), here_ms = here_ms, here = tonumber(here)}
+end
+
+local function id_in(run, id)
+  local ms, sequence = string.match(id, '^(%d+)%-(%d+)$')
+  local offset = ms == run.ms and sequence - run.first or -1
+  if offset < 0 or offset >= run.count then return nil end
+  return string.format('%s-%.0f', run.here_ms, run.here + offset)
+end
+
+-- The ID here of what an origin recorded under an ID; nil where it is not here.
+local function copy_of(topic, origin, id)
+  local key = K.copies(topic, origin)
+  local found = loaded_runs[key] and id_in(loaded_runs[key], id)
+  if found then return found end
+  local member = call('ZRANGE', key, '[' .. order_of(id) .. '~', '-', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
+  if not member then return nil end
+  loaded_runs[key] = parse_run(member)
+  return id_in(loaded_runs[key], id)
+end
+
+-- pairs: ID there and ID here in turn, rising there.
+local function note_copies(topic, origin, pairs)
+  local members, run = {}, nil
+  local function close_run()
+    if run then members[#members + 1], members[#members + 2] = 0, string.format('%s %d %s', run.order, run.count, run.here) end
+  end
+  for i = 1, #pairs, 2 do
+    local ms, sequence = string.match(pairs[i], '^(%d+)%-(%d+)$')
+    local here_ms, here = string.match(pairs[i + 1], '^(%d+)%-(%d+)$')
+    local follows = run and run.ms == ms and run.here_ms == here_ms and sequence - run.last == 1 and here - run.last_here == 1
+    if not follows then
+      close_run()
+      run = {order = order_of(pairs[i]), here = pairs[i + 1], count = 0, ms = ms, here_ms = here_ms}
+    end
+    run.count, run.last, run.last_here = run.count + 1, tonumber(sequence), tonumber(here)
+  end
+  close_run()
+  call_in_batches('ZADD', K.copies(topic, origin), members)
+  call('SADD', K.origins(topic), origin)
+end
+
+-- Forgets runs of which the log has nothing any more: a bounded step of each origin's.
+local function shorten_copies(topic)
+  local first = call('XRANGE', K.log(topic), '-', '+', 'COUNT', 1)[1]
+  local oldest = order_of(first and first[1] or V.last_id)
+  for _, origin in ipairs(call('SMEMBERS', K.origins(topic))) do
+    local members, gone = call('ZRANGE', K.copies(topic, origin), 0, 63), {}
+    for _, member in ipairs(members) do
+      local run = parse_run(member)
+      if order_of(string.format('%s-%.0f', run.here_ms, run.here + run.count - 1)) >= oldest then break end
+      gone[#gone + 1] = member
+    end
+    if gone[1] then call('ZREM', K.copies(topic, origin), unpack(gone)) end
+  end
+end

@@ -1,0 +1,14 @@
+--- named: messages that another instance names by their bookmarks.
+--- @include copies, received, owner()
+
+-- `<topic>~<origin>~<id>`; the ID here, nil where it is not here; then topic, origin and ID there.
+local function find_named(bookmark, own)
+  local topic, origin, id = string.match(bookmark, '^([^~]+)~([^~]+)~([^~]+)$')
+  if origin == own then return id, topic, origin, id end
+  return copy_of(topic, origin, id), topic, origin, id
+end
+
+-- Whether one that is not here is still to come: else a filter kept it out, or it was trimmed.
+local function is_to_come(topic, origin, id, own)
+  return origin ~= own and order_of(id) > order_of((received_of('log ' .. topic, origin)))
+end

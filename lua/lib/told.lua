@@ -1,0 +1,84 @@
+--- told: what another instance journaled of messages, done here.
+--- @include transfer, leases, ref
+
+-- Follows the owner's word wherever the message is. entry: how, reason, by, attempts, returns, source, path.
+-- Returns those that it changed.
+local function settle_told(queue, entry, refs, freed, now)
+  local scores, changed, remote, total = call('ZMSCORE', K.remote(queue.name), unpack(refs)), {}, {}, 0
+  local groups = {ready = {}, held = {}, sorted = {}, delayed = {}, scheduled = {}, waiting = {}}
+  local leased, leases = {}, {}
+  for i, ref in ipairs(refs) do
+    local where, known = nil, nil
+    if scores[i] then
+      remote[#remote + 1] = ref
+      total = total + now - string.match(ref, '^%l(%d+)')
+    else
+      where, known = where_is(queue, ref)
+    end
+    if where == 'leased' then leased[#leased + 1], leases[#leases + 1] = ref, parse_lease(known) end
+    if groups[where] then table.insert(groups[where], ref) end
+    if scores[i] or where == 'leased' or groups[where] then changed[#changed + 1] = ref end
+  end
+  call_in_batches('ZREM', K.remote(queue.name), remote)
+  call_in_batches('ZREM', K.asked(queue.name), remote)
+  remove_unleased(queue, groups, entry.how)
+  if groups.held[1] then release_held(queue) end
+  if leased[1] then end_leases(queue, leased, leases, freed) end
+  call_in_batches('HDEL', K.attempts(queue.name), changed)
+  if remote[1] then
+    local usual, mean = tonumber(call('HGET', K.queue(queue.name), F.usual) or 0), total / #remote
+    call('HSET', K.queue(queue.name), F.usual, string.format('%.0f', usual + (mean - usual) / 8))
+  end
+  if not changed[1] then return changed end
+  note_changes(queue, changed)
+  journal_told(queue, entry, changed)
+  return changed
+end
+
+-- At most once, what was never picked up is where it was before it was delivered.
+local function give_back_told(queue, entry, refs)
+  local back, places = {}, {}
+  for _, ref in ipairs(refs) do
+    if call('HDEL', K.ahead(queue.name), ref) == 1 then
+      back[#back + 1] = ref
+    elseif where_is(queue, ref) == 'settled' then
+      back[#back + 1] = ref
+      places[#places + 1], places[#places + 2] = 0, ref
+    end
+  end
+  call_in_batches('ZADD', K.remote(queue.name), places)
+  if back[1] then journal_told(queue, entry, back) end
+  return back
+end
+
+-- A transfer counts where its epoch is higher than the one known, and for what is not settled.
+local function transfer_told(queue, entry, refs, epochs, now)
+  local known, changed, new_epochs, mine, where = call('HMGET', K.owners(queue.name), unpack(refs)), {}, {}, {}, {}
+  local is_mine = owner().is_own(entry.owner)
+  for i, ref in ipairs(refs) do
+    where[ref] = where_is(queue, ref)
+    local epoch = tonumber(known[i] and string.match(known[i], ' (%d+)$') or 0)
+    if where[ref] and where[ref] ~= 'settled' and tonumber(epochs[i]) > epoch then
+      changed[#changed + 1], new_epochs[#new_epochs + 1] = ref, epochs[i]
+      if is_mine and where[ref] == V.remote then mine[#mine + 1] = ref end
+    end
+  end
+  if not changed[1] then return changed end
+  note_owners(queue, changed, entry.owner, new_epochs)
+  if is_mine then
+    move_in(queue, mine, now)
+    call('HINCRBY', K.queue(queue.name), F.transferred_in, #changed)
+  else
+    move_out(queue, changed, where)
+  end
+  journal_transfer(queue, changed, entry.owner, new_epochs, entry.source, entry.path)
+  return changed
+end
+
+-- refs: each with its epoch in `epochs`, where it is a transfer.
+local function follow_told(queue, entry, refs, epochs, freed, now)
+  if not refs[1] then return {} end
+  if entry.how == V.transferred then return transfer_told(queue, entry, refs, epochs, now) end
+  if entry.how == V.given_back then return give_back_told(queue, entry, refs) end
+  return settle_told(queue, entry, refs, freed, now)
+end

@@ -1,0 +1,19 @@
+--- told_rows: what a link sends of a journal, in ARGV.
+-- A row: source, path, how, reason, by, attempts, returns, owner, epochs, number of bookmarks, the bookmarks. What an entry
+-- does not have is ''.
+
+local function read_told(at)
+  local rows = {}
+  while at <= #ARGV do
+    local number = tonumber(ARGV[at + 9])
+    local row = {
+      source = ARGV[at], path = ARGV[at + 1], how = ARGV[at + 2], reason = ARGV[at + 3], owner = ARGV[at + 7], epochs = {},
+      bookmarks = {unpack(ARGV, at + 10, at + 9 + number)},
+    }
+    row[F.by], row[F.attempts], row[F.returns] = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+    for epoch in string.gmatch(ARGV[at + 8], '%d+') do row.epochs[#row.epochs + 1] = epoch end
+    rows[#rows + 1] = row
+    at = at + 10 + number
+  end
+  return rows
+end

@@ -1,0 +1,65 @@
+--- transfer: messages of a queue that change owner, and what is journaled of it.
+--- @include unleased, schedule, enter
+
+-- epochs: of each message the one from now on. source, path: of a transfer that somebody else decided, else ''.
+local function journal_transfer(queue, refs, new_owner, epochs, source, path)
+  local entry = {
+    F.how, V.transferred, F.reason, '', F.refs, table.concat(refs, ' '), F.owner, new_owner, F.epochs, table.concat(epochs, ' '),
+  }
+  if source ~= '' then entry[11], entry[12], entry[13], entry[14] = F.source, source, F.path, path end
+  call('XADD', K.journal(queue.name), '*', unpack(entry))
+end
+
+local function note_owners(queue, refs, new_owner, epochs)
+  local values = {}
+  for i, ref in ipairs(refs) do values[2 * i - 1], values[2 * i] = ref, new_owner .. ' ' .. epochs[i] end
+  call_in_batches('HSET', K.owners(queue.name), values)
+end
+
+-- where: ref -> where it stands; what somebody holds stays with them until they let it go.
+local function move_out(queue, refs, where)
+  local groups, remote = {ready = {}, held = {}, sorted = {}, delayed = {}, scheduled = {}, waiting = {}}, {}
+  for _, ref in ipairs(refs) do
+    local group = groups[where[ref]]
+    if group and where[ref] ~= 'waiting' then
+      group[#group + 1] = ref
+      remote[#remote + 1], remote[#remote + 2] = 0, ref
+    end
+  end
+  remove_unleased(queue, groups, V.transferred)
+  call_in_batches('ZADD', K.remote(queue.name), remote)
+  call_in_batches('HDEL', K.attempts(queue.name), refs)
+  note_changes(queue, refs)
+end
+
+-- What is owned here from now on, and was read before.
+local function move_in(queue, refs, now)
+  local ready, scheduled, over, missing, lives = {}, {}, {}, {}, {}
+  call_in_batches('ZREM', K.remote(queue.name), refs)
+  call_in_batches('ZREM', K.asked(queue.name), refs)
+  for _, ref in ipairs(refs) do
+    local topic, id = parse_ref(ref)
+    local entry = call('XRANGE', K.log(topic), id, id)[1]
+    local fate, at, ends = nil, nil, nil
+    if entry then fate, at, ends = fate_of(queue, ref, entry[2], false, now) end
+    if not entry then
+      missing[#missing + 1] = ref
+    elseif fate == V.scheduled then
+      local number = #scheduled
+      scheduled[number + 1], scheduled[number + 2], scheduled[number + 3] = ref, at, ends or false
+    elseif fate == V.expired then
+      over[#over + 1] = ref
+    else
+      ready[#ready + 1], ready[#ready + 2] = 0, ref
+      -- The passes by the order of arrival may have been here.
+      if at then lives[#lives + 1], lives[#lives + 2] = at, ref end
+    end
+  end
+  call_in_batches('ZADD', K.ready(queue.name), ready)
+  call_in_batches('ZADD', K.lives(queue.name), lives)
+  for i = 1, #lives, 2 do call('ZADD', K.due(), 'LT', lives[i], 'expiry ' .. queue.name) end
+  schedule(queue, scheduled)
+  settle_over(queue, over)
+  if missing[1] then journal(queue.name, V.missing, '', missing, '') end
+  note_changes(queue, refs)
+end

@@ -1,0 +1,39 @@
+--- read_journal: what a queue journaled since a place, its messages named by their bookmarks: as other instances know them.
+--- ARGV queue_name, after, count
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {where to go on or '', rows, a list each: see lib/told_rows}
+--- FLAGS no-writes, allow-oom
+--- @include fail, ref, owner, queue
+-- Barriers are each instance's own. A message that is not in its log any more is named as if it was published here.
+if not load_queue(queue_name) then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local own, rows, last, number, bytes = names_of_instance().origin, {}, '', 0, 0
+
+local function bookmark_of(ref)
+  local topic, id = parse_ref(ref)
+  if call('EXISTS', K.origins(topic)) == 0 then return topic .. '~' .. own .. '~' .. id end
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  for _, text in ipairs(entry and entry[2] or {}) do bytes = bytes + #text end
+  return topic .. '~' .. (entry and source_of(entry[2]) or own .. '~' .. id)
+end
+
+local function row_of(id, fields)
+  local known, bookmarks = {}, {}
+  for i = 1, #fields, 2 do known[fields[i]] = fields[i + 1] end
+  for ref in string.gmatch(known[F.refs] or '', '%S+') do bookmarks[#bookmarks + 1] = bookmark_of(ref) end
+  number = number + #bookmarks + 1
+  return {
+    known[F.source] or own .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',
+    known[F.attempts] or '', known[F.returns] or '', known[F.owner] or '', known[F.epochs] or '', #bookmarks, unpack(bookmarks),
+  }, known[F.how]
+end
+
+repeat
+  local entries = call('XRANGE', K.journal(queue_name), '(' .. (last == '' and after or last), '+', 'COUNT', 16)
+  for _, entry in ipairs(entries) do
+    local row, how = row_of(entry[1], entry[2])
+    if how ~= V.barrier then rows[#rows + 1] = row end
+    last = entry[1]
+    if number >= tonumber(count) or bytes >= V.bytes then break end
+  end
+until #entries < 16 or number >= tonumber(count) or bytes >= V.bytes
+return {last, rows}

@@ -1,0 +1,12 @@
+--- report_sent: note up to where a destination has what it is sent, and keep what it lacks from being trimmed.
+--- ARGV destination, places...
+--- GIVES 1
+--- FLAGS allow-oom
+--- @include fail
+-- places: `log <topic>` or `journal <queue>` and an ID, in turn.
+call('HSET', K.sent(destination), unpack(ARGV, places_from))
+for i = places_from, #ARGV, 2 do
+  local topic = string.match(ARGV[i], '^log (.*)$')
+  if topic then call('HSET', K.holds(topic), 'destination ' .. destination, ARGV[i + 1] .. ' 0') end
+end
+return 1

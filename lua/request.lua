@@ -1,0 +1,57 @@
+--- request: ask the other instances for messages of a queue that somebody here is free for and that wait elsewhere.
+--- ARGV now, queue_name
+--- FAIL UNKNOWN_QUEUE
+--- GIVES how many were asked for
+--- FLAGS allow-oom
+--- @include clock, fail, room, plan, sort, owner()
+-- Those that have been here for twice the usual time from arrival to settlement, oldest first, as many as there is room; none
+-- that was asked for within the last second.
+local ms = clock_ms(now)
+local queue = load_queue(queue_name)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+if call('EXISTS', K.remote(queue_name)) == 0 then return 0 end
+local plan = queue.sorted and load_plan(queue) or nil
+local names = {V.none, unpack(plan and plan.filters or {})}
+local room, filters = 0, {}
+for _, name in ipairs(names) do
+  local open = open_room(queue_name, name, V.batch, nil)
+  if open.list[1] then room, filters[#filters + 1] = room + open.total, name end
+end
+room = math.min(room, V.batch)
+if room == 0 then return 0 end
+
+local function is_wanted(ref, fields)
+  for _, name in ipairs(filters) do
+    if name == V.none then return true end
+    local document = document_of(plan, ref, fields, 0, ms)
+    if judge(plan, name, document) then return true end
+  end
+  return false
+end
+
+call('ZREMRANGEBYSCORE', K.asked(queue_name), '-inf', ms - V.ask_again)
+local usual = math.max(2 * (call('HGET', K.queue(queue_name), F.usual) or 0), V.usual_least)
+local before, barrier = order_of(string.format('%.0f-0', math.max(ms - usual, 0))), waiting_barrier(queue)
+if barrier and barrier < before then before = barrier end
+local refs = call('ZRANGE', K.remote(queue_name), '-', '(' .. before, 'BYLEX', 'LIMIT', 0, 2 * V.batch)
+local asked = refs[1] and call('ZMSCORE', K.asked(queue_name), unpack(refs)) or {}
+local bookmarks, marks, own = {}, {}, owner().names_of_instance().origin
+for i, ref in ipairs(refs) do
+  if #bookmarks >= room or plan and plan.spent.work >= V.sort_work then break end
+  if not asked[i] then
+    local topic, id = parse_ref(ref)
+    local entry = call('XRANGE', K.log(topic), id, id)[1]
+    if entry and is_wanted(ref, entry[2]) then
+      bookmarks[#bookmarks + 1] = topic .. '~' .. (owner().source_of(entry[2]) or own .. '~' .. id)
+      marks[#marks + 1], marks[#marks + 2] = ms, ref
+    end
+  else
+    room = room - 1
+  end
+end
+if bookmarks[1] then
+  call('ZADD', K.asked(queue_name), unpack(marks))
+  call('XADD', K.requests(), 'MAXLEN', '~', V.requests, '*', F.queues, queue_name, F.owner, own, F.bookmarks,
+    table.concat(bookmarks, ' '))
+end
+return #bookmarks
