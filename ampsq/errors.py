@@ -16,6 +16,7 @@
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
     ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
+    ├─ DestinationAhead         the destination of a link has what its source never recorded
     ├─ ServerFull               the server is out of memory and refused a publish
     ├─ SlowClient               a subscription to topics was further behind than the limits allow, and is ended
     ├─ BookmarkNotFound         the log does not have everything any more from where a subscription was to begin
@@ -69,6 +70,7 @@ __all__ = [
     "ConnectionRefused",
     "DefinitionError",
     "DeltaNotJson",
+    "DestinationAhead",
     "EmbeddedServerError",
     "EpochPast",
     "ExpressionError",
@@ -85,9 +87,9 @@ __all__ = [
     "NotPersisted",
     "NotProxied",
     "OtherFilter",
-    "OwnedElsewhere",
     "OtherIncarnation",
     "OtherProtocol",
+    "OwnedElsewhere",
     "PrimaryUnknown",
     "PublishStoreError",
     "PublishStoreFull",
@@ -228,6 +230,10 @@ class NotPermitted(AmpsqError):
 
 class ServerUnsuitable(AmpsqError):
     """The server lacks what ampsq needs, or is configured so that messages would be lost."""
+
+
+class DestinationAhead(AmpsqError):
+    """The destination of a link has what its source never recorded: the source lost its last entries."""
 
 
 class ServerFull(AmpsqError):

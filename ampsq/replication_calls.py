@@ -25,14 +25,20 @@ __all__ = [
     "proxy",
     "read_journal",
     "received",
+    "relay",
     "report_sent",
     "request",
 ]
 
 
 class Applied(NamedTuple):
-    """What `apply` did: entries recorded, entries that were here before, and how many of those were so under another
-    bookmark, since their publisher sent them to two instances."""
+    """What `apply` did.
+
+    Attributes:
+        recorded: entries that are here now.
+        before: entries that were here before.
+        doubled: how many of those under another bookmark, since their publisher sent them to two instances.
+    """
 
     recorded: int
     before: int
@@ -44,6 +50,7 @@ class Run:
     """Entries of one origin's log that came the same way and have the same fields.
 
     Attributes:
+        topic: the topic.
         origin: where they were published.
         filter: the digest of the filters that they passed, ``-`` for none.
         path: the instances that they passed, the last one in front, as ``<instance>/<group>``.
@@ -52,6 +59,7 @@ class Run:
         entries: of each its ID there and its values.
     """
 
+    topic: str
     origin: str
     filter: str
     path: str
@@ -61,6 +69,7 @@ class Run:
 
     def arguments(self) -> Iterable[EncodableT]:
         """The run as `apply` takes it."""
+        yield self.topic
         yield from (self.origin, self.filter, self.path, self.upto, len(self.entries), len(self.names), *self.names)
         for stream_id, values in self.entries:
             yield stream_id
@@ -100,15 +109,14 @@ class JournalPage(NamedTuple):
     rows: list[Told]
 
 
-def apply(topic: str, runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
+def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
     """Record copies; at most 500 entries and a megabyte.
 
     Args:
-        topic: the topic.
         runs: in the order in which the source received them.
         refill: a filter was widened: what is at or below `received` may be missing.
     """
-    arguments: list[EncodableT] = ["", topic, int(refill), *(value for run in runs for value in run.arguments())]
+    arguments: list[EncodableT] = ["", int(refill), *(value for run in runs for value in run.arguments())]
     return script_call("apply", arguments, lambda reply: Applied(*reply), repeatable=True)
 
 
@@ -130,8 +138,10 @@ def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
 
 
 def grant(queue: str, by: str, bookmarks: Sequence[bytes]) -> Call[tuple[int, bool]]:
-    """Make an origin that asked the owner of messages; gives how many, and whether to ask again, since the queue is to
-    be dispatched and read on first."""
+    """Make an origin that asked the owner of messages.
+
+    Gives how many it owns now, and whether to ask again, since the queue is to be dispatched and read on first.
+    """
     arguments: list[EncodableT] = ["", queue, by, *bookmarks]
     return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
 
@@ -149,6 +159,11 @@ def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int
 def proxy(queue: str, *, enabled: bool) -> Call[None]:
     """Enable or disable proxied transfer of a queue."""
     return script_call("proxy", [queue, int(enabled)], lambda _: None, repeatable=True)
+
+
+def relay(rows: Sequence[EncodableT]) -> Call[int]:
+    """Pass requests on: source, path, queue, who asks and bookmarks of each, in turn; gives how many were new."""
+    return script_call("relay", rows, int, repeatable=True)
 
 
 def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "USUAL_LEAST",
-    "REQUESTS",
-    "DEFERRED_PERIOD",
     "ASK_AGAIN",
     "BARRIERS_KEPT",
     "BATCH",
     "BODY_BY_REF",
     "BYTES",
     "COMPILED",
+    "DEFERRED_PERIOD",
     "DELIVERIES",
     "DUE_PERIOD",
     "EVENTS",
@@ -41,9 +39,11 @@ __all__ = [
     "PASS_AGAIN",
     "POLICY",
     "PUBLISHER_AGE",
+    "REQUESTS",
     "RETURNS_KEPT",
     "SORT_WORK",
     "TRIM_REFS",
+    "USUAL_LEAST",
     "VALUES",
     "Key",
     "channel",
@@ -426,8 +426,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "settle, sweep", "settle", "nothing: not durable, as in AMPS",
         ),
         "remote": Key(
-            ":q:<queue>:remote", "zset", "refs that were read and that another instance owns; score 0", "dispatch, grant",
-            "apply_journal", "log, journal, owners",
+            ":q:<queue>:remote", "zset", "refs that were read and that another instance owns; score 0",
+            "dispatch, grant", "apply_journal", "log, journal, owners",
         ),
         "owners": Key(
             ":q:<queue>:owners", "hash", "ref -> owner, epoch; only what was transferred and is not settled",

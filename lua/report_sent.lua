@@ -3,10 +3,10 @@
 --- GIVES 1
 --- FLAGS allow-oom
 --- @include fail
--- places: `log <topic>` or `journal <queue>` and an ID, in turn.
+-- places: `log <topic>` or `journal <queue>` and the ID here up to which it was sent, in turn; behind `@` and an origin the ID there.
 call('HSET', K.sent(destination), unpack(ARGV, places_from))
 for i = places_from, #ARGV, 2 do
-  local topic = string.match(ARGV[i], '^log (.*)$')
+  local topic = string.match(ARGV[i], '^log ([^@]+)$')
   if topic then call('HSET', K.holds(topic), 'destination ' .. destination, ARGV[i + 1] .. ' 0') end
 end
 return 1

@@ -1,0 +1,1 @@
+"""Replication: copying logs and journals from one instance to another, and who owns the messages of a queue there."""

@@ -1,0 +1,159 @@
+"""What a link carries of a source: which topics and queues, which entries, and in what form."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.replication_calls import Run
+from ampsq.schema import FIELDS
+from ampsq.topic_message import document_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ampsq.expressions import Expression
+    from ampsq.message_types import MessageType
+
+__all__ = ["Carried", "Copied", "Peer", "chain", "runs_of", "split_entry"]
+
+_SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
+#: Of a stream under no filter.
+NO_FILTER = "-"
+
+
+class Peer(NamedTuple):
+    """An instance as links know it: its name, its origin (name and incarnation), its group."""
+
+    name: str
+    origin: str
+    group: str
+
+    @property
+    def hop(self) -> str:
+        """How a path names it."""
+        return f"{self.name}/{self.group}"
+
+
+class Copied(NamedTuple):
+    """An entry of the source's log.
+
+    Attributes:
+        topic: its topic.
+        here: its ID in the source's log, as two numbers.
+        origin: where it was published.
+        id: its ID there.
+        path: the instances that it passed before the source, "" of what was published there.
+        names: of its own fields.
+        values: of these.
+    """
+
+    topic: str
+    here: tuple[int, int]
+    origin: str
+    id: bytes
+    path: str
+    names: tuple[bytes, ...]
+    values: Sequence[bytes]
+
+
+def chain(former: str, expression: str) -> str:
+    """The digest of the filters on the way: those before, and one more (its text, "" for none)."""
+    if not expression:
+        return former
+    return hashlib.sha1(f"{former}\n{expression}".encode()).hexdigest()[:12]  # noqa: S324  (no secret: a name)
+
+
+def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], own: str) -> Copied:
+    """Take an entry of the source's log apart; `own` is the source's origin."""
+    milliseconds, _, sequence = stream_id.partition(b"-")
+    here = int(milliseconds), int(sequence)
+    if len(flat) > 2 and flat[-2] == _PATH and flat[-4] == _SOURCE:  # noqa: PLR2004  (both are the last two pairs)
+        origin, _, there = flat[-3].partition(b"~")
+        return Copied(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
+    return Copied(topic, here, own, stream_id, "", tuple(flat[::2]), flat[1::2])
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Which entries pass.
+
+    Attributes:
+        source: whose log it is.
+        destination: where they go.
+        pass_through: patterns of groups: what came directly from a matching one is passed on.
+        filters: topic -> its content filter.
+        type_of: a topic's message type.
+    """
+
+    source: Peer
+    destination: Peer
+    pass_through: Sequence[re.Pattern[str]]
+    filters: dict[str, Expression]
+    type_of: Callable[[str], MessageType]
+
+    def is_routed(self, origin: str, path: str) -> bool:
+        """Whether a message, or a journal's entry, may take this link (seeds, *Replication Message Routing*).
+
+        That is what was published at the source, and what is passed on; never back to where it was.
+        """
+        if origin == self.destination.origin:
+            return False
+        if not path:
+            return True
+        hops = [hop.partition("/") for hop in path.split(" ")]
+        if any(name == self.destination.name for name, _, _ in hops):
+            return False
+        return any(pattern.search(hops[0][2]) for pattern in self.pass_through)
+
+    def passes(self, entry: Copied) -> bool:
+        """Whether its content passes the topic's filter."""
+        expression = self.filters.get(entry.topic)
+        if expression is None:
+            return True
+        flat = [text for pair in zip(entry.names, entry.values, strict=True) for text in pair]
+        row: Any = (entry.topic, entry.id, flat)
+        return expression.matches(document_of(row, entry.origin, self.source.name, self.type_of(entry.topic)))
+
+    def path_of(self, path: str) -> str:
+        """The path from here on: the source in front."""
+        return f"{self.source.hop} {path}" if path else self.source.hop
+
+
+def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[str, str], str]) -> list[Run]:
+    """Entries of the source's logs, in its order, as `apply` takes them.
+
+    What does not pass its filter only raises how far a run is complete; what is not routed here leaves no trace.
+
+    Args:
+        carried: which pass.
+        entries: in the order of the source.
+        digest_of: of a topic and an origin the digest of the filters up to the destination.
+    """
+    runs: list[Run] = []
+    form: tuple[str, str, str, tuple[bytes, ...]] | None = None
+    rows: list[tuple[bytes, Sequence[bytes]]] = []
+    upto = b""
+
+    def close() -> None:
+        if form is not None:
+            topic, origin, path, names = form
+            runs.append(Run(topic, origin, digest_of(topic, origin), carried.path_of(path), upto, names, tuple(rows)))
+
+    for entry in entries:
+        if not carried.is_routed(entry.origin, entry.path):
+            continue
+        is_wanted = carried.passes(entry)
+        same = form is not None and form[:3] == (entry.topic, entry.origin, entry.path)
+        if not same or (is_wanted and form is not None and form[3] != entry.names and rows):
+            close()
+            form, rows = (entry.topic, entry.origin, entry.path, entry.names), []
+        elif is_wanted and not rows and form is not None:
+            form = (*form[:3], entry.names)
+        upto = entry.id
+        if is_wanted:
+            rows.append((entry.id, entry.values))
+    close()
+    return runs

@@ -1,0 +1,397 @@
+"""One direction between two instances: reading the source's streams and applying them at the destination.
+
+A link keeps nothing that it could not ask for again. Where it goes on follows from what the destination has
+(`received`) beside what the link claimed to have sent (`sent`, at the source); `apply` passes over what comes twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ampsq import replication_calls as links
+from ampsq.errors import DestinationAhead, OtherFilter
+from ampsq.flow import command
+from ampsq.places import FIRST, parse_id, text_of
+from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, runs_of, split_entry
+from ampsq.replication.gate import Gate
+from ampsq.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.places import Id
+    from ampsq.replication_calls import Run, Told
+    from ampsq.store import Store
+
+__all__ = ["Link", "Moved"]
+
+#: Entries that one `apply` takes, and bytes of them.
+_BATCH: Final = 500
+_BYTES: Final = 1_000_000
+#: Entries that one read asks for of each log; it bounds what is thrown away where several logs are merged.
+_PAGE: Final = 1_000
+#: Milliseconds for which what is told of a message waits for it, where the queue does not say.
+_DEFERRED: Final = 7 * 24 * 3_600_000
+
+
+class Moved(NamedTuple):
+    """What one step of a link did.
+
+    Attributes:
+        messages: copies recorded at the destination.
+        told: entries of journals followed there.
+        requests: messages that the destination was asked for.
+        is_idle: there was nothing more to read.
+    """
+
+    messages: int
+    told: int
+    requests: int
+    is_idle: bool
+
+
+class _Page(NamedTuple):
+    """What one read gave: entries in the source's order, told of queues, and the places behind both."""
+
+    entries: list[Copied]
+    told: dict[str, list[Told]]
+    places: dict[str, str]
+
+
+class Link:
+    """Copies from a source to a destination. Call `open`, then `step` again and again; after an error, `open` again.
+
+    Args:
+        name: of the destination, as the source defines it.
+        source: a store on the source.
+        destination: a store on the destination.
+        carried: who both are, and which entries pass.
+        topics: those that it carries.
+        queues: those whose journals it carries.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Store,
+        destination: Store,
+        carried: Carried,
+        *,
+        topics: Sequence[str],
+        queues: Sequence[str] = (),
+    ) -> None:
+        self.name, self._source, self._destination, self.carried = name, source, destination, carried
+        self._queues = list(queues)
+        self._places: dict[str, Id] = {f"log {topic}": FIRST for topic in topics}
+        self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
+        self._requests = "$"
+        self._digests: dict[tuple[str, str], str] = {}
+        self._claims: dict[str, str] = {}
+        self._refill: dict[str, Id] = {}
+        self._gate: Gate[_Page] | None = None
+        self._behind: dict[str, list[Told]] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it carries."""
+        return [stream.removeprefix("log ") for stream in self._places]
+
+    # --- where it goes on
+
+    def open(self) -> Gate[_Page]:
+        """Ask both sides where to go on; gives what lets through only what is durable.
+
+        Raises:
+            OtherFilter: the destination has one of these streams under another filter, from somewhere else.
+            DestinationAhead: the destination has what the source never recorded: the source lost its last entries, or
+                is another one of its name.
+            ServerUnsuitable: the source cannot say what it has flushed.
+        """
+        self.close()
+        gate: Gate[_Page] = Gate(self._source)
+        claimed = key(self._source.instance, "sent", self.name)
+        sent: dict[str, str] = self._source.call(command(["HGETALL", claimed], _texts))
+        if sent.pop("peer", None) != self.carried.destination.origin:
+            self._source.call(command(["DEL", claimed], int))
+            sent = {}
+        here = self._source.call(links.received(self._source.instance))
+        there = self._destination.call(links.received(self._destination.instance))
+        self._digests = {}
+        for topic in self.topics:
+            self._open_topic(topic, sent, here, there)
+        for queue in self._queues:
+            stream = f"journal {queue}"
+            self._journals[queue] = sent.get(stream, "0-0") if self._is_complete(stream, sent, there) else "0-0"
+        self._requests = self._source.call(command(_last(key(self._source.instance, "requests")), _last_id))
+        self._behind = {}
+        self._claims = {"peer": self.carried.destination.origin}
+        self._gate = gate
+        return gate
+
+    def _open_topic(
+        self,
+        topic: str,
+        sent: Mapping[str, str],
+        here: Mapping[str, tuple[str, str]],
+        there: Mapping[str, tuple[str, str]],
+    ) -> None:
+        stream, own = f"log {topic}", self.carried.source.origin
+        expression = self.carried.filters.get(topic)
+        text = expression.text if expression is not None else ""
+        origins = self._source.call(command(["SMEMBERS", key(self._source.instance, "origins", topic)], _set))
+        self._refill.pop(topic, None)
+        for origin in {own, *origins}:
+            digest = chain(here.get(f"{stream}@{origin}", ("", NO_FILTER))[1], text)
+            self._digests[topic, origin] = digest
+            known = there.get(f"{stream}@{origin}")
+            if known is None or known[1] == digest:
+                continue
+            # Our own former filter may be replaced: what it kept out is sent now, and what is there is passed over.
+            if sent.get(f"filter {topic}@{origin}") != known[1]:
+                raise OtherFilter(stream=stream, origin=origin, known=known[1], given=digest)
+            self._refill[topic] = self._last_of(topic)
+        last_there = parse_id(there.get(f"{stream}@{own}", ("0-0", ""))[0])
+        if last_there > self._last_of(topic):
+            raise DestinationAhead(
+                f"{self.carried.destination.name} has {topic!r} up to {text_of(last_there)} of {own}, which has "
+                f"recorded nothing behind {text_of(self._last_of(topic))}: its server lost what it had recorded. Begin "
+                "a new incarnation of it, which fetches back what others have"
+            )
+        if topic in self._refill:
+            self._places[stream] = FIRST
+        elif self._is_complete(stream, sent, there):
+            self._places[stream] = parse_id(sent.get(stream, "0-0"))
+        else:
+            # Without copies, IDs there are IDs here.
+            self._places[stream] = last_there if not origins else FIRST
+
+    @staticmethod
+    def _is_complete(stream: str, sent: Mapping[str, str], there: Mapping[str, tuple[str, str]]) -> bool:
+        """Whether the destination has all that was claimed to be sent."""
+        claims = {name: stream_id for name, stream_id in sent.items() if name.startswith(f"{stream}@")}
+        return stream in sent and all(
+            parse_id(there.get(name, ("0-0", ""))[0]) >= parse_id(stream_id) for name, stream_id in claims.items()
+        )
+
+    def _last_of(self, topic: str) -> Id:
+        """The last ID that a log of the source ever had."""
+        info = ["XINFO", "STREAM", key(self._source.instance, "log", topic)]
+        exists = self._source.call(command(["EXISTS", key(self._source.instance, "log", topic)], int))
+        return self._source.call(command(info, _last_generated)) if exists else FIRST
+
+    def add(self, topics: Iterable[str]) -> None:
+        """Carry more topics."""
+        for topic in topics:
+            self._places.setdefault(f"log {topic}", FIRST)
+
+    def close(self) -> None:
+        """Forget what was read and not applied; the stores stay open."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+
+    # --- one step
+
+    def step(self, wait: float = 0.0) -> Moved:
+        """Read once and apply what is durable.
+
+        Args:
+            wait: seconds to wait for something new, where nothing waits to be applied.
+
+        Raises:
+            AmpsqError: either side failed: open the link again.
+        """
+        gate = self._gate or self.open()
+        page, is_end = self._read(wait if gate.is_empty else 0.0)
+        if page.entries or page.told:
+            gate.put(page)
+        is_idle = not page.entries and not page.told
+        messages = told = 0
+        for ready in gate.take(is_idle=is_idle):
+            messages += self._apply(ready.entries)
+            told += self._follow(ready.told)
+            self._report(ready.places)
+        return Moved(messages, told, self._pass_requests(), is_idle and is_end and gate.is_empty)
+
+    def _read(self, wait: float) -> tuple[_Page, bool]:
+        """A page, and whether it came to the end of the logs.
+
+        Journals first, then logs up to their ends: then what the journals tell of is there. While the logs go on,
+        what is told waits.
+        """
+        places: dict[str, str] = {}
+        if not self._behind:
+            for queue in self._queues:
+                page = self._source.call(links.read_journal(queue, self._journals[queue], _BATCH))
+                if page.after is not None:
+                    self._journals[queue] = page.after
+                    self._behind[queue] = page.rows
+        entries, is_end = self._read_logs(0.0 if self._behind else wait, places)
+        told: dict[str, list[Told]] = {}
+        if is_end:
+            told, self._behind = self._behind, {}
+            places |= {f"journal {queue}": self._journals[queue] for queue in told}
+        return _Page(entries, told, places), is_end
+
+    def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[Copied], bool]:
+        instance, streams = self._source.instance, list(self._places)
+        if not streams:
+            return [], True
+        keys = [key(instance, "log", stream.removeprefix("log ")) for stream in streams]
+        journals = [key(instance, "journal", queue) for queue in self._queues] if wait else []
+        waiting = [*journals, key(instance, "requests")] if wait else []
+        ends = [*(self._journals[queue] for queue in self._queues), self._requests] if wait else []
+        if wait:
+            # Only to wait: something of any kind ends it.
+            asked = ["XREAD", "COUNT", 1, "BLOCK", max(round(wait * 1000), 1), "STREAMS", *keys, *waiting]
+            asked += [*(text_of(self._places[stream]) for stream in streams), *ends]
+            if not self._source.call(command(asked, lambda reply: reply, blocks=wait)):
+                return [], True
+        count = max(_PAGE // len(streams), 50)
+        read = ["XREAD", "COUNT", count, "STREAMS", *keys, *(text_of(self._places[stream]) for stream in streams)]
+        got: dict[bytes, Any] = dict(self._source.call(command(read, lambda reply: reply)) or ())
+        found: list[Copied] = []
+        horizon: Id | None = None
+        for stream, name in zip(streams, keys, strict=True):
+            rows = got.get(name.encode(), [])
+            topic, own = stream.removeprefix("log "), self.carried.source.origin
+            found += [split_entry(topic, stream_id, flat, own) for stream_id, flat in rows]
+            if len(rows) >= count:
+                last = parse_id(rows[-1][0])
+                horizon = last if horizon is None else min(horizon, last)
+        if len(streams) > 1:
+            found.sort(key=lambda entry: entry.here)
+        if horizon is not None:
+            found = [entry for entry in found if entry.here <= horizon]
+        for entry in found:
+            self._places[f"log {entry.topic}"] = entry.here
+        places |= {f"log {topic}": text_of(self._places[f"log {topic}"]) for topic in {entry.topic for entry in found}}
+        return found, horizon is None
+
+    def _apply(self, entries: list[Copied]) -> int:
+        runs = runs_of(self.carried, entries, self._digest_of)
+        recorded = 0
+        for refill, batch in _batches(runs, set(self._refill)):
+            recorded += self._destination.call(links.apply(batch, refill=refill)).recorded
+        for run in runs:
+            self._claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
+            self._claims[f"filter {run.topic}@{run.origin}"] = run.filter
+        for topic in [topic for topic, end in self._refill.items() if self._places[f"log {topic}"] >= end]:
+            del self._refill[topic]
+        return recorded
+
+    def _digest_of(self, topic: str, origin: str) -> str:
+        known = self._digests.get((topic, origin))
+        if known is None:
+            here = self._source.call(links.received(self._source.instance))
+            expression = self.carried.filters.get(topic)
+            former = here.get(f"log {topic}@{origin}", ("", NO_FILTER))[1]
+            known = self._digests[topic, origin] = chain(former, expression.text if expression is not None else "")
+        return known
+
+    def _follow(self, told: Mapping[str, Sequence[Told]]) -> int:
+        number = 0
+        for queue, rows in told.items():
+            routed = [(row, self.carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
+            for first in range(0, len(routed), 32):
+                self._destination.call(links.apply_journal(queue, routed[first : first + 32], _DEFERRED))
+            for row, _ in routed:
+                self._claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
+            number += len(routed)
+        return number
+
+    def _is_told(self, row: Told) -> bool:
+        return self.carried.is_routed(row.origin, row.path.decode())
+
+    def _report(self, places: Mapping[str, str]) -> None:
+        if places:
+            self._source.call(links.report_sent(self.name, {**self._claims, **places}))
+            self._claims = {}
+
+    # --- requests
+
+    def _pass_requests(self) -> int:
+        """Ask the destination for what is asked for at the source, and let it pass that on."""
+        if not self._queues:
+            return 0
+        name = key(self._source.instance, "requests")
+        rows = self._source.call(command(["XRANGE", name, f"({self._requests}", "+", "COUNT", 20], lambda reply: reply))
+        asked = 0
+        relayed: list[Any] = []
+        for stream_id, flat in rows:
+            self._requests = stream_id.decode()
+            fields = dict(zip(flat[::2], flat[1::2], strict=True))
+            source = fields.get(_F_SOURCE, f"{self.carried.source.origin}~{self._requests}".encode())
+            path = fields.get(_F_PATH, b"").decode()
+            queue = fields[_F_QUEUES].decode()
+            if queue not in self._journals or not self.carried.is_routed(source.partition(b"~")[0].decode(), path):
+                continue
+            bookmarks = fields[_F_BOOKMARKS].split(b" ")
+            asked += len(bookmarks)
+            by = fields[_F_OWNER]
+            for _ in range(4):
+                _, again = self._destination.call(links.grant(queue, by.decode(), bookmarks))
+                if not again:
+                    break
+            relayed += [source, self.carried.path_of(path), queue, by, fields[_F_BOOKMARKS]]
+        if relayed:
+            self._destination.call(links.relay(relayed))
+        return asked
+
+
+_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS = (
+    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "bookmarks")
+)
+
+
+def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, list[Run]]]:
+    """Runs in calls of a bounded size; those of topics whose filter was widened in calls of their own."""
+    batch: list[Run] = []
+    entries = size = 0
+    refill = False
+    for run in runs:
+        for part in _parts(run):
+            weight = sum(map(len, (value for _, values in part.entries for value in values)))
+            is_other = batch and refill != (run.topic in refilled)
+            if batch and (is_other or entries + len(part.entries) > _BATCH or size + weight > _BYTES):
+                yield refill, batch
+                batch, entries, size = [], 0, 0
+            refill = run.topic in refilled
+            batch.append(part)
+            entries, size = entries + len(part.entries), size + weight
+    if batch:
+        yield refill, batch
+
+
+def _parts(run: Run) -> Iterable[Run]:
+    """A run in parts of a call's size: each is complete up to its last entry, the last one as far as the run."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    size, first = 0, 0
+    for number, (_, values) in enumerate(run.entries):
+        size += sum(map(len, values))
+        if number > first and (number - first >= _BATCH or size > _BYTES):
+            yield replace(run, upto=run.entries[number - 1][0], entries=run.entries[first:number])
+            size, first = sum(map(len, values)), number
+    yield replace(run, entries=run.entries[first:]) if first else run
+
+
+def _texts(reply: Any) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _set(reply: Any) -> set[str]:
+    return {name.decode() for name in reply}
+
+
+def _last(name: str) -> list[str | int]:
+    return ["XREVRANGE", name, "+", "-", "COUNT", 1]
+
+
+def _last_id(reply: Any) -> str:
+    return reply[0][0].decode() if reply else "0-0"
+
+
+def _last_generated(reply: Any) -> Id:
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    return parse_id(facts[b"last-generated-id"])
