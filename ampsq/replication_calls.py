@@ -69,8 +69,8 @@ class Run:
 
     def arguments(self) -> Iterable[EncodableT]:
         """The run as `apply` takes it."""
-        yield self.topic
-        yield from (self.origin, self.filter, self.path, self.upto, len(self.entries), len(self.names), *self.names)
+        head: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.upto]
+        yield from (*head, len(self.entries), len(self.names), *self.names)
         for stream_id, values in self.entries:
             yield stream_id
             yield from values
@@ -99,7 +99,8 @@ class Told:
 
     def arguments(self, path: str) -> Iterable[EncodableT]:
         """The row as `apply_journal` takes it; the path with the sender in front."""
-        yield from (self.source, path, *self.texts, len(self.bookmarks), *self.bookmarks)
+        head: list[EncodableT] = [self.source, path, *self.texts, len(self.bookmarks)]
+        yield from (*head, *self.bookmarks)
 
 
 class JournalPage(NamedTuple):

@@ -3,12 +3,13 @@
 --- FAIL UNKNOWN_QUEUE, NOT_PROXIED
 --- GIVES {how many are owned here now, how many of those owners' were looked at}
 --- FLAGS allow-oom
---- @include clock, fail, transfer, dispatch
+--- @include clock, fail, transfer, catching_up, dispatch
 -- owners: names of instances, or origins. A message may be delivered twice when such an owner comes back, or where two instances do this.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.owner or call('HEXISTS', K.queue(queue_name), F.proxied) == 0 then fail(E.NOT_PROXIED, {queue = queue_name}) end
+read_on(queue, ms)
 local gone, refs, epochs = {}, {}, {}
 for i = owners_from, #ARGV do gone[ARGV[i]] = true end
 for _, ref in ipairs(call('ZRANGE', K.remote(queue_name), 0, limit - 1)) do

@@ -3,13 +3,12 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES how many were asked for
 --- FLAGS allow-oom
---- @include clock, fail, room, plan, sort, owner()
+--- @include clock, fail, room, plan, sort, catching_up, owner()
 -- Those that have been here for twice the usual time from arrival to settlement, oldest first, as many as there is room; none
 -- that was asked for within the last second.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-if call('EXISTS', K.remote(queue_name)) == 0 then return 0 end
 local plan = queue.sorted and load_plan(queue) or nil
 local names = {V.none, unpack(plan and plan.filters or {})}
 local room, filters = 0, {}
@@ -18,7 +17,8 @@ for _, name in ipairs(names) do
   if open.list[1] then room, filters[#filters + 1] = room + open.total, name end
 end
 room = math.min(room, V.batch)
-if room == 0 then return 0 end
+if room == 0 or not queue.owner then return 0 end
+read_on(queue, ms)
 
 local function is_wanted(ref, fields)
   for _, name in ipairs(filters) do

@@ -75,14 +75,14 @@ class Gate(Generic[Page]):
             raise
 
     def _take_flushed(self, milliseconds: int) -> list[Page]:
+        if self._channel is None:
+            self._channel = self._store.pinned()
         if not self._marked:
             if not self._fresh:
                 return []
-            if self._channel is None:
-                self._channel = self._store.pinned()
             self._channel.ask(command(["SET", self._mark, "1"], bool))
             self._marked, self._fresh = self._fresh, []
-        wait = ["WAITAOF", 1, 0, milliseconds]
+        wait: list[str | int] = ["WAITAOF", 1, 0, milliseconds]
         if self._channel.ask(command(wait, lambda reply: int(reply[0]), blocks=milliseconds / 1000)) < 1:
             return []
         marked, self._marked = self._marked, []

@@ -243,12 +243,28 @@ class Link:
         ends = [*(self._journals[queue] for queue in self._queues), self._requests] if wait else []
         if wait:
             # Only to wait: something of any kind ends it.
-            asked = ["XREAD", "COUNT", 1, "BLOCK", max(round(wait * 1000), 1), "STREAMS", *keys, *waiting]
+            asked: list[str | int] = [
+                "XREAD",
+                "COUNT",
+                1,
+                "BLOCK",
+                max(round(wait * 1000), 1),
+                "STREAMS",
+                *keys,
+                *waiting,
+            ]
             asked += [*(text_of(self._places[stream]) for stream in streams), *ends]
             if not self._source.call(command(asked, lambda reply: reply, blocks=wait)):
                 return [], True
         count = max(_PAGE // len(streams), 50)
-        read = ["XREAD", "COUNT", count, "STREAMS", *keys, *(text_of(self._places[stream]) for stream in streams)]
+        read: list[str | int] = [
+            "XREAD",
+            "COUNT",
+            count,
+            "STREAMS",
+            *keys,
+            *(text_of(self._places[stream]) for stream in streams),
+        ]
         got: dict[bytes, Any] = dict(self._source.call(command(read, lambda reply: reply)) or ())
         found: list[Copied] = []
         horizon: Id | None = None

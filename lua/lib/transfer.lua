@@ -16,12 +16,13 @@ local function note_owners(queue, refs, new_owner, epochs)
   call_in_batches('HSET', K.owners(queue.name), values)
 end
 
--- where: ref -> where it stands; what somebody holds stays with them until they let it go.
+-- where: ref -> where it stands; what somebody holds stays with them until they let it go. What is unread is noted ahead, so
+-- that it is passed over.
 local function move_out(queue, refs, where)
   local groups, remote = {ready = {}, held = {}, sorted = {}, delayed = {}, scheduled = {}, waiting = {}}, {}
   for _, ref in ipairs(refs) do
     local group = groups[where[ref]]
-    if group and where[ref] ~= 'waiting' then
+    if group then
       group[#group + 1] = ref
       remote[#remote + 1], remote[#remote + 2] = 0, ref
     end

@@ -30,6 +30,7 @@ from ampsq import (
     check_calls,
     publish_calls,
     reader_calls,
+    replication_calls,
     retention,
     scripts,
 )
@@ -47,7 +48,10 @@ from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.log_index import complete, cuts
+from ampsq.message_types import JSON
 from ampsq.query import Query
+from ampsq.replication.carried import Carried, Peer
+from ampsq.replication.link import Link
 from ampsq.schema import key
 from ampsq.session import Session
 from ampsq.spark.job_calls import (
@@ -182,9 +186,9 @@ def _changed(first, second):
 class Work:
     """Real work of one client and one coordinator, without threads."""
 
-    def __init__(self, store):
+    def __init__(self, store, publisher="till-1"):
         self.store = store
-        self.session = Session(store.instance, "till-1")
+        self.session = Session(store.instance, publisher)
         self.run(self.session.connect())
         self.number = 0
 
@@ -532,9 +536,48 @@ def write_jobs(work):
     assert store.redis.keys(key(store.instance, "stage", "*", "*", "*")) == []
 
 
+def replicate(work):
+    """A link from another instance and one back, a transfer, and what the operator takes over."""
+    other = Work(Store(work.store.url, f"{work.store.instance}-b"), "till-2")
+    peers = [Peer(each.store.instance, each.session.origin, each.store.instance) for each in (work, other)]
+    for each in (work, other):
+        each.apply(Topic(name="shared"), Queue(name="both", underlying_topic="shared", max_per_subscription_backlog=9))
+        each.store.redis.hset(key(each.store.instance, "queue", "both"), "owner", "*")
+    here, there = work.store, other.store
+    links = [
+        Link(q.name, one, two, Carried(p, q, [], {}, lambda _: JSON), topics=["shared"], queues=["both"])
+        for one, two, p, q in ((here, there, *peers), (there, here, *peers[::-1]))
+    ]
+
+    def run():
+        while any(moved.messages or moved.told or moved.requests for moved in [link.step() for link in links]):
+            pass
+
+    other.publish("shared", b"1", b"2", b"3")
+    run()
+    with work.subscription("both", backlog=2) as (core, channel):
+        time.sleep(0.05)  # messages are asked for when they have been here for a moment
+        here.call(replication_calls.request("both"))
+        run()
+        bodies = [body for _, body in work.take(core, channel, 2)]
+        assert bodies == [b"1", b"2"]
+    eventually(lambda: work.sweep() or here.redis.zcard(key(here.instance, "ready", "both")) == 2)
+    run()
+    here.call(replication_calls.proxy("both", enabled=True))
+    here.call(replication_calls.assume("both", 10, [peers[1].name]))
+    run()
+    with other.subscription("both") as (core, channel):
+        time.sleep(0.05)  # as above
+        there.call(replication_calls.request("both"))
+        run()
+        assert len(other.take(core, channel, 3)) == 3
+    here.call(replication_calls.relay([b"x.1~5-0", "x/x", "both", "x.1", b"shared~x.1~5-0"]))
+    other.store.close()
+
+
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, write_jobs, split, durable_subscriptions, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients, notice_and_end),
 ]
 
 

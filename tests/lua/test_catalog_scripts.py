@@ -23,6 +23,15 @@ def test_open_makes_an_instance_and_finds_it_again(world):
 
 
 ARGUMENTS = {
+    "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "5-0", 1, 1, "b", "5-0", "body"],
+    "apply_journal": [1_000, "work", 60_000, "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
+    "assume": [1_000, "work", 10, "o"],
+    "grant": [1_000, "work", "o.1", "orders~i.one~1000-0"],
+    "proxy": ["work", 1],
+    "read_journal": ["work", "0-0", 10],
+    "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
+    "report_sent": ["o", "log orders", "5-0"],
+    "request": [1_000, "work"],
     "advance": ["a", "expire work", "0-0", "1-0", 1, 1, 1],
     "beat": [1_000, 10, "s00000001"],
     "catalog": [],

@@ -1,0 +1,295 @@
+"""Queues that several instances have: who delivers a message, and how it changes owner."""
+
+from __future__ import annotations
+
+
+def test_only_the_instance_that_received_a_message_first_delivers_it(fabric, pair):
+    a, b = pair
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+
+    a.publish("orders", "1", "2")
+    b.publish("orders", "3")
+    fabric.run()
+
+    assert a.bodies(at_a) == ["1", "2"]
+    assert b.bodies(at_b) == ["3"]
+
+
+def test_an_acknowledgement_settles_the_message_everywhere(fabric, pair):
+    a, b = pair
+    at_a = a.subscribe("work")
+    a.publish("orders", "1", "2")
+    first, _ = a.take(at_a)
+
+    a.settle("acknowledged", at_a, first)
+    fabric.run()
+
+    assert b.remote("work") == ["2"]
+    assert b.journal("work") == [("acknowledged", ["1"])]
+
+
+def test_an_instance_with_room_asks_and_the_owner_without_grants(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1", "2", "3")
+    fabric.run()
+    at_b = b.subscribe("work", backlog=2)
+    assert b.bodies(at_b) == []
+
+    assert b.ask("work") == 2
+    fabric.run()
+
+    assert b.bodies(at_b) == ["1", "2"]
+    assert a.remote("work") == ["1", "2"]
+    assert a.journal("work") == [("transferred", ["1", "2"])]
+
+
+def test_subscriptions_of_the_owner_come_first(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1", "2")
+    fabric.run()
+    at_b, at_a = b.subscribe("work"), a.subscribe("work")
+
+    b.ask("work")
+    fabric.run()
+
+    assert b.bodies(at_b) == []
+    assert a.bodies(at_a) == ["1", "2"]
+
+
+def test_what_is_leased_is_not_granted(fabric, pair):
+    a, b = pair
+    at_a = a.subscribe("work", backlog=1)
+    a.publish("orders", "1", "2")
+    fabric.run()
+    assert a.bodies(at_a) == ["1"]
+    at_b = b.subscribe("work")
+
+    b.ask("work")
+    fabric.run()
+
+    assert b.bodies(at_b) == ["2"]
+
+
+def test_a_message_that_was_granted_is_settled_by_its_new_owner(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1")
+    fabric.run()
+    at_b = b.subscribe("work")
+    b.ask("work")
+    fabric.run()
+    (message,) = b.take(at_b)
+
+    b.settle("acknowledged", at_b, message)
+    fabric.run()
+
+    assert a.remote("work") == a.ready("work") == []
+    at_a = a.subscribe("work")
+    assert a.bodies(at_a) == []
+    assert a.store.redis.hgetall(a.key("owners", "work")) == {}
+
+
+def test_a_message_may_come_back_to_where_it_was_published(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1")
+    fabric.run()
+    at_b = b.subscribe("work")
+    b.ask("work")
+    fabric.run()
+    (message,) = b.take(at_b)
+    b.settle("cancelled", at_b, message)
+    b.run("unsubscribe", fabric.now, at_b)
+    at_a = a.subscribe("work")
+
+    a.ask("work")
+    fabric.run()
+
+    assert a.bodies(at_a) == ["1"]
+    assert a.store.redis.hvals(a.key("owners", "work")) == [f"{a.origin} 2".encode()]
+
+
+def test_a_late_transfer_of_a_lower_epoch_counts_for_nothing(fabric, pair):
+    a, b = pair
+    (bookmark,) = a.publish("orders", "1")
+    fabric.run()
+    row = (f"{a.origin}~9-9", "a/a", "transferred", "", "", "", "", b.origin, "1", 1, bookmark)
+    b.run(
+        "apply_journal",
+        fabric.now,
+        "work",
+        60_000,
+        f"{a.origin}~9-7",
+        "a/a",
+        "transferred",
+        "",
+        "",
+        "",
+        "",
+        b.origin,
+        "1",
+        1,
+        bookmark,
+    )
+    b.run(
+        "apply_journal",
+        fabric.now,
+        "work",
+        60_000,
+        f"{a.origin}~9-8",
+        "a/a",
+        "transferred",
+        "",
+        "",
+        "",
+        "",
+        a.origin,
+        "2",
+        1,
+        bookmark,
+    )
+
+    changed, _ = b.run("apply_journal", fabric.now, "work", 60_000, *row)
+
+    assert changed == 0
+    assert b.remote("work") == ["1"]
+
+
+def test_what_is_told_before_its_message_waits_for_it(fabric, pair):
+    a, b = pair
+    at_a = a.subscribe("work")
+    (bookmark,) = a.publish("orders", "1")
+    a.settle("acknowledged", at_a, *a.take(at_a))
+    told = (f"{a.origin}~9-9", "a/a", "acknowledged", "", at_a, "", "", "", "", 1, bookmark)
+
+    assert b.run("apply_journal", fabric.now, "work", 60_000, *told) == [0, 1]
+    fabric.link(a, b, "orders").step()
+    b.sweep()
+
+    at_b = b.subscribe("work")
+    assert b.bodies(at_b) == b.remote("work") == []
+    assert b.journal("work") == [("acknowledged", ["1"])]
+
+
+def test_what_is_told_of_a_message_that_never_comes_is_given_up(fabric, pair):
+    a, b = pair
+    told = (f"{a.origin}~9-9", "a/a", "acknowledged", "", "s1", "", "", "", "", 1, f"orders~{a.origin}~99-0")
+    assert b.run("apply_journal", fabric.now, "work", 60_000, *told) == [0, 1]
+
+    fabric.now += 60_000
+    b.sweep()
+
+    assert not b.store.redis.exists(b.key("deferred", "orders"))
+
+
+def test_a_barrier_is_sent_by_each_instance_when_all_before_it_is_settled(fabric):
+    sites = a, b = fabric.site("a"), fabric.site("b")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders", barrier="/end = 1")
+    fabric.join(*sites)
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+    a.publish("orders", '{"n":1}', '{"end":1}', '{"n":2}')
+    fabric.run()
+    (first,) = a.take(at_a)
+    assert b.bodies(at_b) == []
+
+    a.settle("acknowledged", at_a, first)
+    fabric.run()
+
+    assert a.bodies(at_a) == ['{"end":1}', '{"n":2}']
+    assert b.bodies(at_b) == ['{"end":1}']
+
+
+def test_a_group_local_queue_is_delivered_by_its_initial_owner(fabric):
+    sites = a, b = fabric.site("a"), fabric.site("b")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders", owner="b")
+    fabric.join(*sites)
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+
+    a.publish("orders", "1")
+    b.publish("orders", "2")
+    fabric.run()
+
+    assert a.bodies(at_a) == []
+    assert b.bodies(at_b) == ["2", "1"]
+
+
+def test_a_local_queue_delivers_everywhere_what_is_recorded_there(fabric):
+    sites = a, b = fabric.site("a"), fabric.site("b")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders", owner="")
+    fabric.join(*sites, queues=())
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+
+    a.publish("orders", "1")
+    fabric.run()
+
+    assert a.bodies(at_a) == b.bodies(at_b) == ["1"]
+
+
+def test_requests_reach_an_owner_two_links_away(fabric):
+    sites = a, b, c = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders")
+    for one, other in ((a, b), (b, a), (b, c), (c, b)):
+        fabric.link(one, other, "orders", queues=["work"], pass_through=[".*"])
+    a.publish("orders", "1")
+    fabric.run()
+    at_c = c.subscribe("work")
+
+    c.ask("work")
+    fabric.run()
+
+    (message,) = c.take(at_c)
+    c.settle("acknowledged", at_c, message)
+    fabric.run()
+    assert a.journal("work")[-1] == b.journal("work")[-1] == ("acknowledged", ["1"])
+    assert a.remote("work") == b.remote("work") == []
+
+
+def test_nothing_is_seized_but_by_the_operator_s_word(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1")
+    fabric.run()
+    at_b = b.subscribe("work")
+
+    b.run("proxy", "work", 1)
+    assert b.run("assume", fabric.now, "work", 100, "a") == [1, 0]
+
+    assert b.bodies(at_b) == ["1"]
+    # And the owner that comes back hears of it
+    fabric.run()
+    assert a.ready("work") == []
+    assert a.remote("work") == ["1"] or a.bodies(a.subscribe("work")) == []
+
+
+def test_what_a_publisher_sent_to_two_instances_is_one_message(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1", "2", publisher="p", sequence=1)
+    fabric.links["a", "b"].step()
+    a.publish("orders", "3", publisher="p", sequence=3)
+    # It fails over before that was replicated, and sends it again
+    b.publish("orders", "3", publisher="p", sequence=3)
+    fabric.run()
+
+    assert [row[0] for row in a.log("orders")] == ["1", "2", "3"]
+    assert [row[0] for row in b.log("orders")] == ["1", "2", "3"]
+
+
+def test_a_message_published_twice_is_owned_by_the_lower_id_s_origin_and_settled_once(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1", publisher="p", sequence=1)
+    fabric.now += 5
+    b.publish("orders", "1", publisher="p", sequence=1)
+    fabric.run()
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+
+    assert b.bodies(at_b) == []
+    a.settle("acknowledged", at_a, *a.take(at_a))
+    fabric.run()
+
+    assert b.journal("work") == [("acknowledged", ["1"])]
+    assert b.remote("work") == b.ready("work") == []
