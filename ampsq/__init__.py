@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from ampsq.client import Client
     from ampsq.connection_state import ConnectionEvent, ConnectionState
     from ampsq.delivery import AsyncMessage, Message
+    from ampsq.destination import Destination, ReplicatedTopic
     from ampsq.errors import AmpsqError
     from ampsq.guarantee import FailedWrite
-    from ampsq.models import Action, Do, If, On, Queue, Topic, View
+    from ampsq.instance import Instance
+    from ampsq.models import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
     from ampsq.persisted import PersistedAck
     from ampsq.publish_store import FilePublishStore, MemoryPublishStore
     from ampsq.record_following import RecordChange
@@ -43,11 +45,15 @@ __all__ = [
     "Client",
     "ConnectionEvent",
     "ConnectionState",
+    "Destination",
     "Do",
     "FailedWrite",
     "FilePublishStore",
+    "GroupLocalQueue",
     "If",
+    "Instance",
     "Interval",
+    "LocalQueue",
     "MemoryBookmarkStore",
     "MemoryPublishStore",
     "Message",
@@ -58,6 +64,7 @@ __all__ = [
     "RecordSubscription",
     "RedisBookmarkStore",
     "Reject",
+    "ReplicatedTopic",
     "SqliteBookmarkStore",
     "Subscription",
     "Topic",
@@ -84,11 +91,15 @@ _HOMES = {
     "Client": "client",
     "ConnectionEvent": "connection_state",
     "ConnectionState": "connection_state",
+    "Destination": "destination",
     "Do": "models",
     "FailedWrite": "guarantee",
     "FilePublishStore": "publish_store",
+    "GroupLocalQueue": "models",
     "If": "models",
+    "Instance": "instance",
     "Interval": "values",
+    "LocalQueue": "models",
     "MemoryPublishStore": "publish_store",
     "MemoryBookmarkStore": "bookmark_store",
     "Message": "delivery",
@@ -99,6 +110,7 @@ _HOMES = {
     "RecordSubscription": "record_subscription",
     "RedisBookmarkStore": "bookmark_store",
     "Reject": "worker",
+    "ReplicatedTopic": "destination",
     "SqliteBookmarkStore": "bookmark_store",
     "Subscription": "sync_subscription",
     "Topic": "models",

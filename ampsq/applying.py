@@ -9,10 +9,21 @@ from ampsq import calls, define_calls
 from ampsq.action_checks import topics_of
 from ampsq.action_sources import asks_for_happenings, orders, records
 from ampsq.address_setting import AddressSetting, settled_for
-from ampsq.definition_checks import PENDING, Outcome, about, check_together, defined_like, outcome_of, settings_of
+from ampsq.definition_checks import (
+    KINDS,
+    PENDING,
+    Outcome,
+    about,
+    check_together,
+    defined_like,
+    outcome_of,
+    settings_of,
+)
+from ampsq.destination import Destination
 from ampsq.elements import NO_RING
 from ampsq.errors import CatalogChanged
 from ampsq.expressions import parse
+from ampsq.instance import Instance
 from ampsq.models import Action, Definition, Queue, Topic, View
 from ampsq.recovery import starts_of
 from ampsq.schema import COMPILED, POLICY
@@ -42,8 +53,6 @@ __all__ = [
 
 #: Catalog changes between reading and writing; more than this is not chance.
 RACES: Final = 50
-#: The order in which kinds are applied: each knows those before it.
-_ORDER: Final[dict[type[Definition], int]] = {Transport: -1, Topic: 0, AddressSetting: 1, Queue: 2, View: 3, Action: 4}
 
 
 def _compiled(queue: Queue) -> list[int]:
@@ -93,7 +102,7 @@ def _trees(queue: Queue) -> list[str]:
 
 @taught("queue")
 def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tuple[Definition, Outcome]]]:
-    """Define topics, queues, views and actions, in that order; what is already so is left alone.
+    """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
 
     Args:
         definitions: what is to be so.
@@ -106,7 +115,7 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
     catalog = yield calls.catalog()
     check_together(catalog, definitions, server)
     outcomes: list[tuple[Definition, Outcome]] = []
-    for definition in sorted(definitions, key=lambda item: _ORDER[type(item)]):
+    for definition in sorted(definitions, key=_place):
         outcome: Outcome | None = None
         for _ in range(RACES):
             catalog = yield calls.catalog()
@@ -144,8 +153,13 @@ def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Plan
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
     catalog = yield calls.catalog()
     check_together(catalog, definitions, server)
-    in_order = sorted(definitions, key=lambda item: _ORDER[type(item)])
+    in_order = sorted(definitions, key=_place)
     return [Planned(each, outcome_of(catalog, each), _changes(catalog, each)) for each in in_order]
+
+
+def _place(definition: Definition) -> int:
+    """Where its kind stands; queues of all kinds are of one."""
+    return KINDS.index(Queue if isinstance(definition, Queue) else type(definition))
 
 
 def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, Any]]:
@@ -172,6 +186,10 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
         yield from _define_setting(catalog, definition, text)
     elif isinstance(definition, Transport):
         yield define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
+    elif isinstance(definition, Destination):
+        yield define_calls.define_destination(catalog.version, definition.name, text)
+    elif isinstance(definition, Instance):
+        yield define_calls.define_instance(catalog.version, definition.group or "")
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
@@ -202,8 +220,9 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
     settled = settled_for(queue, settings_of(catalog))
     recorded = records(queue, map(Action.from_json, catalog.actions.values()))
     compiled = define_calls.CompiledQueue(
-        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word
-    )
+        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
+        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
+    )  # fmt: skip
     yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
+from ampsq.destinations import read_destinations, remove_destination
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
+    from ampsq.destination import Destination
     from ampsq.explain import Explanation
     from ampsq.history import History
     from ampsq.letters import DeadLetter
@@ -147,6 +149,14 @@ class AsyncAdministration:
     async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return await self._store.run(self._session.address_settings())
+
+    async def destinations(self) -> dict[str, Destination]:
+        """Read the definitions of all destinations, by name."""
+        return await self._store.run(read_destinations())
+
+    async def remove_destination(self, name: str) -> bool:
+        """Forget a destination; see `Client.remove_destination`."""
+        return await self._store.run(remove_destination(name))
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

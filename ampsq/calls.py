@@ -67,6 +67,8 @@ class Catalog:
 
     Attributes:
         settings: the match of each address setting -> its definition, behind ``>`` while queues are compiled by it.
+        instance: the instance's name.
+        group: its group; where it was not given one, its name.
     """
 
     version: int
@@ -77,6 +79,9 @@ class Catalog:
     views: dict[str, str]
     settings: dict[str, str]
     transports: dict[str, str]
+    destinations: dict[str, str]
+    instance: str
+    group: str
 
     def message_type(self, name: str) -> MessageType:
         """The message type of a topic or a queue; JSON of what is not defined."""
@@ -222,7 +227,14 @@ def open_instance(name: str, incarnation: str) -> Call[Opened]:
 
 def catalog() -> Call[Catalog]:
     """Read everything that is defined."""
-    return script_call("catalog", [], lambda reply: Catalog(int(reply[0]), *map(_pairs, reply[1:])), repeatable=True)
+    return script_call("catalog", [], _read_catalog, repeatable=True)
+
+
+def _read_catalog(reply: list[Any]) -> Catalog:
+    version, *flat, name, group = reply
+    kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations"
+    parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
+    return Catalog(int(version), **parts, instance=name.decode(), group=group.decode())
 
 
 def redrive(

@@ -1,5 +1,7 @@
-"""Reads definitions from one YAML file, from an Artemis ``broker.xml``, or limits from a configuration of AMPS.
+"""Reads definitions from one YAML file, from an Artemis ``broker.xml``, or from a configuration of AMPS.
 
+    name: nyc-1
+    group: NYC
     message_memory_limit: 1GB
     transports:
       - name: low
@@ -13,6 +15,13 @@
       - name: work
         underlying_topic: orders
         lease_period: 30s
+    local_queues:
+      - name: audit
+        underlying_topic: orders
+    group_local_queues:
+      - name: local-work
+        underlying_topic: orders
+        initial_owner: nyc-1
     views:
       - name: open-orders
         underlying_topic: work
@@ -23,6 +32,11 @@
       - name: copy
         on: {publish: orders}
         do: {publish: {topic: all, data: "{{AMPS_DATA}}"}}
+    destinations:
+      - name: nyc-2
+        sync_type: sync
+        topics: [orders, {name: work, exclude_validation: [cascade]}]
+        addresses: ["redis://nyc-2:6379"]
 
 The elements are those of `ampsq.models`. Every value is read as the text that stands in the file, so that
 almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
@@ -43,8 +57,10 @@ from ampsq.address_setting import AddressSetting
 from ampsq.amps_xml import ROOT, read_amps_xml
 from ampsq.broker_xml import is_xml, read_broker_xml
 from ampsq.definition import Fault, Lines, Loaded, nearest
+from ampsq.destination import Destination
 from ampsq.errors import DefinitionError
-from ampsq.models import Action, Definition, Queue, Topic, View
+from ampsq.instance import ITSELF, Instance
+from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.transport import INSTANCE, Transport
 from ampsq.values import Interval, shown
 
@@ -61,22 +77,28 @@ _SECTIONS: dict[str, type[Definition]] = {
     "topics": Topic,
     "address_settings": AddressSetting,
     "queues": Queue,
+    "local_queues": LocalQueue,
+    "group_local_queues": GroupLocalQueue,
     "views": View,
     "actions": Action,
+    "destinations": Destination,
 }
-_FILE_ALLOWED = (
-    "the sections transports, topics, address_settings, queues, views and actions, each a list of definitions"
-)
-#: Elements of the transport `*`, which may stand at the top of a file.
-_OF_INSTANCE = frozenset(Transport.model_fields) - {"name"}
+_KINDS: tuple[type[Definition], ...] = (Instance, *_SECTIONS.values())
+_FILE_ALLOWED = f"the sections {', '.join(_SECTIONS)}, each a list of definitions"
+#: What may stand at the top of a file, too: of the instance, and of its transport `*`.
+_AT_THE_TOP: dict[type[Definition], tuple[str, frozenset[str]]] = {
+    Instance: (ITSELF, frozenset(Instance.model_fields)),
+    Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
+}
 #: An element whose value begins with #.
 _COMMENT = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
 #: Lines before a fault in which such an element is looked for.
 _LOOKED_BACK = 3
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _XML_ROOT = re.compile(rf"\A[^<]*(?:<[?!][^>]*>[^<]*)*<{ROOT}[\s/>]")
-#: How deep an element's value may be: a list of texts; an action's parts are mappings of mappings with lists.
-_DEPTH, _DEPTH_OF_ACTION = 2, 5
+#: How deep an element's value may be: a list of texts, unless a kind has more.
+_DEPTH = 2
+_DEEPER: dict[type[Definition], int] = {Action: 5, Destination: 3}
 
 
 def load(path_or_text: str | Path) -> Loaded:
@@ -86,8 +108,7 @@ def load(path_or_text: str | Path) -> Loaded:
         path_or_text: a `Path`, or a text: what a file has when it has a line break or a colon, else a file's path.
 
     Returns:
-        The transports, topics, address settings, queues, views and actions, each in the order of the file, and where
-        each stands.
+        What the file defines, by kind, each in the order of the file, and where each stands.
 
     Raises:
         DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
@@ -164,8 +185,7 @@ class _Reader:
         if self._faults:
             lines = [f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)]
             raise DefinitionError("\n".join(lines))
-        kinds = list(_SECTIONS.values())
-        in_order = sorted(found, key=lambda definition: kinds.index(type(definition)))
+        in_order = sorted(found, key=lambda definition: _KINDS.index(type(definition)))
         loaded = Loaded(in_order, self._source, self._lines)
         loaded.seconds = self._seconds
         return loaded
@@ -176,31 +196,33 @@ class _Reader:
             self._faults.append((1, f"the file has no definitions; allowed: {_FILE_ALLOWED}"))
             return {}
         sections = {}
-        limits: dict[str, tuple[int, _Node]] = {}
+        known = [name for _, elements in _AT_THE_TOP.values() for name in elements]
+        top: dict[str, tuple[int, _Node]] = {}
         for name, (line, node) in self._pairs(root).items():
             if name in _SECTIONS:
                 sections[name] = node
-            elif name in _OF_INSTANCE:
-                limits[name] = (line, node)
+            elif name in known:
+                top[name] = (line, node)
             else:
                 self._faults.append((line, f"{name}: {nearest(name, _SECTIONS, 'section')}"))
-        self._instance = self._limits_of_instance(limits)
+        for kind, (default, names) in _AT_THE_TOP.items():
+            self._at_the_top(kind, default, {name: place for name, place in top.items() if name in names})
         return sections
 
-    def _limits_of_instance(self, elements: dict[str, tuple[int, _Node]]) -> list[Definition]:
-        """The transport `*`, if the file says something of it at its top."""
+    def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[int, _Node]]) -> None:
+        """What the file says of the instance, or of its transport, outside of all sections."""
         if not elements:
-            return []
-        values = {"name": INSTANCE, **{element: _value(node) for element, (_, node) in elements.items()}}
-        faults = Transport.faults(values)
+            return
+        values = {"name": name, **{element: _value(node) for element, (_, node) in elements.items()}}
+        faults = kind.faults(values)
         self._faults += [(elements[element][0], f"{element}: {text}") for element, text in faults]
         if faults:
-            return []
+            return
         first = min(line for line, _ in elements.values())
-        made = Transport(**values)
-        self._first_lines[Transport, INSTANCE] = first
+        made = kind(**values)
+        self._first_lines[kind, made.name] = first
         self._note(made, {"": first, **{element: line for element, (line, _) in elements.items()}}, values)
-        return [made]
+        self._instance.append(made)
 
     def _section(self, name: str, node: _Node) -> list[Definition]:
         if node.id == "sequence":
@@ -218,7 +240,7 @@ class _Reader:
             return None
         if kind is Action and self._is_dead_letter(node):
             kind = DeadLetter
-        depth = _DEPTH_OF_ACTION if kind is Action else _DEPTH
+        depth = _DEEPER.get(kind, _DEPTH)
         values = {element: _value(value, depth) for element, (_, value) in elements.items()}
         faults = kind.faults(values) or _silent(kind, values)
         for element, text in faults:
@@ -229,7 +251,8 @@ class _Reader:
             return None
         made = kind(**values)
         definition = made.action() if isinstance(made, DeadLetter) else made
-        named = (type(definition), definition.name)
+        # Queues of all kinds have one space of names.
+        named = (Queue if isinstance(definition, Queue) else type(definition), definition.name)
         first = self._first_lines.get(named)
         if first is not None:
             text = f"{kind.title(values)}: defined twice, first at line {first}; allowed: once in a file"

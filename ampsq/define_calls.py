@@ -1,4 +1,4 @@
-"""The calls that define topics, queues, settings, views and actions; see `ampsq.calls`."""
+"""The calls that define topics, queues, settings, views, actions and destinations; see `ampsq.calls`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.flow import Call, script_call
+from ampsq.schema import DEFERRED_PERIOD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledQueue",
     "define_action",
+    "define_destination",
+    "define_instance",
     "define_queue",
     "define_setting",
     "define_topic",
     "define_transport",
     "define_view",
+    "remove_destination",
 ]
 
 
@@ -60,6 +64,9 @@ class CompiledQueue:
         ring: the size of the ring, or None.
         recorded: whether its deliveries are recorded.
         type: the word of its message type, "" for JSON.
+        owner: `Queue.owner`.
+        domain: `Queue.domain`.
+        deferral: ms for which what is told of a message waits for it.
     """
 
     numbers: Sequence[int]
@@ -69,14 +76,19 @@ class CompiledQueue:
     ring: int | None
     recorded: bool
     type: str
+    owner: str
+    domain: str
+    deferral: int
 
     @property
     def arguments(self) -> list[EncodableT]:
-        """`compiled`, `policy`, `entry`, `priority`, `barrier`, `ring`, `recorded` of the script's head."""
+        """What is between `target` and `number` in the script's head."""
         numbers = " ".join(map(str, self.numbers)) + (f" {self.topic}" if self.topic else "")
         numbers += f":{self.type}" if self.type else ""
         ring = "" if self.ring is None else self.ring
-        return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded)]
+        deferral = "" if self.deferral == DEFERRED_PERIOD else self.deferral
+        ownership: list[EncodableT] = [self.owner, self.domain, deferral]
+        return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded), *ownership]
 
 
 def define_queue(  # noqa: PLR0917  (in the order of the script's head)
@@ -111,6 +123,21 @@ def define_setting(version: int, match: str, definition: str) -> Call[None]:
 def define_transport(version: int, name: str, definition: str, limits: str) -> Call[None]:
     """Add or change a transport; `limits` are `Transport.limits`."""
     return script_call("define_transport", [version, name, definition, limits], lambda _: None)
+
+
+def define_destination(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a destination."""
+    return script_call("define_destination", [version, name, definition], lambda _: None)
+
+
+def remove_destination(name: str) -> Call[bool]:
+    """Remove a destination and what it holds; says whether there was one."""
+    return script_call("remove_destination", [name], bool)
+
+
+def define_instance(version: int, group: str) -> Call[None]:
+    """Say which group the instance belongs to; "" for the default, its name."""
+    return script_call("define_instance", [version, group], lambda _: None)
 
 
 def define_view(version: int, name: str, definition: str) -> Call[None]:

@@ -131,7 +131,17 @@ class Definition(Checked):
             raise DefinitionError(f"{cls.__name__}: {shown(text)} is not JSON: {reason}") from None
         if not isinstance(elements, dict):
             raise DefinitionError(f"{cls.__name__}: {shown(text)} is not a JSON object of elements")
+        return cls._stored(elements)
+
+    @classmethod
+    def _stored(cls, elements: dict[str, Any]) -> Self:
+        """Make what was stored of the elements that were."""
         return cls(**elements)
+
+    @property
+    def titled(self) -> str:
+        """What an error text calls it."""
+        return self.title({"name": self.name})
 
     def to_json(self) -> str:
         """Write the name and what differs from the defaults, sorted and without spaces.

@@ -8,24 +8,42 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ampsq.action_checks import check_action
 from ampsq.address_setting import AddressSetting, settled_for
+from ampsq.destination import Destination
+from ampsq.destination_checks import check_replication
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
-from ampsq.models import Action, Definition, Queue, Topic, View, refused_changes
+from ampsq.instance import Instance
+from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
+from ampsq.queue_changes import refused_changes
 from ampsq.transport import Transport
 from ampsq.type_checks import check_types
 from ampsq.values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ampsq.calls import Catalog
     from ampsq.server import Server
 
-__all__ = ["PENDING", "Outcome", "about", "check_together", "defined_like", "outcome_of", "settings_of"]
+__all__ = ["KINDS", "PENDING", "Outcome", "about", "check_together", "defined_like", "outcome_of", "settings_of"]
 
 #: What applying a definition came to.
 Outcome = Literal["new", "changed", "unchanged"]
 #: Stands before the definition of a setting while queues are still to be compiled by it.
 PENDING: Final = ">"
+#: Every kind of definition, in the order in which they are applied: each knows those before it.
+KINDS: Final[tuple[type[Definition], ...]] = (
+    Instance, Transport, Topic, AddressSetting, Queue, LocalQueue, GroupLocalQueue, View, Action, Destination,
+)  # fmt: skip
+#: Where the catalog has them.
+_PARTS: Final[Mapping[type[Definition], str]] = {
+    Transport: "transports",
+    Topic: "topics",
+    AddressSetting: "settings",
+    Queue: "queues",
+    View: "views",
+    Action: "actions",
+    Destination: "destinations",
+}
 
 
 def check_together(catalog: Catalog, definitions: list[Definition], server: Server | None) -> None:
@@ -41,12 +59,14 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
         queues=catalog.queues | _stored(definitions, Queue),
         views=catalog.views | _stored(definitions, View),
         settings=catalog.settings | _stored(definitions, AddressSetting),
+        destinations=catalog.destinations | _stored(definitions, Destination),
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
         with about(definition):
             _check_one(catalog, planned, queues, definition, server)
             check_types(planned, queues, [definition])
+            check_replication(catalog, planned, queues, definition)
     settings = settings_of(planned)
     for queue in queues.values():
         with about(queue):
@@ -83,19 +103,20 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
     Raises:
         DefinitionError: it is no definition.
     """
-    if isinstance(definition, Topic):
-        return catalog.topics
-    if isinstance(definition, Queue):
-        return catalog.queues
-    if isinstance(definition, Action):
-        return catalog.actions
-    if isinstance(definition, View):
-        return catalog.views
-    if isinstance(definition, AddressSetting):
-        return catalog.settings
-    if isinstance(definition, Transport):
-        return catalog.transports
-    raise DefinitionError(f"{definition!r}: allowed are Transport, Topic, AddressSetting, Queue, View and Action")
+    if isinstance(definition, Instance):
+        return {definition.name: _instance_of(catalog, definition).to_json()}
+    for kind, part in _PARTS.items():
+        if isinstance(definition, kind):
+            found: dict[str, str] = getattr(catalog, part)
+            return found
+    raise DefinitionError(f"{definition!r}: allowed are {', '.join(kind.__name__ for kind in KINDS)}")
+
+
+def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
+    """What the instance is, in the words of a definition of it."""
+    if (definition.group or catalog.instance) == catalog.group:
+        return definition
+    return Instance(name=definition.name, group=None if catalog.group == catalog.instance else catalog.group)
 
 
 def settings_of(catalog: Catalog) -> list[AddressSetting]:
@@ -126,7 +147,7 @@ def _check_longest_delay(queue: Queue, settled: Queue) -> None:
     """The longest delay of what is not delayed says nothing; the delay may be that of an address setting."""
     if "max_redelivery_delay" in queue.elements() and not settled.redelivery_delay:
         raise DefinitionError(
-            f"Queue {queue.name!r}: max_redelivery_delay: {shown(queue.max_redelivery_delay)} is of no effect without "
+            f"{queue.titled}: max_redelivery_delay: {shown(queue.max_redelivery_delay)} is of no effect without "
             "redelivery_delay, which is 0s; allowed: with redelivery_delay, here or in an address setting"
         )
 
@@ -158,7 +179,7 @@ def _check_at_most_once(queue: Queue, server: Server | None) -> None:
         return
     if server is None or not server.never_forgets:
         raise ServerUnsuitable(
-            f"Queue {queue.name!r}: semantics: 'at-most-once' needs a server that never brings back a delivered "
+            f"{queue.titled}: semantics: 'at-most-once' needs a server that never brings back a delivered "
             "message: appendonly yes and appendfsync always. Configure it so (the embedded one: `ampsq up "
             "--appendfsync always`, Client(appendfsync='always')), or say allow_redelivery_after_crash: true"
         )
@@ -169,19 +190,19 @@ def _check_names(catalog: Catalog, queue: Queue) -> None:
     target = queue.default_publish_target
     if queue.name != target and queue.name in catalog.topics:
         raise DefinitionError(
-            f"Queue {queue.name!r}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
+            f"{queue.titled}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
             "allowed: a name that no topic has, or the topic itself as underlying_topic"
         )
     for stored in catalog.queues.values():
         other = Queue.from_json(stored)
         if other.name == target and other.default_publish_target != other.name:
             raise DefinitionError(
-                f"Queue {queue.name!r}: default_publish_target: {target!r} is a queue over "
+                f"{queue.titled}: default_publish_target: {target!r} is a queue over "
                 f"{other.underlying_topic!r}; allowed: a topic"
             )
         if other.name == queue.underlying_topic and other.underlying_topic != other.name:
             raise DefinitionError(
-                f"Queue {queue.name!r}: underlying_topic: {queue.underlying_topic!r} is a queue over "
+                f"{queue.titled}: underlying_topic: {queue.underlying_topic!r} is a queue over "
                 f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
             )
 

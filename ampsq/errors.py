@@ -44,6 +44,7 @@
     │   ├─ EpochPast            a later epoch of the job was recorded, so that nothing of this one is
     │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
+    │   ├─ QueueNotEmpty        another owner, or kind, for a queue that has messages
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
     │   ├─ CatalogChanged       definitions changed meanwhile; read them again and retry
@@ -93,6 +94,7 @@ __all__ = [
     "PrimaryUnknown",
     "PublishStoreError",
     "PublishStoreFull",
+    "QueueNotEmpty",
     "Rebuilding",
     "RecordsBehind",
     "Rejected",
@@ -483,6 +485,12 @@ class BinaryMessages(Rejected):
     """The queue's messages are binary, which no filter reads. Leave the filter out, or give the topic another type."""
 
     code = "AMPSQ_BINARY_MESSAGES"
+
+
+class QueueNotEmpty(Rejected):
+    """The queue has messages, read or not, whose owner cannot change meanwhile. Drain it, or define another queue."""
+
+    code = "AMPSQ_QUEUE_NOT_EMPTY"
 
 
 class MessageTypeFixed(Rejected):

@@ -1,4 +1,4 @@
-"""What a user defines: topics, queues, views and actions, as frozen models that are right or do not exist.
+"""What a user defines: topics, queues of three kinds, views, actions: frozen models that are right or do not exist.
 
 A definition is checked whole when it is made: a `DefinitionError` lists every fault with the element, its
 value and what is allowed. In every element None means "not given", that is, the default.
@@ -6,7 +6,8 @@ value and what is allowed. In every element None means "not given", that is, the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from ampsq.action import Action
 from ampsq.action_parts import Do, If, On, Reason
@@ -40,20 +41,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
-    "CHANGES",
     "MIN_LEASE_PERIOD",
     "Action",
     "Bookmark",
-    "Change",
     "Definition",
     "Do",
-    "Effect",
     "ExpirationModel",
     "FairnessModel",
     "Fault",
+    "GroupLocalQueue",
     "If",
     "Interval",
     "Leasing",
+    "LocalQueue",
     "On",
     "Queue",
     "Reason",
@@ -62,7 +62,6 @@ __all__ = [
     "View",
     "parse_ref",
     "ref_of",
-    "refused_changes",
 ]
 
 Semantics = Literal["at-least-once", "at-most-once"]
@@ -73,10 +72,18 @@ ExpirationModel = Literal["default", "queue", "latest", "earliest"]
 # For a type checker, a default that is worked out from other elements fits every type.
 _NOT_GIVEN: Any = None
 _NONE: Any = Interval(0)
+_DAY: Any = Interval(86_400_000)
+
+#: The `owner` of a queue whose messages belong to whom they were published at.
+_ORIGIN: Final = "*"
 
 
 class Queue(Definition):
     """A view over one or more topics, whose messages are each delivered to one subscription.
+
+    Where several instances have it, and replicate it, each message is delivered by one of them: the one that it was
+    published at, until that hands it to another (see docs/replication.md; `LocalQueue` and `GroupLocalQueue` differ in
+    that alone).
 
     Attributes:
         name: what consumers subscribe to; the same grammar as a topic's name.
@@ -142,6 +149,8 @@ class Queue(Definition):
         allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
             delivered message after a crash (without an append-only file, or one not written at every
             command), unless this is true. Default: false.
+        deferred_ack_expiration: how long what another instance says of a message that has not arrived here yet, as
+            that it was acknowledged, is kept for it. Default: 1d.
         record_deliveries: keep a record of who was delivered what, and of what came back and why, about the last
             100,000 deliveries. An action on ``deliver`` keeps it too. Default: false, which costs nothing.
     """
@@ -172,7 +181,17 @@ class Queue(Definition):
     recovery_point: RecoveryPoint = "epoch"
     file_backed_metadata: Literal["enabled", "disabled"] = "disabled"
     allow_redelivery_after_crash: bool = False
+    deferred_ack_expiration: Delay = _DAY
     record_deliveries: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose its messages are at first: ``*``, the origin's; "", everybody's own copy; else an instance's."""
+        return _ORIGIN
+
+    def domain(self, group: str) -> str:  # noqa: ARG002
+        """What tells a group local queue from others of its name, on an instance of this group; else ""."""
+        return ""
 
     @property
     def type(self) -> MessageType:
@@ -189,6 +208,26 @@ class Queue(Definition):
         if self.is_pattern:
             return pattern_of(self.underlying_topic).search(topic) is not None
         return topic == self.underlying_topic
+
+    def to_json(self) -> str:
+        """As of every definition, with the kind of one that is no plain queue."""
+        if type(self) is Queue:
+            return super().to_json()
+        return json.dumps({**self.elements(), _KIND: type(self).__name__}, sort_keys=True, separators=(",", ":"))
+
+    def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
+        """As of every definition, with the kind if that is another one."""
+        kinds = type(old).__name__, type(self).__name__
+        here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
+        elements = {name: (there.get(name), here.get(name)) for name in {**there, **here}}
+        changes = {name: (before, after) for name, (before, after) in elements.items() if before != after}
+        return changes if kinds[0] == kinds[1] else {_KIND: kinds, **changes}
+
+    @classmethod
+    def _stored(cls, elements: dict[str, Any]) -> Self:
+        kind: Any = _KINDS[elements.pop(_KIND, Queue.__name__)]
+        made: Self = kind(**elements)
+        return made
 
     @classmethod
     def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,6 +261,54 @@ class Queue(Definition):
         if isinstance(underlying, str) and (target is None or isinstance(target, str)):
             yield from _target_conflicts(underlying, target)
 
+
+class LocalQueue(Queue):
+    """A queue of this instance alone: each instance that has the topics delivers its own copy of every message.
+
+    It is never replicated; the topics under it may be. Its elements are those of `Queue`.
+    """
+
+    @property
+    def owner(self) -> str:
+        """Everybody owns the copies that are there."""
+        return ""
+
+
+class GroupLocalQueue(Queue):
+    """A queue that some instances share, those of one domain: each message is at first `initial_owner`'s.
+
+    It is known by its name and its domain: queues of one name and different domains are different queues, whose
+    messages are each delivered once in every domain, and no link replicates the one to the other. Its elements are
+    those of `Queue` and:
+
+    Attributes:
+        initial_owner: the name of the instance that owns a message when it enters the queue, wherever it was published;
+            the same on every instance of the domain. Required.
+        group_local_queue_domain: the same on every instance that shares the queue. Default: the group of the instance.
+    """
+
+    initial_owner: Name = _NOT_GIVEN
+    group_local_queue_domain: Name | None = None
+
+    @property
+    def owner(self) -> str:
+        """The instance that every message is at first owned by."""
+        return self.initial_owner
+
+    def domain(self, group: str) -> str:
+        """What tells it from other queues of its name, on an instance of this group."""
+        return self.group_local_queue_domain or group
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from super()._conflicts(given)
+        if "initial_owner" not in given:
+            yield Fault("initial_owner", "missing; allowed: the name of the instance that owns a message at first")
+
+
+#: Under this name, which no element has, the catalog keeps which kind of queue a definition is.
+_KIND: Final = "kind"
+_KINDS: Final[Mapping[str, type[Queue]]] = {kind.__name__: kind for kind in (Queue, LocalQueue, GroupLocalQueue)}
 
 _EXCLUSIVE = {
     ("priority", "barrier_expression"): "which leaves no order in which a message could be before or behind a barrier",
@@ -275,88 +362,3 @@ def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
             f"{target!r} does not feed the queue; allowed: a topic that its underlying_topic, "
             f"{shown(underlying)}, matches",
         )
-
-
-Effect = Literal["another-queue", "at-once", "new-leases", "refused"]
-
-
-class Change(NamedTuple):
-    """What becomes of a queue that holds messages when one of its elements is changed.
-
-    Attributes:
-        effect: ``at-once``: holds from the moment of the change, for messages in the queue too;
-            ``new-leases``: for leases made from then on; ``refused``: cannot be changed; ``another-queue``:
-            makes a queue of its own.
-        text: the same in a sentence, for people.
-    """
-
-    effect: Effect
-    text: str
-
-
-CHANGES: Mapping[str, Change] = {
-    "name": Change("another-queue", "Another name is another queue; this one stays as it is."),
-    "underlying_topic": Change(
-        "refused",
-        "Refused: define a queue of another name over the new topics, and drain this one.",
-    ),
-    "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
-    "message_type": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
-    "field_separator": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
-    "filter": Change("at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."),
-    "semantics": Change(
-        "refused",
-        "Refused: define a queue of another name with the new semantics, and drain this one.",
-    ),
-    "lease_period": Change("new-leases", "Leases made from now on have the new length; others end when they would."),
-    "max_per_subscription_backlog": Change(
-        "at-once", "Every subscription's room is computed anew; held leases stay, even above the new limit."
-    ),
-    "max_backlog": Change("at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."),
-    "max_deliveries": Change("at-once", "Checked against the new limit when a message next comes back."),
-    "max_cancels": Change("at-once", "Checked against the new limit when a message next comes back."),
-    "fairness_model": Change("at-once", "Every subscription's place is computed anew, before the next delivery."),
-    "leasing": Change("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
-    "priority": Change(
-        "at-once",
-        "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
-    ),
-    "barrier_expression": Change("at-once", "Waiting messages are judged anew, in bounded steps."),
-    "expiration": Change(
-        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
-    ),
-    "expiration_model": Change(
-        "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
-    ),
-    "redelivery_delay": Change("at-once", "For what comes back from now on; what waits for its time already stays."),
-    "redelivery_delay_multiplier": Change("at-once", "For what comes back from now on."),
-    "max_redelivery_delay": Change("at-once", "For what comes back from now on."),
-    "redelivery_collision_avoidance_factor": Change("at-once", "For what comes back from now on."),
-    "ring_size": Change(
-        "at-once", "Nothing is evicted for it; from now on what enters beyond the new size evicts as many, no more."
-    ),
-    "target_queue_depth": Change("at-once", "The active part grows or stops growing; what is in it stays."),
-    "recovery_point": Change(
-        "at-once",
-        "The queue begins anew at the new point, in bounded steps, in which it reads no log: what is settled stays "
-        "settled, what lies before the point leaves the queue, unless it is leased, and everything else waits.",
-    ),
-    "file_backed_metadata": Change("at-once", "Of no effect: the state of a queue is in the server already."),
-    "allow_redelivery_after_crash": Change("at-once", "The server is checked again when the change is applied."),
-    "record_deliveries": Change("at-once", "Deliveries are recorded from now on, or not any more."),
-}
-"""For each element of a queue, what a change does while messages are in the queue."""
-
-
-def refused_changes(old: Queue, new: Queue) -> list[str]:
-    """List the changes from one definition of a queue to another that cannot be made.
-
-    Returns:
-        A text for each, naming the element, both values and the way round; empty when the change can be made.
-    """
-    return [
-        f"Queue {old.name!r}: {element}: {shown(getattr(old, element))} cannot become "
-        f"{shown(getattr(new, element))}. {change.text}"
-        for element, change in CHANGES.items()
-        if change.effect in ("refused", "another-queue") and getattr(old, element) != getattr(new, element)
-    ]

@@ -53,7 +53,7 @@ def starts_of(queue: Queue, topics: Iterable[str]) -> Flow[Cursors]:
         bookmark = queue.recovery_point if "~" in queue.recovery_point else ""
         if bookmark and Bookmark(bookmark).origin != origin:
             raise DefinitionError(
-                f"Queue {queue.name!r}: recovery_point: {bookmark!r} is of origin {Bookmark(bookmark).origin}, not of "
+                f"{queue.titled}: recovery_point: {bookmark!r} is of origin {Bookmark(bookmark).origin}, not of "
                 f"{origin}; allowed: a bookmark of this instance"
             )
         out.append((topic, cursor))

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 #: Layout version of everything below. Every script compares it with the instance's own before it does anything.
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 #: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
 INSTANCES: Final = "ampsq:instances"
@@ -116,8 +116,8 @@ ASK_AGAIN: Final = 1_000
 #: Least milliseconds that a message was here before it is asked for, however fast its owner usually is.
 USUAL_LEAST: Final = 20
 
-#: Milliseconds for which what is told of a message waits for it: seven days, unless its queue says otherwise.
-DEFERRED_PERIOD: Final = 604_800_000
+#: Milliseconds for which what is told of a message waits for it: a day, as in AMPS, unless its queue says otherwise.
+DEFERRED_PERIOD: Final = 86_400_000
 
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
@@ -149,7 +149,9 @@ class Key:
 KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
-            ":instance", "hash", "format, origin, catalog version, subscription counter, coordinators' life sign",
+            ":instance", "hash",
+            "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
+            "its name",
             "open, and every script that changes the catalog", "never", "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
@@ -191,6 +193,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "uses": Key(
             ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report", "report", "the readers",
         ),
+        "destinations": Key(
+            ":destinations", "hash", "destination -> definition, JSON, with the credentials of its addresses",
+            "define_destination", "remove_destination", "the configuration",
+        ),
         "actions": Key(
             ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
         ),
@@ -227,7 +233,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "sent": Key(
             ":sent:<destination>", "hash",
             "`log <topic>` and `journal <queue>` -> ID up to which the destination has what it is sent",
-            "report_sent", "define_destination", "the destination's `received`",
+            "report_sent", "remove_destination", "the destination's `received`",
         ),
         "routes": Key(
             ":routes", "hash",
@@ -522,7 +528,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # instance
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended", "heard": "heard", "logons": "logons",
+        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group",
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
@@ -530,6 +536,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
         "recorded": "recorded",
         "paused": "paused", "rebuild": "rebuild",
+        # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
+        # deferral: ms, absent where it is V.deferred_period
+        "owner": "owner", "domain": "domain", "deferral": "deferral",
         # filters
         "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
         # subscription
@@ -549,7 +558,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # journal entries
         "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
         # transfers
-        "owner": "owner", "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
+        "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
         "transferred_out": "transferred_out", "proxied": "proxied",
         # requests
         "bookmarks": "bookmarks",

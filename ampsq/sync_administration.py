@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
+from ampsq.destinations import read_destinations, remove_destination
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ampsq.address_setting import AddressSetting
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
+    from ampsq.destination import Destination
     from ampsq.explain import Explanation
     from ampsq.history import History
     from ampsq.letters import DeadLetter
@@ -60,7 +62,8 @@ class Administration:
             Each definition, in the order of work, with ``new``, ``changed`` or ``unchanged``.
 
         Raises:
-            DefinitionError: a change is refused while the queue exists (`ampsq.models.CHANGES` says which are).
+            DefinitionError: a change is refused while the queue exists (`ampsq.queue_changes.CHANGES` says which are).
+            QueueNotEmpty: the queue would be another kind of queue, or have another owner, and has messages.
             ServerUnsuitable: an at-most-once queue on a server that could bring a delivered message back.
         """
         return self._store.run(self._session.apply(definitions))
@@ -227,6 +230,23 @@ class Administration:
     def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings, by what they match."""
         return self._store.run(self._session.address_settings())
+
+    def destinations(self) -> dict[str, Destination]:
+        """Read the definitions of all destinations, by name."""
+        return self._store.run(read_destinations())
+
+    def remove_destination(self, name: str) -> bool:
+        """Forget a destination: nothing is sent to it any more, and no log is kept for it.
+
+        What it has stays there. Defined again, it is sent whatever it lacks and the logs still have.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            DefinitionError: the text is no name.
+        """
+        return self._store.run(remove_destination(name))
 
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

@@ -52,7 +52,7 @@ def check_types(planned: Catalog, queues: Mapping[str, Queue], definitions: Iter
             for topic in planned.topics:
                 found = planned.message_type(topic)
                 if definition.type != found and definition.feeds_from(topic):
-                    raise _unlike(f"Queue {definition.name!r}", topic, found, definition)
+                    raise _unlike(definition.titled, topic, found, definition)
         elif isinstance(definition, View):
             _check_view(planned, definition)
         elif isinstance(definition, Action):

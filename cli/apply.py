@@ -50,12 +50,13 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only say what is new, changed and unchanged.")
 @connected
 def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
-    """Define transports, topics, address settings, queues, views and actions from a file.
+    """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
     FILE is YAML, or the broker.xml of an Artemis, of which the addresses and address settings are taken and all else is
-    named; or a configuration of AMPS, of which the limits of slow clients are taken. It is checked whole, against the
-    server too, before anything is done; - is standard input. What is already so is left alone, so that a file may be
-    applied again and again. Nothing is removed. A definition is whole: an element left out goes back to its default.
+    named; or a configuration of AMPS, of which name, group, limits of slow clients and destinations are taken. It is
+    checked whole, against the server too, before anything is done; - is standard input. What is already so is left
+    alone, so that a file may be applied again and again. Nothing is removed. A definition is whole: an element left out
+    goes back to its default.
     """
     from ampsq.config import load
 

@@ -1,22 +1,24 @@
 --- define_queue: add a queue or change its definition; its subscriptions take the change at once.
---- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, number, values...
---- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS
+--- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
+--- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
 --- GIVES 1
---- @include clock, fail, catalog, membership, definition, paused, beginning, plain
+--- @include clock, fail, catalog, membership, definition, paused, beginning, plain, ownership
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
--- record: 1 if its deliveries are recorded, else 0.
+-- record: 1 if its deliveries are recorded, else 0. owner, domain: see lib/ownership. deferral: ms, or '' for the default.
 local ms = clock_ms(now)
 check_catalog(version)
 check_joining(name, values_from + number)
 local former, former_policy, paused = unpack(call('HMGET', K.queue(name), F.compiled, F.policy, F.paused))
+if former then check_ownership(name, owner, domain) end
 if paused then compiled = paused_form(compiled) end
 if former then note_former_filter(name, call('HGET', K.filters(name), F.entry) or '', entry) end
 call('HSET', K.queues(), name, definition)
 call('HSET', K.queue(name), F.compiled, compiled, F.target, target)
 call('HSET', K.leases(name), V.anchor, '')
 if record == '1' then call('HSET', K.queue(name), F.recorded, 1) else call('HDEL', K.queue(name), F.recorded) end
+define_ownership(name, owner, domain, deferral)
 define_policy(name, policy)
 local life_changed = (former_policy or '') ~= policy
 define_ring(name, ring, not former)

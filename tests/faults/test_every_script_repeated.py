@@ -19,7 +19,9 @@ from observing import eventually
 
 from ampsq import (
     Action,
+    Destination,
     Do,
+    Instance,
     On,
     Queue,
     Topic,
@@ -43,6 +45,7 @@ from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
+from ampsq.destinations import read_destinations, remove_destination
 from ampsq.envelope import Envelope
 from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
@@ -103,7 +106,8 @@ DOES_MORE = {
 #: Never sent again; the caller is told, and does it anew from what it reads.
 NOT_REPEATED = {
     "define_action", "define_queue", "define_setting", "define_topic", "define_transport", "define_view",
-    "set_aside", "discard", "correct_count", "resume_queue",
+    "set_aside", "discard", "correct_count", "resume_queue", "define_destination", "define_instance",
+    "remove_destination",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
 SOMETIMES = {"publish", "settle", "sow_delete", "trim", "trim_journal"}
@@ -515,6 +519,14 @@ def limits_of_slow_clients(work):
     assert report("online", 5, oldest=1) == "disconnect"
 
 
+def destinations(work):
+    """One that is defined, changed and removed, of an instance with a group."""
+    work.apply(Instance(group="NYC"), Destination(name="nyc-2", sync_type="sync", topics="orders"))
+    work.apply(Destination(name="nyc-2", sync_type="async", topics="orders"))
+    work.run(remove_destination("nyc-2"))
+    assert work.run(read_destinations()) == {}
+
+
 def write_jobs(work):
     work.apply(Topic(name="rows"))
     store = work.store
@@ -542,7 +554,6 @@ def replicate(work):
     peers = [Peer(each.store.instance, each.session.origin, each.store.instance) for each in (work, other)]
     for each in (work, other):
         each.apply(Topic(name="shared"), Queue(name="both", underlying_topic="shared", max_per_subscription_backlog=9))
-        each.store.redis.hset(key(each.store.instance, "queue", "both"), "owner", "*")
     here, there = work.store, other.store
     links = [
         Link(q.name, one, two, Carried(p, q, [], {}, lambda _: JSON), topics=["shared"], queues=["both"])
@@ -577,7 +588,8 @@ def replicate(work):
 
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients, notice_and_end),
+    *(guaranteed, destinations, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
+    notice_and_end,
 ]
 
 

@@ -16,7 +16,7 @@ def test_open_makes_an_instance_and_finds_it_again(world):
     world.mark()
 
     assert world.run("open", 5_000, "nyc-1", "t6w1xk") == ["nyc-1.t6w1xk", "0", 5_000]
-    assert world.changes() == {":instance": {"format": "3", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
+    assert world.changes() == {":instance": {"format": "4", "name": "nyc-1", "origin": "nyc-1.t6w1xk", "catalog": "0"}}
     world.mark()
     assert world.run("open", 6_000, "nyc-1", "other") == ["nyc-1.t6w1xk", "0", 6_000]
     assert world.changes() == {}
@@ -37,7 +37,27 @@ ARGUMENTS = {
     "catalog": [],
     "count": ["a", "expire work 0", 1, "seen"],
     "define_action": [1_000, 0, "a", "{}", 0],
-    "define_queue": [1_000, 0, "work", "{}", "orders", "0 0 0 0 1 0 0 0 1 0", "", "", "", "", "", 0, 1, "orders"],
+    "define_destination": [0, "nyc-2", "{}"],
+    "define_instance": [0, "NYC"],
+    "define_queue": [
+        1_000,
+        0,
+        "work",
+        "{}",
+        "orders",
+        "0 0 0 0 1 0 0 0 1 0",
+        "",
+        "",
+        "",
+        "",
+        "",
+        0,
+        "*",
+        "",
+        "",
+        1,
+        "orders",
+    ],
     "write_rows": [1_000, "orders", "job", 0, 1, 0, 0, 7, "b", "body"],
     "stage_rows": [1_000, "orders", "job", "i/0", "a", 0, 60_000, "b", "body"],
     "commit_job": [1_000, "job", 1],
@@ -76,6 +96,7 @@ ARGUMENTS = {
     "trim": [1_000, 0, "orders", 0, "", "", "", 0, 0],
     "trim_journal": [1_000, "work", ""],
     "define_view": [0, "board", "{}"],
+    "remove_destination": ["nyc-2"],
     "happen": [1_000, "connect", "c", "", ""],
     "hold_view": [1_000, "board", "me", 5_000],
     "leave": ["work", FIRST],
@@ -133,11 +154,13 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
     with pytest.raises(FormatMismatch) as refusal:
         world.run(name, *ARGUMENTS[name])
 
-    assert refusal.value.detail == {"expected": "3", "found": False if found is None else found}
+    assert refusal.value.detail == {"expected": "4", "found": False if found is None else found}
     assert world.changes() == {}
 
 
-@pytest.mark.parametrize("name", ["define_action", "define_queue", "define_topic"])
+@pytest.mark.parametrize(
+    "name", ["define_action", "define_destination", "define_instance", "define_queue", "define_topic"]
+)
 def test_a_definition_on_an_old_catalog_is_refused_and_changes_nothing(world, name):
     world.queue("work", "orders")
     world.mark()
@@ -309,6 +332,9 @@ def test_the_catalog_is_one_picture(world):
         [],
         ["ring.#", '{"name":"ring.#"}'],
         [],
+        [],
+        "i",
+        "i",
     ]
     assert world.changes() == {}
 

@@ -1,4 +1,4 @@
-"""What a change of each element does to a queue that holds messages: the table `models.CHANGES`, held to its word."""
+"""What a change of each element does to a queue that holds messages: `queue_changes.CHANGES`, held to its word."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of, settle_all
 
-from ampsq import Queue, Topic
-from ampsq.errors import DefinitionError, MessageTypeFixed, NotLeaseHolder, ServerUnsuitable
+from ampsq import LocalQueue, Queue, Topic
+from ampsq.errors import DefinitionError, MessageTypeFixed, NotLeaseHolder, QueueNotEmpty, ServerUnsuitable
 from ampsq.flow import script_call
-from ampsq.models import CHANGES
+from ampsq.models import GroupLocalQueue
+from ampsq.queue_changes import CHANGES
 from ampsq.schema import key
 
 ORDERS = "^orders"
@@ -172,6 +173,54 @@ def fairness_model_places_everybody_anew(client):
     for number in range(4):
         client.publish("work", number)
     assert sorted(len(rest_of(s)) for s in subscriptions) == [2, 2]
+
+
+def only_when_empty(**changed):
+    def scene(client):
+        given = {"initial_owner": client.instance, "group_local_queue_domain": "NYC"}
+        group_local = GroupLocalQueue(**base().elements(), **given)
+        client.apply(group_local)
+        client.publish_many("work", range(2))
+        with pytest.raises(QueueNotEmpty):
+            client.apply(group_local.model_copy(update=changed))
+        assert client.queues()["work"] == group_local
+        with client.subscribe("work", max_backlog=2) as messages:
+            for message in pick_up(messages, 2):
+                message.ack(wait=True)
+        client.apply(group_local.model_copy(update=changed))
+        assert client.queues()["work"] == group_local.model_copy(update=changed)
+
+    return scene
+
+
+def deferred_ack_expiration_holds_for_what_is_told_from_now_on(client):
+    filled(client, 1, deferred_ack_expiration="1h")
+    assert field(client, "deferral") == b"3600000"
+    client.apply(base())
+    assert field(client, "deferral") is None
+
+
+def field(client, name):
+    return client._store.redis.hget(key(client.instance, "queue", "work"), name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner"),
+    [
+        (LocalQueue(**base().elements()), None),
+        (GroupLocalQueue(**base().elements(), initial_owner="nyc-1"), b"nyc-1"),
+    ],
+)
+def test_another_kind_of_queue_is_another_owner_and_refused_until_the_queue_is_empty(client, kind, owner):
+    filled(client, 1)
+    assert field(client, "owner") == b"*"
+    with pytest.raises(QueueNotEmpty, match="Drain it"):
+        client.apply(kind)
+    with client.subscribe("work") as messages:
+        pick_up(messages, 1)[0].ack(wait=True)
+    client.apply(kind)
+    assert field(client, "owner") == owner
+    assert type(client.queues()["work"]) is type(kind)
 
 
 def leasing_judges_the_next_acknowledgement(client):
@@ -389,12 +438,15 @@ SCENES = {
     "recovery_point": recovery_point_begins_anew,
     "file_backed_metadata": file_backed_metadata_has_no_effect,
     "leasing": leasing_judges_the_next_acknowledgement,
+    "deferred_ack_expiration": deferred_ack_expiration_holds_for_what_is_told_from_now_on,
+    "initial_owner": only_when_empty(initial_owner="nyc-2"),
+    "group_local_queue_domain": only_when_empty(group_local_queue_domain="US"),
     "allow_redelivery_after_crash": allow_redelivery_after_crash_looks_at_the_server_again,
 }
 
 
 def test_every_element_of_a_queue_has_a_scene():
-    assert set(SCENES) == set(CHANGES) == set(Queue.model_fields)
+    assert set(SCENES) == set(CHANGES) == set(GroupLocalQueue.model_fields)
 
 
 @pytest.mark.parametrize("element", SCENES)
@@ -415,7 +467,7 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError):
         client.apply(Queue(name="chain", underlying_topic="work"))
-    with pytest.raises(DefinitionError, match="allowed are Transport, Topic, AddressSetting, Queue, View and Action"):
+    with pytest.raises(DefinitionError, match=r"allowed are Instance, Transport, .*, Action, Destination"):
         client.apply("queue")
     assert set(client.queues()) == {"work"}
 

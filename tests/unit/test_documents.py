@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from observing import eventually
 
-from ampsq import Client
+from ampsq import Client, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.check_words import DIFFERENCES
 from ampsq.config import load
 from ampsq.embedded import acquire
-from ampsq.models import CHANGES, Queue, Topic
+from ampsq.models import GroupLocalQueue, Queue, Topic
+from ampsq.queue_changes import CHANGES
 from ampsq.schema import key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,11 +201,16 @@ def test_the_page_on_the_state_of_the_world_does_what_it_says(tmp_path):
             assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
 
 
+def elements_of(kind):
+    """Its elements, as its docstring tells them, on a line each."""
+    told = kind.__doc__.split("Attributes:")[1]
+    found = re.findall(r"^        (\w+): (.*?)(?=^        \w+: |\Z)", told, re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()).replace("``", "`").replace("|", "\\|") for name, text in found}
+
+
 def test_the_table_of_queue_elements_is_the_models_own():
-    elements = re.findall(
-        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Queue.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL
-    )
-    rows = [f"| `{name}` | {' '.join(text.split()).replace('``', '`')} |" for name, text in elements]
+    rows = [f"| `{name}` | {text} |" for name, text in elements_of(Queue).items()]
+    rows += [f"| `{name}` | {text} |" for name, text in elements_of(GroupLocalQueue).items()]
     changes = [f"| `{name}` | {change.effect} | {change.text} |" for name, change in CHANGES.items()]
 
     page = (ROOT / "docs" / "queues.md").read_text()
@@ -213,16 +219,26 @@ def test_the_table_of_queue_elements_is_the_models_own():
 
 
 def test_the_table_of_topic_elements_is_the_models_own():
-    elements = re.findall(
-        r"^        (\w+): (.*?)(?=^        \w+: |\Z)", Topic.__doc__.split("Attributes:")[1], re.MULTILINE | re.DOTALL
-    )
-    texts = {name: " ".join(text.split()).replace("``", "`").replace("|", "\\|") for name, text in elements}
-
     page = (ROOT / "docs" / "retention.md").read_text()
 
     assert [line for line in page.splitlines() if line.startswith("| `")] == [
-        f"| `{name}` | {text} |" for name, text in texts.items()
+        f"| `{name}` | {text} |" for name, text in elements_of(Topic).items()
     ]
+
+
+def test_the_tables_of_the_page_on_replication_are_the_models_own():
+    section = (ROOT / "docs" / "replication.md").read_text().split("## Configuration\n")[1].split("### Addresses\n")[0]
+    texts = [row for kind in (Instance, Destination, ReplicatedTopic) for row in elements_of(kind).items()]
+
+    assert [line for line in section.splitlines() if line.startswith("| `")] == [
+        f"| `{name}` | {text} |" for name, text in texts
+    ]
+
+
+def test_the_file_of_the_page_on_replication_is_right():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "replication.md").read_text(), flags=re.DOTALL)
+
+    assert [definition.name for definition in load(text)] == ["nyc-1", "orders", "work", "nyc-2", "London"]
 
 
 def test_the_topics_of_the_page_about_retention_are_right():

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from refusing import NAMES, refusal
 
 from ampsq.models import (
-    CHANGES,
     Action,
     Do,
+    GroupLocalQueue,
     Interval,
+    LocalQueue,
     On,
     Queue,
     Topic,
     View,
-    refused_changes,
 )
+from ampsq.queue_changes import CHANGES, refused_changes
 
 # --- names ---------------------------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ def test_an_action_lists_all_that_it_misses():
 
 
 def test_every_element_of_a_queue_says_what_its_change_does():
-    assert list(CHANGES) == list(Queue.model_fields)
+    assert list(CHANGES) == list(GroupLocalQueue.model_fields)
     assert all(change.text.endswith(".") for change in CHANGES.values())
 
 
@@ -241,6 +242,35 @@ def test_topics_and_semantics_cannot_be_changed_and_the_text_says_what_to_do():
     topic, semantics = refused_changes(Queue(name="work"), new)
     assert topic.startswith("Queue 'work': underlying_topic: 'work' cannot become 'orders'. Refused: define a queue of")
     assert semantics.startswith("Queue 'work': semantics: 'at-least-once' cannot become 'at-most-once'.")
+
+
+@pytest.mark.parametrize(
+    ("queue", "owner", "domain"),
+    [
+        (Queue(name="work", lease_period="30s"), "*", ""),
+        (LocalQueue(name="work", lease_period="30s"), "", ""),
+        (GroupLocalQueue(name="work", initial_owner="nyc-1"), "nyc-1", "NYC"),
+        (GroupLocalQueue(name="work", initial_owner="nyc-1", group_local_queue_domain="US"), "nyc-1", "US"),
+    ],
+)
+def test_each_kind_of_queue_is_stored_with_its_kind_and_says_whose_its_messages_are(queue, owner, domain):
+    assert Queue.from_json(queue.to_json()) == queue
+    assert type(Queue.from_json(queue.to_json())) is type(queue)
+    assert (queue.owner, queue.domain("NYC")) == (owner, domain)
+    assert ("kind" in json.loads(queue.to_json())) is (type(queue) is not Queue)
+
+
+def test_a_group_local_queue_needs_an_owner():
+    assert "initial_owner: missing; allowed: the name of the instance" in refusal(GroupLocalQueue, name="work")
+    assert "initial_owner: no such element" in refusal(LocalQueue, name="work", initial_owner="nyc-1")
+
+
+def test_another_kind_of_queue_is_among_the_changes_and_none_that_is_refused_for_good():
+    old, new = Queue(name="work", max_backlog=3), GroupLocalQueue(name="work", initial_owner="nyc-1")
+    assert new.changes_from(old) == {
+        "kind": ("Queue", "GroupLocalQueue"), "max_backlog": (3, None), "initial_owner": (None, "nyc-1"),
+    }  # fmt: skip
+    assert refused_changes(old, new) == refused_changes(new, old) == []
 
 
 def test_another_name_is_another_queue():

@@ -46,6 +46,7 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "recovery_point": "epoch",
         "file_backed_metadata": "disabled",
         "allow_redelivery_after_crash": False,
+        "deferred_ack_expiration": "1d",
         "record_deliveries": False,
     }
 
