@@ -311,9 +311,8 @@ def test_no_two_keys_are_spelled_alike():
 def test_every_key_is_used():
     text = "\n".join(path.read_text() for path in LUA.rglob("*.lua"))
 
-    # The rows of a view and what links say of themselves are the coordinator's; markers of subscriptions to topics are
-    # their clients'.
-    assert [name for name in schema.KEYS if f"K.{name}(" not in text] == ["links", "marker", "view"]
+    # The rows of a view are the coordinator's; markers of subscriptions to topics are their clients'.
+    assert [name for name in schema.KEYS if f"K.{name}(" not in text] == ["marker", "view"]
 
 
 # The codec of refs, in Lua as in Python
