@@ -16,6 +16,7 @@
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
     ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
+    ├─ LinkRefused              the other side of a link is another one than configured, or defines what does not fit
     ├─ DestinationAhead         the destination of a link has what its source never recorded
     ├─ ServerFull               the server is out of memory and refused a publish
     ├─ SlowClient               a subscription to topics was further behind than the limits allow, and is ended
@@ -76,6 +77,7 @@ __all__ = [
     "EpochPast",
     "ExpressionError",
     "FormatMismatch",
+    "LinkRefused",
     "MessageTypeFixed",
     "MissingKey",
     "NameInUse",
@@ -232,6 +234,10 @@ class NotPermitted(AmpsqError):
 
 class ServerUnsuitable(AmpsqError):
     """The server lacks what ampsq needs, or is configured so that messages would be lost."""
+
+
+class LinkRefused(AmpsqError):
+    """The other side of a link is not the one configured, or its definitions do not fit; a line for each difference."""
 
 
 class DestinationAhead(AmpsqError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.links import Links
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.rebuilds import Rebuilds
 from ampsq.coordinator.retention import Retention
@@ -102,7 +103,10 @@ class Coordinator:
     def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
         store = Store(self._url, instance, patience=0.5)
-        duties: list[Duty] = [Sweep(), Absence(), Notice(), Actions(self._powers), Views(), Rebuilds(), Retention()]
+        links = Links()
+        duties: list[Duty] = [
+            *(Sweep(), Absence(), Notice(), links, Actions(self._powers), Views(), Rebuilds(), Retention())
+        ]
         due = dict.fromkeys(range(len(duties)), 0.0)
         try:
             while not leaving.is_set():
@@ -113,6 +117,7 @@ class Coordinator:
                 if pause > 0:
                     leaving.wait(pause)
         finally:
+            links.close()
             store.close()
 
     def _round(self, duty: Duty, store: Store) -> float:

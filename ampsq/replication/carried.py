@@ -11,7 +11,6 @@ from ampsq.schema import FIELDS
 from ampsq.topic_message import document_of
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.expressions import Expression
@@ -83,14 +82,14 @@ class Carried:
     Attributes:
         source: whose log it is.
         destination: where they go.
-        pass_through: patterns of groups: what came directly from a matching one is passed on.
+        passes_group: of a group whether what came directly from it is passed on.
         filters: topic -> its content filter.
         type_of: a topic's message type.
     """
 
     source: Peer
     destination: Peer
-    pass_through: Sequence[re.Pattern[str]]
+    passes_group: Callable[[str], bool]
     filters: dict[str, Expression]
     type_of: Callable[[str], MessageType]
 
@@ -106,7 +105,7 @@ class Carried:
         hops = [hop.partition("/") for hop in path.split(" ")]
         if any(name == self.destination.name for name, _, _ in hops):
             return False
-        return any(pattern.search(hops[0][2]) for pattern in self.pass_through)
+        return self.passes_group(hops[0][2])
 
     def passes(self, entry: Copied) -> bool:
         """Whether its content passes the topic's filter."""

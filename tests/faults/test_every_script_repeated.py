@@ -556,7 +556,7 @@ def replicate(work):
         each.apply(Topic(name="shared"), Queue(name="both", underlying_topic="shared", max_per_subscription_backlog=9))
     here, there = work.store, other.store
     links = [
-        Link(q.name, one, two, Carried(p, q, [], {}, lambda _: JSON), topics=["shared"], queues=["both"])
+        Link(q.name, one, two, Carried(p, q, lambda _: False, {}, lambda _: JSON), topics=["shared"], queues=["both"])
         for one, two, p, q in ((here, there, *peers), (there, here, *peers[::-1]))
     ]
 

@@ -138,7 +138,11 @@ class Fabric:
         """A link that carries these, stepped by `settle`."""
         filters = {topic: parse(text, "replication") for topic, text in (filters or {}).items()}
         patterns = [re.compile(text) for text in pass_through]
-        carried = Carried(source.peer, destination.peer, patterns, filters, lambda _: JSON)
+
+        def passes(group):
+            return any(pattern.search(group) for pattern in patterns)
+
+        carried = Carried(source.peer, destination.peer, passes, filters, lambda _: JSON)
         link = Link(destination.name, source.store, destination.store, carried, topics=topics, queues=queues)
         self.links[source.name, destination.name] = link
         return link

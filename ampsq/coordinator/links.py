@@ -1,0 +1,81 @@
+"""Duty: a link to each destination of the instance, each in a thread of its own; and requests for what waits elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from ampsq import replication_calls
+from ampsq.coordinator.definitions import Definitions
+from ampsq.destination import Destination
+from ampsq.errors import Rejected
+from ampsq.replication.running import Run
+
+if TYPE_CHECKING:
+    from ampsq.calls import Catalog
+    from ampsq.store import Store
+
+__all__ = ["Links"]
+
+_log = logging.getLogger("ampsq.coordinator")
+#: Seconds between two rounds: how soon a new destination is linked, and what waits elsewhere is asked for.
+_PAUSE: Final = 0.1
+#: Seconds that a link has to end.
+_ENDS_WITHIN: Final = 5.0
+
+
+class Links:
+    """Keeps a link to each destination that has an address."""
+
+    name = "links"
+
+    def __init__(self) -> None:
+        self._definitions = Definitions()
+        self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
+        self._version = -1
+
+    def run_once(self, store: Store) -> float:
+        """Begin what is newly defined, end what is not defined any more, ask for what somebody here is free for."""
+        catalog = self._definitions.read(store)
+        if catalog.version != self._version or any(not thread.is_alive() for _, thread, _ in self._runs.values()):
+            self._follow(store, catalog)
+            self._version = catalog.version
+        if catalog.destinations:
+            self._request(store, catalog)
+        return _PAUSE
+
+    def close(self) -> None:
+        """End all links."""
+        for _, _, stopping in self._runs.values():
+            stopping.set()
+        for _, thread, _ in self._runs.values():
+            thread.join(_ENDS_WITHIN)
+        self._runs.clear()
+
+    def _follow(self, store: Store, catalog: Catalog) -> None:
+        for name, (text, thread, stopping) in list(self._runs.items()):
+            if catalog.destinations.get(name) != text or not thread.is_alive():
+                stopping.set()
+                thread.join(_ENDS_WITHIN)
+                del self._runs[name]
+        for name, text in catalog.destinations.items():
+            definition = Destination.from_json(text)
+            if name in self._runs or not definition.addresses:
+                continue
+            stopping = threading.Event()
+            run = Run(store.url, store.instance, definition, stopping)
+            thread = threading.Thread(target=run.run, name=f"link-{store.instance}-{name}", daemon=True)
+            self._runs[name] = (text, thread, stopping)
+            thread.start()
+
+    @staticmethod
+    def _request(store: Store, catalog: Catalog) -> None:
+        definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
+        for queue in catalog.queues:
+            type_of = catalog.message_type(queue)
+            if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
+                try:
+                    store.call(replication_calls.request(queue))
+                except Rejected as error:
+                    _log.debug("queue %s of %s: %s", queue, store.instance, error)
