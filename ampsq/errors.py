@@ -26,7 +26,7 @@
     │   └─ PublishStoreFull     it holds as much as it may, and the server did not persist any of it in time
     ├─ NotPersisted             messages are not persisted in time; they stay in the publish store
     ├─ Rejected                 a script said no; the state is unchanged
-    │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage
+    │   ├─ UnknownQueue  UnknownTopic  UnknownSubscription  UnknownMessage  UnknownDestination
     │   ├─ StaleLease           the lease ended, or the message is held under a newer token
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
@@ -112,6 +112,7 @@ __all__ = [
     "TlsFailed",
     "TooManyFilters",
     "Unavailable",
+    "UnknownDestination",
     "UnknownMessage",
     "UnknownQueue",
     "UnknownSubscription",
@@ -342,6 +343,12 @@ class UnknownSubscription(Rejected):
     """The subscription has ended: it was closed, or its connection was gone for too long."""
 
     code = "AMPSQ_UNKNOWN_SUBSCRIPTION"
+
+
+class UnknownDestination(Rejected):
+    """No destination of that name whose acknowledgement is waited for (`sync_type: sync`)."""
+
+    code = "AMPSQ_UNKNOWN_DESTINATION"
 
 
 class UnknownMessage(Rejected):

@@ -35,6 +35,7 @@ __all__ = [
     "KEEP_FILTER",
     "KEYS",
     "LEASES_ANCHOR",
+    "MARKS",
     "MAX_FILTERS",
     "PASS_AGAIN",
     "POLICY",
@@ -109,6 +110,9 @@ TRIM_REFS: Final = 2_000
 
 #: About how many requests for messages are kept; what is lost of them is asked for again.
 REQUESTS: Final = 1_000
+
+#: About how many marks, and news of them, are kept: only the last ones are read.
+MARKS: Final = 100
 
 #: Milliseconds after which a message that was asked for and not granted is asked for again.
 ASK_AGAIN: Final = 1_000
@@ -229,6 +233,19 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":links", "hash",
             "`out <destination>` and `in <instance>` -> what the link last said of itself, JSON", "report_link",
             "report_link", "not needed: it says it again",
+        ),
+        "sync": Key(
+            ":sync", "hash",
+            "destination whose acknowledgement is waited for -> ``, or ms since when it is downgraded and is not",
+            "define_destination, downgrade", "remove_destination", "the destinations",
+        ),
+        "marks": Key(
+            ":marks", "stream", "marks behind what is waited for: a link that read one has read all before it", "mark",
+            "its own length", "not needed: whoever waits sets another one",
+        ),
+        "confirmed": Key(
+            ":confirmed", "stream", "news for those who wait for sync destinations", "report_sent, downgrade",
+            "its own length", "not needed: it only wakes",
         ),
         "sent": Key(
             ":sent:<destination>", "hash",
@@ -560,6 +577,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # transfers
         "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
         "transferred_out": "transferred_out", "proxied": "proxied",
+        # what links carry
+        "marked": "marked",
         # requests
         "bookmarks": "bookmarks",
         # deliveries
@@ -613,6 +632,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "remote": State.REMOTE.value,
         "everywhere": "*",
         "requests": REQUESTS,
+        "marks": MARKS,
         "ask_again": ASK_AGAIN,
         "usual_least": USUAL_LEAST,
         "deferred_period": DEFERRED_PERIOD,

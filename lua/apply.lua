@@ -26,18 +26,17 @@ end
 
 -- Under consecutive IDs; returns ID there and ID here in turn.
 local function record_run(run, missing)
-  local known, timed = {}, {}
+  local known, log = {}, K.log(run.topic)
   local function add(command, id, k)
-    local fields = fields_of_entry(run, missing[k])
     known[2 * k - 1], known[2 * k] = id_of_entry(run, missing[k]), id
-    timed[k] = {id = id, fields = fields}
-    return command('XADD', K.log(run.topic), id, unpack(fields))
+    return command('XADD', log, id, unpack(fields_of_entry(run, missing[k])))
   end
-  local first = record(K.log(run.topic), ms, 1, #missing, add)
   -- The first ID may have been tried twice.
-  known[2], timed[1].id = first, first
+  known[2] = record(log, ms, 1, #missing, add)
   note_copies(run.topic, run.origin, known)
   if place_of_field(run, F.expiration) or place_of_field(run, F.due) then
+    local timed = {}
+    for k, i in ipairs(missing) do timed[k] = {id = known[2 * k], fields = {unpack(fields_of_entry(run, i))}} end
     times().note_times(run.topic, routes[run.topic], timed, 1, #missing, ms)
   end
   return known

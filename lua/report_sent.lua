@@ -3,10 +3,14 @@
 --- GIVES 1
 --- FLAGS allow-oom
 --- @include fail
--- places: `log <topic>` or `journal <queue>` and the ID here up to which it was sent, in turn; behind `@` and an origin the ID there.
+-- places: `marked` and the mark up to which it has everything; `log <topic>` or `journal <queue>` and the ID here up to which it was sent, in turn; behind `@` and an origin the ID there.
 call('HSET', K.sent(destination), unpack(ARGV, places_from))
 for i = places_from, #ARGV, 2 do
   local topic = string.match(ARGV[i], '^log ([^@]+)$')
   if topic then call('HSET', K.holds(topic), 'destination ' .. destination, ARGV[i + 1] .. ' 0') end
+end
+-- Whoever waits for it is woken.
+if call('HEXISTS', K.sync(), destination) == 1 then
+  call('XADD', K.confirmed(), 'MAXLEN', '~', V.marks, '*', F.what, 'sent')
 end
 return 1

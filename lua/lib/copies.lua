@@ -27,23 +27,26 @@ local function copy_of(topic, origin, id)
   return id_in(loaded_runs[key], id)
 end
 
--- pairs: ID there and ID here in turn, rising there.
+-- pairs: ID there and ID here in turn, rising in both.
 local function note_copies(topic, origin, pairs)
-  local members, run = {}, nil
-  local function close_run()
-    if run then members[#members + 1], members[#members + 2] = 0, string.format('%s %d %s', run.order, run.count, run.here) end
+  local members, start, following, following_here = {}, nil, nil, nil
+  local function close_run(last)
+    if not start then return end
+    members[#members + 1] = 0
+    members[#members + 1] = string.format('%s %d %s', order_of(pairs[start]), (last - start) / 2 + 1, pairs[start + 1])
+  end
+  local function id_behind(id)
+    local ms, sequence = string.match(id, '^(%d+%-)(%d+)$')
+    return ms .. string.format('%.0f', sequence + 1)
   end
   for i = 1, #pairs, 2 do
-    local ms, sequence = string.match(pairs[i], '^(%d+)%-(%d+)$')
-    local here_ms, here = string.match(pairs[i + 1], '^(%d+)%-(%d+)$')
-    local follows = run and run.ms == ms and run.here_ms == here_ms and sequence - run.last == 1 and here - run.last_here == 1
-    if not follows then
-      close_run()
-      run = {order = order_of(pairs[i]), here = pairs[i + 1], count = 0, ms = ms, here_ms = here_ms}
+    if pairs[i] ~= following or pairs[i + 1] ~= following_here then
+      close_run(i - 2)
+      start = i
     end
-    run.count, run.last, run.last_here = run.count + 1, tonumber(sequence), tonumber(here)
+    following, following_here = id_behind(pairs[i]), id_behind(pairs[i + 1])
   end
-  close_run()
+  close_run(#pairs - 1)
   call_in_batches('ZADD', K.copies(topic, origin), members)
   call('SADD', K.origins(topic), origin)
 end

@@ -21,13 +21,18 @@ local function id_of_entry(run, i)
   return ARGV[run.first + i * (run.width + 1)]
 end
 
--- Its fields, and those that say where it came from.
+-- Its fields, and those that say where it came from; the same table for all entries of a run.
 local function fields_of_entry(run, i)
-  local fields, at = {}, run.first + i * (run.width + 1)
-  for k = 1, run.width do fields[2 * k - 1], fields[2 * k] = ARGV[run.names + k - 1], ARGV[at + k] end
-  local n = 2 * run.width
-  fields[n + 1], fields[n + 2] = F.source, run.origin .. '~' .. ARGV[at]
-  fields[n + 3], fields[n + 4] = F.path, run.path
+  local fields, at = run.fields, run.first + i * (run.width + 1)
+  if not fields then
+    fields = {}
+    for k = 1, run.width do fields[2 * k - 1] = ARGV[run.names + k - 1] end
+    local n = 2 * run.width
+    fields[n + 1], fields[n + 3], fields[n + 4] = F.source, F.path, run.path
+    run.fields, run.prefix = fields, run.origin .. '~'
+  end
+  for k = 1, run.width do fields[2 * k] = ARGV[at + k] end
+  fields[2 * run.width + 2] = run.prefix .. ARGV[at]
   return fields
 end
 
