@@ -187,7 +187,8 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
     elif isinstance(definition, Transport):
         yield define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
     elif isinstance(definition, Destination):
-        yield define_calls.define_destination(catalog.version, definition.name, text)
+        is_sync = definition.sync_type == "sync"
+        yield define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
     elif isinstance(definition, Instance):
         yield define_calls.define_instance(catalog.version, definition.group or "")
 

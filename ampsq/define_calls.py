@@ -125,9 +125,9 @@ def define_transport(version: int, name: str, definition: str, limits: str) -> C
     return script_call("define_transport", [version, name, definition, limits], lambda _: None)
 
 
-def define_destination(version: int, name: str, definition: str) -> Call[None]:
-    """Add or change a destination."""
-    return script_call("define_destination", [version, name, definition], lambda _: None)
+def define_destination(version: int, name: str, definition: str, *, is_sync: bool) -> Call[None]:
+    """Add or change a destination; `is_sync`: its acknowledgement is waited for."""
+    return script_call("define_destination", [version, name, definition, int(is_sync)], lambda _: None)
 
 
 def remove_destination(name: str) -> Call[bool]:

@@ -21,7 +21,10 @@ __all__ = [
     "apply",
     "apply_journal",
     "assume",
+    "downgrade",
     "grant",
+    "lacking",
+    "mark",
     "proxy",
     "read_journal",
     "received",
@@ -104,10 +107,11 @@ class Told:
 
 
 class JournalPage(NamedTuple):
-    """A page of a queue's journal: where to go on, None at the end, and what is told."""
+    """A page of a queue's journal: where to go on (None: nothing was new), what is told, whether there is more."""
 
     after: str | None
     rows: list[Told]
+    is_more: bool
 
 
 def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
@@ -121,15 +125,14 @@ def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
     return script_call("apply", arguments, lambda reply: Applied(*reply), repeatable=True)
 
 
-def apply_journal(queue: str, rows: Iterable[tuple[Told, str]], period: int) -> Call[tuple[int, int]]:
+def apply_journal(queue: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:
     """Follow another instance's journal; gives how many messages changed and how many are still to come.
 
     Args:
         queue: the queue.
         rows: what is told, each with its path from here on.
-        period: ms for which what is told of a message waits for it.
     """
-    arguments: list[EncodableT] = ["", queue, period, *(value for row, path in rows for value in row.arguments(path))]
+    arguments: list[EncodableT] = ["", queue, *(value for row, path in rows for value in row.arguments(path))]
     return script_call("apply_journal", arguments, _pair, repeatable=True)
 
 
@@ -160,6 +163,26 @@ def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int
 def proxy(queue: str, *, enabled: bool) -> Call[None]:
     """Enable or disable proxied transfer of a queue."""
     return script_call("proxy", [queue, int(enabled)], lambda _: None, repeatable=True)
+
+
+def mark() -> Call[str]:
+    """Set a mark behind everything that was recorded; "" where no destination is waited for."""
+    return script_call("mark", [], bytes.decode, repeatable=True)
+
+
+def lacking(after: str, names: Iterable[str] = ()) -> Call[list[str]]:
+    """Which sync destinations do not have everything up to a mark yet.
+
+    Args:
+        after: the mark.
+        names: ``log <topic>`` and ``journal <queue>`` of what is waited for; none: everything.
+    """
+    return script_call("lacking", [after, *names], lambda reply: [name.decode() for name in reply], repeatable=True)
+
+
+def downgrade(destination: str, *, enabled: bool) -> Call[bool]:
+    """Wait for a sync destination no more, or again; says whether that changed something."""
+    return script_call("downgrade", ["", destination, int(enabled)], bool, repeatable=True)
 
 
 def relay(rows: Sequence[EncodableT]) -> Call[int]:
@@ -193,4 +216,4 @@ def _pair(reply: Any) -> tuple[int, int]:
 
 def _page(reply: Any) -> JournalPage:
     rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:])) for row in reply[1]]
-    return JournalPage(reply[0].decode() or None, rows)
+    return JournalPage(reply[0].decode() or None, rows, bool(reply[2]))

@@ -1,15 +1,16 @@
 --- apply_journal: follow what a link brings of another instance's journal of a queue.
---- ARGV now, queue_name, period, rows...
+--- ARGV now, queue_name, rows...
 --- FAIL UNKNOWN_QUEUE
 --- GIVES {how many messages changed, how many are still to come}
 --- FLAGS allow-oom
 --- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring
--- period: ms for which what is told of a message waits until it comes. rows: see lib/told_rows. Call it late or twice: `received`
+-- rows: see lib/told_rows. Call it late or twice: `received`
 -- decides, and of transfers the epoch.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local own = call('HGET', K.instance(), F.origin)
+local period = call('HGET', K.queue(queue_name), F.deferral) or V.deferred_period
 local stream, freed, changed, waiting, complete = 'journal ' .. queue_name, {}, 0, 0, {}
 
 local function follow(entry)

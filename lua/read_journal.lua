@@ -1,12 +1,12 @@
 --- read_journal: what a queue journaled since a place, its messages named by their bookmarks: as other instances know them.
 --- ARGV queue_name, after, count
 --- FAIL UNKNOWN_QUEUE
---- GIVES {where to go on or '', rows, a list each: see lib/told_rows}
+--- GIVES {where to go on or '', rows, a list each: see lib/told_rows; 1 if there is more, else 0}
 --- FLAGS no-writes, allow-oom
 --- @include fail, ref, owner, queue
 -- Barriers are each instance's own. A message that is not in its log any more is named as if it was published here.
 if not load_queue(queue_name) then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-local own, rows, last, number, bytes = names_of_instance().origin, {}, '', 0, 0
+local own, rows, last, number, bytes, ended = names_of_instance().origin, {}, '', 0, 0, false
 
 local function bookmark_of(ref)
   local topic, id = parse_ref(ref)
@@ -35,5 +35,6 @@ repeat
     last = entry[1]
     if number >= tonumber(count) or bytes >= V.bytes then break end
   end
-until #entries < 16 or number >= tonumber(count) or bytes >= V.bytes
-return {last, rows}
+  ended = #entries < 16 and (not entries[1] or last == entries[#entries][1])
+until ended or number >= tonumber(count) or bytes >= V.bytes
+return {last, rows, ended and 0 or 1}

@@ -1,4 +1,4 @@
-"""Duty: a link to each destination of the instance, each in a thread of its own; and requests for what waits elsewhere."""
+"""Duty: a link to each destination of the instance, in a thread of its own; and requests for what waits elsewhere."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = ["Links"]
 _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two rounds: how soon a new destination is linked, and what waits elsewhere is asked for.
 _PAUSE: Final = 0.1
+_SHORT_PAUSE: Final = 0.01
 #: Seconds that a link has to end.
 _ENDS_WITHIN: Final = 5.0
 
@@ -41,9 +42,8 @@ class Links:
         if catalog.version != self._version or any(not thread.is_alive() for _, thread, _ in self._runs.values()):
             self._follow(store, catalog)
             self._version = catalog.version
-        if catalog.destinations:
-            self._request(store, catalog)
-        return _PAUSE
+        # While messages change owner there will be more room, and more that waits.
+        return _SHORT_PAUSE if catalog.destinations and self._request(store, catalog) else _PAUSE
 
     def close(self) -> None:
         """End all links."""
@@ -70,12 +70,15 @@ class Links:
             thread.start()
 
     @staticmethod
-    def _request(store: Store, catalog: Catalog) -> None:
+    def _request(store: Store, catalog: Catalog) -> int:
+        """Gives for how many messages."""
+        asked = 0
         definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
         for queue in catalog.queues:
             type_of = catalog.message_type(queue)
             if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
                 try:
-                    store.call(replication_calls.request(queue))
+                    asked += store.call(replication_calls.request(queue))
                 except Rejected as error:
                     _log.debug("queue %s of %s: %s", queue, store.instance, error)
+        return asked

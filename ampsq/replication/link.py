@@ -30,8 +30,6 @@ _BATCH: Final = 500
 _BYTES: Final = 1_000_000
 #: Entries that one read asks for of each log; it bounds what is thrown away where several logs are merged.
 _PAGE: Final = 1_000
-#: Milliseconds for which what is told of a message waits for it, where the queue does not say.
-_DEFERRED: Final = 7 * 24 * 3_600_000
 
 
 class Moved(NamedTuple):
@@ -68,6 +66,7 @@ class Link:
         carried: who both are, and which entries pass.
         topics: those that it carries.
         queues: those whose journals it carries.
+        version: of the source's catalog that says so.
     """
 
     def __init__(
@@ -79,16 +78,19 @@ class Link:
         *,
         topics: Sequence[str],
         queues: Sequence[str] = (),
+        version: int = 0,
     ) -> None:
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
-        self._queues = list(queues)
+        self._queues, self._version = list(queues), version
         self._places: dict[str, Id] = {f"log {topic}": FIRST for topic in topics}
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
         self._digests: dict[tuple[str, str], str] = {}
         self._claims: dict[str, str] = {}
         self._refill: dict[str, Id] = {}
-        self._gate: Gate[_Page] | None = None
+        self._mark = "0-0"
+        self._marks = key(source.instance, "marks")
+        self._gates: tuple[Gate[_Page], Gate[dict[str, str]]] | None = None
         self._behind: dict[str, list[Told]] = {}
 
     @property
@@ -98,8 +100,8 @@ class Link:
 
     # --- where it goes on
 
-    def open(self) -> Gate[_Page]:
-        """Ask both sides where to go on; gives what lets through only what is durable.
+    def open(self) -> tuple[Gate[_Page], Gate[dict[str, str]]]:
+        """Ask both sides where to go on; gives what lets through only what is durable, there and here.
 
         Raises:
             OtherFilter: the destination has one of these streams under another filter, from somewhere else.
@@ -108,7 +110,8 @@ class Link:
             ServerUnsuitable: the source cannot say what it has flushed.
         """
         self.close()
-        gate: Gate[_Page] = Gate(self._source)
+        # Peers see only what the source cannot lose, and the source counts on what the destination cannot.
+        gates: tuple[Gate[_Page], Gate[dict[str, str]]] = Gate(self._source), Gate(self._destination)
         claimed = key(self._source.instance, "sent", self.name)
         sent: dict[str, str] = self._source.call(command(["HGETALL", claimed], _texts))
         if sent.pop("peer", None) != self.carried.destination.origin:
@@ -124,9 +127,14 @@ class Link:
             self._journals[queue] = sent.get(stream, "0-0") if self._is_complete(stream, sent, there) else "0-0"
         self._requests = self._source.call(command(_last(key(self._source.instance, "requests")), _last_id))
         self._behind = {}
-        self._claims = {"peer": self.carried.destination.origin}
-        self._gate = gate
-        return gate
+        self._mark = "0-0"
+        self._claims = {}
+        # What it carries is known from here on, also by those who wait for it.
+        carries = {stream: text_of(place) for stream, place in self._places.items()}
+        carries |= {f"journal {queue}": place for queue, place in self._journals.items()}
+        self._report({"peer": self.carried.destination.origin, "catalog": str(self._version), **carries})
+        self._gates = gates
+        return gates
 
     def _open_topic(
         self,
@@ -186,9 +194,9 @@ class Link:
 
     def close(self) -> None:
         """Forget what was read and not applied; the stores stay open."""
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None
+        for gate in self._gates or ():
+            gate.close()
+        self._gates = None
 
     # --- one step
 
@@ -201,17 +209,21 @@ class Link:
         Raises:
             AmpsqError: either side failed: open the link again.
         """
-        gate = self._gate or self.open()
-        page, is_end = self._read(wait if gate.is_empty else 0.0)
-        if page.entries or page.told:
+        gate, arrived = self._gates or self.open()
+        page, is_end = self._read(wait if gate.is_empty and arrived.is_empty else 0.0)
+        is_idle = not page.entries and not page.places
+        if not is_idle:
             gate.put(page)
-        is_idle = not page.entries and not page.told
         messages = told = 0
         for ready in gate.take(is_idle=is_idle):
             messages += self._apply(ready.entries)
             told += self._follow(ready.told)
-            self._report(ready.places)
-        return Moved(messages, told, self._pass_requests(), is_idle and is_end and gate.is_empty)
+            arrived.put({**self._claims, **ready.places})
+            self._claims = {}
+        for places in arrived.take(is_idle=is_idle):
+            self._report(places)
+        is_done = is_end and gate.is_empty and arrived.is_empty
+        return Moved(messages, told, self._pass_requests(), is_idle and is_done)
 
     def _read(self, wait: float) -> tuple[_Page, bool]:
         """A page, and whether it came to the end of the logs.
@@ -220,17 +232,25 @@ class Link:
         what is told waits.
         """
         places: dict[str, str] = {}
+        # What is read behind a mark has come to it.
+        mark = self._source.call(command(_last(self._marks), _last_id))
+        is_whole = True
         if not self._behind:
             for queue in self._queues:
                 page = self._source.call(links.read_journal(queue, self._journals[queue], _BATCH))
+                is_whole = is_whole and not page.is_more
                 if page.after is not None:
                     self._journals[queue] = page.after
                     self._behind[queue] = page.rows
+        else:
+            is_whole = False
         entries, is_end = self._read_logs(0.0 if self._behind else wait, places)
         told: dict[str, list[Told]] = {}
         if is_end:
             told, self._behind = self._behind, {}
             places |= {f"journal {queue}": self._journals[queue] for queue in told}
+            if is_whole and parse_id(mark) > parse_id(self._mark):
+                self._mark = places["marked"] = mark
         return _Page(entries, told, places), is_end
 
     def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[Copied], bool]:
@@ -239,8 +259,8 @@ class Link:
             return [], True
         keys = [key(instance, "log", stream.removeprefix("log ")) for stream in streams]
         journals = [key(instance, "journal", queue) for queue in self._queues] if wait else []
-        waiting = [*journals, key(instance, "requests")] if wait else []
-        ends = [*(self._journals[queue] for queue in self._queues), self._requests] if wait else []
+        waiting = [*journals, key(instance, "requests"), self._marks] if wait else []
+        ends = [*(self._journals[queue] for queue in self._queues), self._requests, self._mark] if wait else []
         if wait:
             # Only to wait: something of any kind ends it.
             asked: list[str | int] = [
@@ -310,7 +330,7 @@ class Link:
         for queue, rows in told.items():
             routed = [(row, self.carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
             for first in range(0, len(routed), 32):
-                self._destination.call(links.apply_journal(queue, routed[first : first + 32], _DEFERRED))
+                self._destination.call(links.apply_journal(queue, routed[first : first + 32]))
             for row, _ in routed:
                 self._claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
             number += len(routed)
@@ -321,8 +341,7 @@ class Link:
 
     def _report(self, places: Mapping[str, str]) -> None:
         if places:
-            self._source.call(links.report_sent(self.name, {**self._claims, **places}))
-            self._claims = {}
+            self._source.call(links.report_sent(self.name, places))
 
     # --- requests
 

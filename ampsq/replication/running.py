@@ -1,7 +1,7 @@
 """Running a link: finding who is at the other end, checking it, stepping, and saying how it goes.
 
-What a link says of itself stands in `links`, at both ends: ``out <destination>`` at the source, ``in <instance>`` at the
-destination, as JSON; see `State`.
+What a link says of itself stands in `links`, at both ends: ``out <destination>`` at the source, ``in <instance>`` at
+the destination, as JSON; see `State`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link, Moved
-from ampsq.replication.validation import differences
 from ampsq.schema import FIELDS, key
 from ampsq.store import Store
 
@@ -215,9 +214,12 @@ class Run:
     def _check(self, own: End, other: End) -> None:
         if other.peer.name == own.peer.name or other.peer.origin == own.peer.origin:
             raise LinkRefused(f"destination {self._definition.name} is this instance itself")
-        found = differences(own.catalog, other.catalog, self._definition)
-        if found:
-            raise LinkRefused("\n".join(map(str, found)))
+        expected = self._definition.group
+        if expected is not None and expected != other.peer.group:
+            raise LinkRefused(
+                f"instance {other.peer.name} is of group {other.peer.group}, and destination {self._definition.name} "
+                f"wants {expected}: mend the destination's group, or apply Instance(group={expected!r}) there"
+            )
 
     def _say(self, state: State) -> None:
         """Log what has changed, and leave it for others to see where there is no link that says it itself."""
@@ -281,9 +283,6 @@ def _without_address(own: End, other: End) -> Iterator[Destination]:
         theirs = Destination.from_json(text)
         if theirs.addresses or not theirs.leads_to(own.peer.name, own.peer.group):
             continue
-        found = differences(other.catalog, own.catalog, theirs)
-        if found:
-            raise LinkRefused("\n".join(map(str, found)))
         yield theirs
 
 
@@ -308,11 +307,15 @@ def _link(source: End, destination: End, definition: Destination) -> Link:
         if topic not in destination.catalog.topics:
             destination.store.run(add_published(topic))
     carried = Carried(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
-    return Link(definition.name, source.store, destination.store, carried, topics=topics, queues=queues)
+    return Link(
+        definition.name, source.store, destination.store, carried, topics=topics, queues=queues, version=catalog.version
+    )
 
 
 def _version(store: Store) -> int:
-    return store.call(command(["HGET", key(store.instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or -1)))
+    return store.call(
+        command(["HGET", key(store.instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or -1))
+    )
 
 
 def _server_now(store: Store) -> int:

@@ -24,7 +24,7 @@ def test_open_makes_an_instance_and_finds_it_again(world):
 
 ARGUMENTS = {
     "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "5-0", 1, 1, "b", "5-0", "body"],
-    "apply_journal": [1_000, "work", 60_000, "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
+    "apply_journal": [1_000, "work", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
     "assume": [1_000, "work", 10, "o"],
     "grant": [1_000, "work", "o.1", "orders~i.one~1000-0"],
     "proxy": ["work", 1],
@@ -37,7 +37,10 @@ ARGUMENTS = {
     "catalog": [],
     "count": ["a", "expire work 0", 1, "seen"],
     "define_action": [1_000, 0, "a", "{}", 0],
-    "define_destination": [0, "nyc-2", "{}"],
+    "define_destination": [0, "nyc-2", "{}", 1],
+    "downgrade": [1_000, "nyc-2", 1],
+    "lacking": ["1-0"],
+    "mark": [],
     "define_instance": [0, "NYC"],
     "define_queue": [
         1_000,

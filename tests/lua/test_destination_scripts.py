@@ -10,9 +10,9 @@ from ampsq.errors import CatalogChanged, QueueNotEmpty
 
 def test_a_destination_is_defined_and_changed_and_the_catalog_has_it(world):
     world.mark()
-    world.run("define_destination", world.version(), "nyc-2", '{"name":"nyc-2"}')
+    world.run("define_destination", world.version(), "nyc-2", '{"name":"nyc-2"}', 0)
     assert world.changes() == {":destinations": {"nyc-2": '{"name":"nyc-2"}'}, ":instance": {"catalog": "1"}}
-    world.run("define_destination", world.version(), "nyc-2", "{}")
+    world.run("define_destination", world.version(), "nyc-2", "{}", 0)
     assert world.run("catalog")[-3:] == [["nyc-2", "{}"], "i", "i"]
 
 
@@ -20,7 +20,7 @@ def test_a_removed_destination_holds_no_log_any_more_and_others_do(world):
     world.topic("orders")
     world.topic("returns")
     for name in ("nyc-2", "ldn-1"):
-        world.run("define_destination", world.version(), name, "{}")
+        world.run("define_destination", world.version(), name, "{}", 0)
         for topic in ("orders", "returns"):
             world.run("hold", world.now, topic, f"destination {name}", "1-0", 0)
     world.run("hold", world.now, "orders", "replay nyc-2", "1-0", 0)
@@ -51,7 +51,9 @@ def test_an_instance_is_of_the_group_that_it_was_given_and_else_of_its_own_name(
     assert world.run("catalog")[-2:] == ["i", "i"]
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("define_destination", ["nyc-2", "{}"]), ("define_instance", ["NYC"])])
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("define_destination", ["nyc-2", "{}", 1]), ("define_instance", ["NYC"])]
+)
 def test_what_was_worked_out_from_an_old_catalog_is_refused(world, name, arguments):
     world.topic("orders")
     world.mark()
