@@ -93,6 +93,8 @@ _MOMENT = re.compile(r"\d{13}")
 DOES_MORE = {
     "take": "the messages of the lost reply are leased; `resume` pushes them again, and what came later is new",
     "sweep": "whatever is due by then",
+    "mark": "another mark, of which the last one counts",
+    "report_sent": "those who wait are woken twice",
     "overdue": "whatever is due by then; an event of each is made once",
     "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
     "logon": "a second session of the same client, whose first one nobody knows the number of",
@@ -522,6 +524,12 @@ def limits_of_slow_clients(work):
 def destinations(work):
     """One that is defined, changed and removed, of an instance with a group."""
     work.apply(Instance(group="NYC"), Destination(name="nyc-2", sync_type="sync", topics="orders"))
+    mark = work.store.call(replication_calls.mark())
+    assert work.store.call(replication_calls.lacking(mark)) == ["nyc-2"]
+    work.store.call(replication_calls.report_sent("nyc-2", {"marked": mark}))
+    assert work.store.call(replication_calls.lacking(mark)) == []
+    work.store.call(replication_calls.downgrade("nyc-2", enabled=True))
+    assert work.store.call(replication_calls.lacking("9999999999999-0")) == []
     work.apply(Destination(name="nyc-2", sync_type="async", topics="orders"))
     work.run(remove_destination("nyc-2"))
     assert work.run(read_destinations()) == {}
