@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from ampsq.addresses import redacted
+from ampsq.flow import command
+from ampsq.schema import key
 from ampsq.store import Store
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ __all__ = ["InstanceAddress", "choose", "opened_store", "store_of"]
 
 _lock = threading.Lock()
 _stores: dict[tuple[int, InstanceAddress, float], Store] = {}
+_opened: set[tuple[int, InstanceAddress]] = set()
 
 
 class InstanceAddress(NamedTuple):
@@ -55,17 +58,28 @@ def store_of(address: InstanceAddress, patience: float) -> Store:
 def opened_store(address: InstanceAddress, patience: float) -> Store:
     """The store of an instance that is made ready for use; for the driver.
 
+    A process opens an instance once, and again where it is not there any more: a stream asks for it at every
+    micro-batch, and again at its commit.
+
+    Args:
+        address: the instance.
+        patience: as of `store_of`.
+
     Raises:
         Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
     """
     from ampsq.client import Client  # noqa: PLC0415 - workers do without
 
-    with Client(address.url, instance=address.instance, patience=patience):
-        return store_of(address, patience)
+    store, opening = store_of(address, patience), (os.getpid(), address)
+    is_there = opening in _opened and store.call(command(["EXISTS", key(address.instance, "instance")], bool))
+    if not is_there:
+        with Client(address.url, instance=address.instance, patience=patience):
+            _opened.add(opening)
+    return store
 
 
-def choose(key: bytes | None, partition: int, addresses: Sequence[InstanceAddress]) -> int:
+def choose(row_key: bytes | None, partition: int, addresses: Sequence[InstanceAddress]) -> int:
     """Which of several instances a row belongs to: the one of its key, or, without a key, of its partition."""
     if len(addresses) == 1:
         return 0
-    return (partition if key is None else crc32(key)) % len(addresses)
+    return (partition if row_key is None else crc32(row_key)) % len(addresses)
