@@ -79,9 +79,14 @@ class Options(Checked):
 
     @property
     def addresses(self) -> tuple[InstanceAddress, ...]:
-        """The instances, each with its address."""
+        """The instances, each with its address, in the order of their names.
+
+        Which one a key belongs to, and which one decides, is thus no matter of how they were written down.
+        """
         names, urls = _instances(self.instance), self.url.split()
-        return tuple(InstanceAddress(urls[i] if len(urls) > 1 else urls[0], name) for i, name in enumerate(names))
+        if len(urls) == 1:
+            urls *= len(names)
+        return tuple(InstanceAddress(url, name) for name, url in sorted(zip(names, urls, strict=True)))
 
     @property
     def seconds(self) -> float:

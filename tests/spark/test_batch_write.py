@@ -148,6 +148,23 @@ def test_rows_share_the_instances_by_their_keys(spark, valkey, client, instance,
             assert sorted(map(int, values(client, protocol) + values(other, protocol))) == list(range(200))
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_run_that_names_its_instances_in_another_order_records_nothing_twice(
+    spark, valkey, client, options, protocol
+):
+    # Some rows go by their key, the others by their partition.
+    frame = numbers(spark, 200).withColumn("key", F.expr("if(value % 2 = 0, concat('k', value % 7), null)"))
+    more = {"topic": "orders", "publisher": "nightly", "epoch": "7", "commitProtocol": protocol}
+    one, another = client.instance, f"{client.instance}-b"
+    with Client(valkey.url, instance=another) as other:
+        save(frame, options | {"instance": f"{one},{another}"}, **more)
+        first = values(client), values(other)
+        save(frame, options | {"instance": f"{another},{one}"}, **more)
+        assert (values(client), values(other)) == first
+    assert sorted(map(int, [*first[0], *first[1]])) == list(range(200))
+    assert all(first)
+
+
 def test_a_frame_without_rows_writes_nothing(spark, client, options):
     for protocol in PROTOCOLS:
         save(numbers(spark, 0), options, topic="orders", commitProtocol=protocol)

@@ -11,6 +11,7 @@ from ampsq.message_types import JSON
 from ampsq.places import next_id
 from ampsq.reader_calls import Lag
 from ampsq.spark.logs import Log
+from ampsq.spark.options import Options
 from ampsq.spark.planning import check_start, numbers_of_parts, place_of, shares
 from ampsq.spark.read_options import ReadOptions
 from ampsq.spark.read_places import InstanceOffset, offsets_of, parse_place, written
@@ -135,3 +136,15 @@ def test_an_offset_is_read_as_it_was_written():
 def test_the_next_id_has_no_higher_sequence_than_there_can_be():
     assert next_id((5, 6)) == (5, 7)
     assert next_id((5, 2**64 - 1)) == (6, 0)
+
+
+@pytest.mark.parametrize(
+    ("instance", "url"),
+    [("a,b,c", "redis://1 redis://2 redis://3"), ("c, a, b", "redis://3 redis://1 redis://2")],
+)
+def test_instances_are_in_the_order_of_their_names_each_with_its_address(instance, url):
+    assert Options.of({"instance": instance, "url": url}).addresses == (
+        InstanceAddress("redis://1", "a"),
+        InstanceAddress("redis://2", "b"),
+        InstanceAddress("redis://3", "c"),
+    )
