@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 from ampsq.errors import DefinitionError
 from ampsq.places import FIRST, Id
-from ampsq.spark.columns import check_schema
+from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.logs import Logs
 from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
 from ampsq.spark.read_options import ReadOptions
@@ -51,7 +51,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     read = ReadOptions.of(options)
     if read.queue:
         raise DefinitionError("queue: of a batch; allowed: readStream, which leases its messages, or the option topic")
-    check_schema(schema, read)
+    check_schema(schema, topic_columns(include_headers=read.include_headers))
     return (FilteredBatchReader if read.filter_pushdown else BatchReader)(read, schema)
 
 

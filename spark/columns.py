@@ -30,9 +30,16 @@ if TYPE_CHECKING:
 
     from ampsq.expressions import Expression
     from ampsq.spark.logs import Log
-    from ampsq.spark.read_options import ReadOptions
 
-__all__ = ["LeasedColumns", "PageColumns", "RawEntry", "check_schema", "read_schema"]
+__all__ = [
+    "LeasedColumns",
+    "PageColumns",
+    "RawEntry",
+    "check_schema",
+    "queue_columns",
+    "read_schema",
+    "topic_columns",
+]
 
 #: An ID, and names and values in turn, as the server gives them.
 RawEntry: TypeAlias = "list[Any]"
@@ -52,23 +59,24 @@ def read_schema(options: Mapping[str, str]) -> StructType:
         include_headers = TypeAdapter(bool).validate_python(options.get("includeHeaders", "false"))
     except ValidationError:
         include_headers = False
-    schema = _schema(include_headers=include_headers)
-    return StructType([*schema.fields, _DELIVERY]) if options.get("queue") else schema
+    columns = queue_columns if options.get("queue") else topic_columns
+    return columns(include_headers=include_headers)
 
 
-def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """See that nobody asks for other columns.
+def check_schema(schema: StructType, own: StructType) -> None:
+    """See that nobody asks for other columns than those that what is read has.
 
     Raises:
         DefinitionError: somebody does.
     """
-    if schema != _schema(include_headers=options.include_headers):
+    if schema != own:
         raise DefinitionError(
             "schema: what is read has its own columns; allowed: no .schema(...), but from_json(...) of the value"
         )
 
 
-def _schema(*, include_headers: bool) -> StructType:
+def topic_columns(*, include_headers: bool) -> StructType:
+    """The columns of a topic's messages."""
     fields = [
         StructField("topic", StringType(), nullable=False),
         StructField("instance", StringType(), nullable=False),
@@ -82,6 +90,11 @@ def _schema(*, include_headers: bool) -> StructType:
     if include_headers:
         fields.append(StructField("headers", MapType(StringType(), StringType())))
     return StructType(fields)
+
+
+def queue_columns(*, include_headers: bool) -> StructType:
+    """The columns of a queue's messages."""
+    return StructType([*topic_columns(include_headers=include_headers).fields, _DELIVERY])
 
 
 class PageColumns:

@@ -22,7 +22,7 @@ from ampsq.errors import BookmarkNotFound, UnknownQueue
 from ampsq.flow import command
 from ampsq.query import parse_query_filter
 from ampsq.schema import key
-from ampsq.spark.columns import LeasedColumns
+from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
 from ampsq.spark.leasing import Leasing
 from ampsq.spark.logs import Log
 from ampsq.spark.options import Options, Whole
@@ -93,12 +93,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a queue; see the module.
 
     Raises:
-        DefinitionError: an option is wrong. UnknownQueue: there is no such queue. Unavailable: the server cannot be
-            reached.
+        DefinitionError: an option or the schema is wrong. UnknownQueue: there is no such queue. Unavailable: the
+            server cannot be reached.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = QueueStreamOptions.of(options), schema
+        check_schema(schema, queue_columns(include_headers=self._options.include_headers))
         self._leasing: Leasing | None = None
         (self._address,) = self._options.addresses
         self._logs = self._found()

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ampsq.places import FIRST, Id
 from ampsq.spark.admission import admitted
-from ampsq.spark.columns import check_schema
+from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.holding import Holding
 from ampsq.spark.logs import Logs
 from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
@@ -57,7 +57,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
     if options.get("queue") and not any(options.get(name) for name in ("topic", "topics", "topicPattern")):
         return QueueStreamReader(options, schema)
     read = StreamReadOptions.of(options)
-    check_schema(schema, read)
+    check_schema(schema, topic_columns(include_headers=read.include_headers))
     return StreamReader(read, schema)
 
 

@@ -179,6 +179,15 @@ def test_what_is_wrong_is_told_when_the_stream_is_started(spark, options, tmp_pa
     assert told.lower() in str(refused.value).lower()
 
 
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("columns", ["value binary", "topic string, value string, delivery int"])
+def test_a_schema_of_the_users_own_is_refused(spark, options, tmp_path, columns):
+    frame = spark.readStream.format("ampsq").schema(columns).options(**options, queue="work").load()
+    query = frame.writeStream.foreachBatch(lambda *_: None).option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match="schema: what is read has its own columns"):
+        query.awaitTermination(60)
+
+
 def test_an_offset_says_everything_that_its_batch_is_made_of():
     messages = (Leased("a", "1-0", 1), Leased("a", "1-1", 2), Leased("b", "1-2", 1), Leased("a", "1-3", 1))
     offset = QueueOffset(3, "work", messages)

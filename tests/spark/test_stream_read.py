@@ -8,10 +8,12 @@ import json
 import pytest
 from observing import eventually
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from ampsq import Topic
 from ampsq.errors import DefinitionError
 from ampsq.schema import key
+from ampsq.spark.batch_reading import batch_reader
 from ampsq.spark.columns import read_schema
 from ampsq.spark.reading import read_part
 from ampsq.spark.stream_reading import stream_reader
@@ -264,6 +266,14 @@ def test_what_is_wrong_is_said_when_the_stream_is_made(reader, given, text):
     with pytest.raises(DefinitionError) as caught:
         reader(**given)
     assert text in str(caught.value)
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize("make", [batch_reader, stream_reader])
+def test_a_schema_of_the_users_own_is_refused(options, make):
+    own = read_schema({"topic": "orders"})
+    with pytest.raises(DefinitionError, match="schema: what is read has its own columns"):
+        make({**options, "topic": "orders"}, StructType(own.fields[:-1]))
 
 
 def test_a_query_reads_what_is_there_in_batches_and_goes_on_from_its_checkpoint(client, spark, options, tmp_path):
