@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 
 import pytest
+from observing import eventually
 from pyspark.errors import StreamingQueryException
 from test_stream_write import forget_commit
 
@@ -57,13 +57,6 @@ def settled(client):
     return client.queue_stats("work").acknowledged
 
 
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # until the server says so, or too late
-
-
 def test_each_message_comes_in_a_batch_and_is_acknowledged_behind_it(spark, work, options, tmp_path):
     batches = drain(frame_of(spark, options, maxMessagesPerTrigger="8"), tmp_path / "c")
     assert [sorted(n for run in batches[number] for n in run) for number in sorted(batches)] == [
@@ -71,7 +64,7 @@ def test_each_message_comes_in_a_batch_and_is_acknowledged_behind_it(spark, work
         list(range(8, 16)),
         list(range(16, 20)),
     ]
-    until(lambda: settled(work) == 20)
+    eventually(lambda: settled(work) == 20, within=20)
     assert work.queue_stats("work").depth == 0
 
 
@@ -95,16 +88,14 @@ def test_leases_are_renewed_while_a_batch_runs_and_held_until_it_is_done(spark, 
         seen.append([row["delivery"] for row in batch.collect()])
         if number == 0:
             # More than a lease period: others must not get what this batch has.
-            until_time = time.monotonic() + 3.0
-            while time.monotonic() < until_time:
-                with work.subscribe("work") as others:
-                    assert others.get(0.2) is None
+            with work.subscribe("work") as others:
+                assert others.get("3s") is None
             assert settled(work) == 0
 
     with running(frame_of(spark, options), tmp_path / "c", each) as query:
         assert query.awaitTermination(120)
     assert seen == [[1] * 20]
-    until(lambda: settled(work) == 20)
+    eventually(lambda: settled(work) == 20, within=20)
 
 
 def test_a_batch_that_fails_is_not_acknowledged_and_is_the_same_when_it_is_run_again(spark, work, options, tmp_path):
@@ -122,7 +113,7 @@ def test_a_batch_that_fails_is_not_acknowledged_and_is_the_same_when_it_is_run_a
     with running(frame, tmp_path / "c", each) as query:
         assert query.awaitTermination(120)
     assert seen[0] == seen[1]
-    until(lambda: work.queue_stats("work").depth == 0)
+    eventually(lambda: work.queue_stats("work").depth == 0, within=20)
     assert {bookmark for _, bookmarks in seen for bookmark in bookmarks} == {b for _, one in seen[1:] for b in one}
 
 
@@ -133,13 +124,13 @@ def test_what_was_done_before_the_driver_died_is_acknowledged_when_it_comes_agai
     again = drain(frame_of(spark, options), tmp_path / "c")
     assert sorted(again[0][0]) == sorted(first[0][0])
     assert again[1] == [[20]]
-    until(lambda: work.queue_stats("work").depth == 0)
+    eventually(lambda: work.queue_stats("work").depth == 0, within=20)
 
 
 def test_a_filter_leaves_the_rest_to_others(spark, work, options, tmp_path):
     batches = drain(frame_of(spark, options, filter="/n < 5"), tmp_path / "c")
     assert sorted(n for runs in batches.values() for run in runs for n in run) == list(range(5))
-    until(lambda: work.queue_stats("work").depth == 15)
+    eventually(lambda: work.queue_stats("work").depth == 15, within=20)
 
 
 def test_messages_of_several_topics_and_those_for_one_queue_alone_come_too(spark, client, options, tmp_path):
