@@ -2,7 +2,7 @@
 --- ARGV topic
 --- GIVES 1 if more may be lacking, else 0
 --- FLAGS allow-oom
---- @include fail, log_index
+--- @include fail, log_index, going_over
 -- Lacking: of logs older than the index, and where somebody else wrote. What was looked through is noted, so that it is not again.
 local log, index, field = K.log(topic), K.index(topic), 'index ' .. topic
 local facts = log_facts(log)
@@ -13,17 +13,9 @@ if not score then id, score = '0-0', score_before(log, facts) end
 
 -- The entry a thousand behind one, or after so many bytes, and its score; nothing if the end comes first.
 local function next_point(after, last)
-  local number, bytes, step = 0, 0, 16
-  while number < V.index_step and bytes < V.bytes do
-    local entries = call('XRANGE', log, '(' .. after, last, 'COUNT', step)
-    for _, entry in ipairs(entries) do
-      number, after = number + 1, entry[1]
-      for k = 2, #entry[2], 2 do bytes = bytes + #entry[2][k] end
-    end
-    if #entries < step then return nil end
-    step = math.max(4, math.min(V.index_step - number, math.floor(V.bytes * number / (8 * math.max(bytes, 1)))))
-  end
-  return after, score + number
+  local at, number, ended = go_over(topic, after, last, V.index_step, V.bytes)
+  if ended then return nil end
+  return at, score + number
 end
 
 local points = call('ZRANGE', index, '(' .. string.format('%.0f', score), '+inf', 'BYSCORE', 'LIMIT', 0, V.batch, 'WITHSCORES')

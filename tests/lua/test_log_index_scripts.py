@@ -151,6 +151,16 @@ def test_entries_are_gone_over_up_to_a_number_or_an_end(orders):
     assert orders.run("skip_entries", "orders", "0-0", "+", 5_000) == ["1000-0", 1_000, 0]
 
 
+def test_large_entries_are_gone_over_a_megabyte_at_a_time_by_whoever_goes_over_them(orders):
+    add_foreign(orders, 40, size=100_000)
+
+    assert orders.run("skip_entries", "orders", "0-0", "+", 500) == ["16-0", 16, 0]
+    assert orders.run("skip_entries", "orders", "16-0", "+", 500) == ["32-0", 16, 0]
+    assert orders.run("skip_entries", "orders", "32-0", "+", 500) == ["40-0", 8, 1]
+    assert orders.run("count_entries", "orders", "16-0", "+") == ["32-0", 16]
+    assert orders.run("count_entries", "orders", "32-0", "+") == ["", 8]
+
+
 @pytest.mark.parametrize("number", [0, 1, 7, 999, 1_000, 2_345])
 def test_ranks_and_entries_answer_each_other(orders, number):
     add_foreign(orders, 4_000)
