@@ -19,10 +19,11 @@ from ampsq.schema import BYTES
 from ampsq.spark.job_calls import Staged, Written, stage_rows, write_rows
 
 if TYPE_CHECKING:
+    from ampsq.channels import Channel
     from ampsq.flow import Call
     from ampsq.store import Store
 
-__all__ = ["Job", "Lane", "SequenceLane", "StagedLane"]
+__all__ = ["Job", "Lane", "SequenceLane", "StagedLane", "drain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class SequenceLane:
 
     def _settle(self) -> None:
         """Send what is under way again, one by one, from where the partition is recorded to."""
-        self._drain()
+        drain(self._channel)
         chunks, self._sent = list(self._sent), deque()
         self._here = chunks[0].before
         for chunk in chunks:
@@ -234,14 +235,6 @@ class SequenceLane:
             if there == after:
                 self._here = after
                 return
-
-    def _drain(self) -> None:
-        """Read what is still answered; it is asked again how far the partition is."""
-        while self._channel.open_calls:
-            try:
-                self._channel.collect()
-            except AmpsqError:
-                continue
 
 
 class StagedLane:
@@ -309,13 +302,18 @@ class StagedLane:
 
     def _settle(self) -> None:
         """Send what is under way again, one by one: what is there is not put there twice."""
-        while self._channel.open_calls:
-            try:
-                self._channel.collect()
-            except AmpsqError:
-                continue
+        drain(self._channel)
         while self._sent:
             _with_topics(self._store, self._sent.popleft())
+
+
+def drain(channel: Channel) -> None:
+    """Read what is still answered, and leave it be: whoever drains asks again, or says it again, call by call."""
+    while channel.open_calls:
+        try:
+            channel.collect()
+        except AmpsqError:
+            continue
 
 
 def _with_topics(store: Store, call: Call[Any]) -> Any:

@@ -11,7 +11,7 @@ from ampsq.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLo
 from ampsq.schema import key
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.job_calls import commit_job
-from ampsq.spark.lanes import Job, SequenceLane, StagedLane
+from ampsq.spark.lanes import Job, SequenceLane, StagedLane, drain
 from ampsq.store import Store
 
 
@@ -55,7 +55,7 @@ def test_a_repeated_task_records_what_is_missing(store):
     lane = SequenceLane(store, job(), 0)
     lane.write(rows(*range(7)))
     # It dies here: what was not full was not sent.
-    lane._drain()
+    drain(lane._channel)
     assert recorded(store) == rows(*range(6))
 
     in_sequence(store, rows(*range(20)))
@@ -68,7 +68,7 @@ def test_a_repeated_task_records_what_is_missing(store):
 def test_a_repeated_task_may_cut_its_rows_in_another_way(store, chunk):
     lane = SequenceLane(store, job(), 0)
     lane.write(rows(*range(7)))
-    lane._drain()
+    drain(lane._channel)
     in_sequence(store, rows(*range(20)), chunk=chunk)
     assert recorded(store) == rows(*range(20))
 
@@ -87,7 +87,7 @@ def test_two_attempts_at_once_record_each_row_once(store):
 def test_rows_in_another_order_are_refused_and_nothing_is_lost_or_doubled(store):
     lane = SequenceLane(store, job(), 0)
     lane.write(rows(*range(9)))
-    lane._drain()
+    drain(lane._channel)
     with pytest.raises(RowsDiffer, match="staged"):
         in_sequence(store, rows(0, 2, 1, *range(3, 20)))
     with pytest.raises(RowsDiffer):
@@ -98,7 +98,7 @@ def test_rows_in_another_order_are_refused_and_nothing_is_lost_or_doubled(store)
 def test_rows_that_differ_by_where_they_are_cut_alone_are_told_apart(store):
     lane = SequenceLane(store, job(), 0)
     lane.write([b"a", b"bc", b"d"])
-    lane._drain()
+    drain(lane._channel)
     with pytest.raises(RowsDiffer):
         in_sequence(store, [b"ab", b"c", b"d", b"e"])
 
@@ -143,7 +143,7 @@ def test_connections_that_break_lose_and_double_nothing(store):
 def test_a_server_that_lost_rows_is_noticed(store):
     lane = SequenceLane(store, job(), 0)
     lane.write(rows(*range(9)))
-    lane._drain()
+    drain(lane._channel)
     lane._sent.clear()
     store.redis.hdel(key(store.instance, "partitions"), "job/0")
     lane.write(rows(*range(9, 12)))
