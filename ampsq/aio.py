@@ -20,7 +20,6 @@ from ampsq.handlers import check_handler
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
-from ampsq.record_following import RecordFollowing
 from ampsq.record_subscription import AsyncRecordSubscription
 from ampsq.reporting import Reporting
 from ampsq.route import Route, parse_heartbeat
@@ -370,15 +369,7 @@ class AsyncClient(AsyncAdministration):
     ) -> Subscribing[AsyncRecordSubscription]:
         """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
         query = Query(filter, order_by, top_n, skip_n)
-        following = RecordFollowing(
-            self._session.scene,
-            topic,
-            query,
-            oof=oof,
-            name=self._session.request(),
-            conflation=conflation,
-            bookmark=bookmark,
-        )
+        following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
 
         async def begin() -> AsyncRecordSubscription:
             subscription = AsyncRecordSubscription(following, self._store, self._record_subscriptions.remove)

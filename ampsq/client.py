@@ -18,7 +18,6 @@ from ampsq.handlers import check_handler
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
-from ampsq.record_following import RecordFollowing
 from ampsq.record_subscription import RecordSubscription
 from ampsq.reporting import Reporting
 from ampsq.route import Route, parse_heartbeat
@@ -520,15 +519,7 @@ class Client(Administration):
         if self._closed:
             raise Closed("this client was closed")
         query = Query(filter, order_by, top_n, skip_n)
-        following = RecordFollowing(
-            self._session.scene,
-            topic,
-            query,
-            oof=oof,
-            name=self._session.request(),
-            conflation=conflation,
-            bookmark=bookmark,
-        )
+        following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
         subscription = RecordSubscription(following, self._store, self._record_subscriptions.remove)
         self._record_subscriptions.append(subscription)
         return subscription

@@ -34,6 +34,7 @@ from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
 from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
+from ampsq.record_following import RecordFollowing
 from ampsq.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.redrive import Order, redrive
 from ampsq.retention import read_topics, trim
@@ -352,6 +353,20 @@ class Session:
     ) -> Flow[list[SowMessage]]:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
         return (yield from sow(self.scene, name, query, keys, bookmark))
+
+    def follow_records(
+        self,
+        topic: str,
+        query: Query,
+        *,
+        oof: bool,
+        conflation: timedelta | float | str | None,
+        bookmark: Bookmark | str | datetime | None,
+    ) -> RecordFollowing:
+        """A query of a topic's records and of what changes them, not begun yet; see `Client.sow_and_subscribe`."""
+        return RecordFollowing(
+            self.scene, topic, query, oof=oof, name=self.request(), conflation=conflation, bookmark=bookmark
+        )
 
     @taught("topic")
     def sow_delete(
