@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import statistics
 import sys
 import tempfile
 import time
@@ -13,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.stage import Settings, Stage
+from ampsq.bench.spark_stage import PROCESSES, SparkStage
+from ampsq.bench.stage import Settings
 from ampsq.models import Topic
 from ampsq.schema import key
-from ampsq.spark import prepare_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["SparkRead"]
 
 _BODY: Final = b'{"id": 1, "symbol": "AAPL", "price": 12.5, "x": "' + b"x" * 149 + b'"}'
-_PROCESSES: Final = 2
 #: Entries of a page of the raw side, the best of 250, 500, 1,000 and 10,000.
 _PAGE: Final = 500
 
 
-class SparkRead(Stage):
+class SparkRead(SparkStage):
     """The measurement, on one server; see `Stage`."""
 
     def run(self) -> dict[str, Any]:
@@ -41,15 +38,8 @@ class SparkRead(Stage):
         self.progress(f"reading with Spark: {count:,} messages")
         client.apply(Topic(name="orders"))
         client.publish_many("orders", itertools.repeat(_BODY, count), batch=500)
-        prepare_environment()
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - the environment comes first
-
-        builder = SparkSession.builder.master(f"local[{_PROCESSES}]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.log.level", "ERROR")
-        session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-        with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+        with self.crew() as (session, pool):
             out = self._rates(session, pool, client, count)
-        session.stop()
         self.remove(client)
         return out
 
@@ -63,7 +53,7 @@ class SparkRead(Stage):
 
         def stream() -> float:
             given = {"url": self.url, "instance": client.instance, "topic": "orders", "startingBookmark": "earliest"}
-            batch = {"maxOffsetsPerTrigger": str(count // 4), "minPartitions": str(_PROCESSES)}
+            batch = {"maxOffsetsPerTrigger": str(count // 4), "minPartitions": str(PROCESSES)}
             frame = session.readStream.format("ampsq").options(**given, **batch).load()
             with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
                 writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
@@ -72,7 +62,7 @@ class SparkRead(Stage):
                 query.awaitTermination()
                 return _rate(count, sum(progress.numInputRows for progress in query.recentProgress), started)
 
-        parts = {"minPartitions": str(_PROCESSES), "maxRowsPerPartition": str(count)}
+        parts = {"minPartitions": str(PROCESSES), "maxRowsPerPartition": str(count)}
         ways: dict[str, Callable[[], float]] = {
             "raw": lambda: raw_read(pool, self.url, key(client.instance, "log", "orders"), count),
             "count and length": lambda: spark(**parts),
@@ -80,21 +70,7 @@ class SparkRead(Stage):
             "a stream in 4 batches": stream,
             "with a filter": lambda: spark(**parts, filter="/price > 10"),
         }
-        found: dict[str, list[float]] = {}
-        for number in range(-1, self.settings.rounds):
-            self.progress(f"round {number + 1} of {self.settings.rounds}" if number >= 0 else "first, uncounted round")
-            for name, measure in ways.items():
-                rate = measure()
-                if number >= 0:
-                    found.setdefault(name, []).append(rate)
-        raws = found["raw"]
-        return {
-            name: {
-                "per_second": round(statistics.median(rates)),
-                "ratio": round(statistics.median(own / other for own, other in zip(rates, raws, strict=True)), 2),
-            }
-            for name, rates in found.items()
-        }
+        return self.in_turn(ways)
 
 
 def _rate(count: int, number: int, started: float) -> float:
@@ -133,7 +109,7 @@ def _main() -> None:
 
     with private_server() as url:
         figures = SparkRead(url, Settings(), progress).run()
-    sys.stdout.write(f"{'reading, ' + str(_PROCESSES) + ' processes':<24}{'messages/s':>12}{'of raw':>8}\n")
+    sys.stdout.write(f"{'reading, ' + str(PROCESSES) + ' processes':<24}{'messages/s':>12}{'of raw':>8}\n")
     for name, row in figures.items():
         sys.stdout.write(f"{name:<24}{row['per_second']:>12,}{row['ratio']:>8.2f}\n")
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
-import statistics
 import sys
 import tempfile
 import time
 import uuid
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.stage import Settings, Stage
+from ampsq.bench.spark_stage import PROCESSES, SparkStage
+from ampsq.bench.stage import Settings
 from ampsq.client import Client
 from ampsq.models import Topic
 from ampsq.schema import key
-from ampsq.spark import prepare_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkWrite"]
 
-_PROCESSES: Final = 2
 _FILL: Final = "x" * 170
 #: Messages of a call of the plain publisher: what `publish_many` does by default.
 _BATCH: Final = 100
@@ -38,27 +36,19 @@ _BATCH: Final = 100
 _PIPELINE: Final = 500
 
 
-class SparkWrite(Stage):
+class SparkWrite(SparkStage):
     """The measurement, on one server; see `Stage`."""
 
     def run(self) -> dict[str, Any]:
         """Write as many rows in each way in turn, and let micro-batches go from a topic to another."""
-        prepare_environment()
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - the environment comes first
-
-        builder = SparkSession.builder.master(f"local[{_PROCESSES}]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", str(_PROCESSES))
-        builder = builder.config("spark.ui.showConsoleProgress", "false")
-        session = builder.getOrCreate()
-        with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+        with self.crew() as (session, pool):
             out = self._rates(session, pool)
-        out["micro-batches"] = self._latency(session)
-        session.stop()
+            out["micro-batches"] = self._latency(session)
         return out
 
     def _rates(self, session: Any, pool: Pool) -> dict[str, Any]:
         count = self.settings.messages * 50
-        rows = session.range(count, numPartitions=_PROCESSES).selectExpr(
+        rows = session.range(count, numPartitions=PROCESSES).selectExpr(
             f"""concat('{{"id": ', id, ', "text": "{_FILL}"}}') AS value"""
         )
         ways: dict[str, Callable[[str], None]] = {
@@ -67,21 +57,7 @@ class SparkWrite(Stage):
             "sequence": lambda instance: self._write(rows, instance, "sequence"),
             "foreachPartition, XADD": lambda instance: added(rows, self.url, key(instance, "log", "orders")),
         }
-        found: dict[str, list[float]] = {}
-        for number in range(-1, self.settings.rounds):
-            self.progress(f"round {number + 1} of {self.settings.rounds}" if number >= 0 else "first, uncounted round")
-            for name, write in ways.items():
-                rate = self._rate(write, count)
-                if number >= 0:
-                    found.setdefault(name, []).append(rate)
-        plains = found["plain Python"]
-        return {
-            name: {
-                "per_second": round(statistics.median(rates)),
-                "ratio": round(statistics.median(own / other for own, other in zip(rates, plains, strict=True)), 2),
-            }
-            for name, rates in found.items()
-        }
+        return self.in_turn({name: partial(self._rate, write, count) for name, write in ways.items()})
 
     def _rate(self, write: Callable[[str], None], count: int) -> float:
         client = self.client()
@@ -125,8 +101,8 @@ class SparkWrite(Stage):
 
 def plain(pool: Pool, url: str, instance: str, count: int) -> None:
     """Publish with `publish_many` in processes that share the work."""
-    share = count // _PROCESSES
-    pool.starmap(_publish, [(url, instance, number * share, share) for number in range(_PROCESSES)])
+    share = count // PROCESSES
+    pool.starmap(_publish, [(url, instance, number * share, share) for number in range(PROCESSES)])
 
 
 def _publish(url: str, instance: str, first: int, count: int) -> None:
@@ -159,7 +135,7 @@ def _main() -> None:
         sys.stdout.write(json.dumps(figures) + "\n")
         return
     latency = figures.pop("micro-batches")
-    sys.stdout.write(f"{'writing, ' + str(_PROCESSES) + ' processes':<26}{'rows/s':>12}{'of plain':>10}\n")
+    sys.stdout.write(f"{'writing, ' + str(PROCESSES) + ' processes':<26}{'rows/s':>12}{'of plain':>10}\n")
     for name, row in figures.items():
         sys.stdout.write(f"{name:<26}{row['per_second']:>12,}{row['ratio']:>10.2f}\n")
     sys.stdout.write(f"a row from topic to topic: {latency['p50_ms']} ms, {latency['most_ms']} ms at most\n")
