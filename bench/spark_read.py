@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.pool import Pool
 
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from ampsq.bench.spark_stage import Measured
     from ampsq.client import Client
 
 __all__ = ["SparkRead"]
@@ -44,27 +46,23 @@ class SparkRead(SparkStage):
         return out
 
     def _rates(self, session: Any, pool: Pool, client: Client, count: int) -> dict[str, Any]:
-        def spark(**options: str) -> float:
-            given = {"url": self.url, "instance": client.instance, "topic": "orders", **options}
-            frame = session.read.format("ampsq").options(**given).load()
-            started = time.perf_counter()
-            number, _ = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
-            return _rate(count, number, started)
+        given = {"url": self.url, "instance": client.instance, "topic": "orders"}
 
-        def stream() -> float:
-            given = {"url": self.url, "instance": client.instance, "topic": "orders", "startingBookmark": "earliest"}
+        def spark(**options: str) -> Measured:
+            frame = session.read.format("ampsq").options(**given, **options).load()
+            return self.timed(count, lambda: int(frame.selectExpr("count(*)", "sum(length(value))").collect()[0][0]))
+
+        def stream() -> Measured:
             batch = {"maxOffsetsPerTrigger": str(count // 4), "minPartitions": str(PROCESSES)}
-            frame = session.readStream.format("ampsq").options(**given, **batch).load()
+            frame = session.readStream.format("ampsq").options(**given, **batch, startingBookmark="earliest").load()
             with tempfile.TemporaryDirectory(prefix="ampsq-bench-") as folder:
                 writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-                started = time.perf_counter()
-                query = writer.trigger(availableNow=True).start()
-                query.awaitTermination()
-                return _rate(count, sum(progress.numInputRows for progress in query.recentProgress), started)
+                return self.timed(count, lambda: _run(writer.trigger(availableNow=True)))
 
+        log = key(client.instance, "log", "orders")
         parts = {"minPartitions": str(PROCESSES), "maxRowsPerPartition": str(count)}
-        ways: dict[str, Callable[[], float]] = {
-            "raw": lambda: raw_read(pool, self.url, key(client.instance, "log", "orders"), count),
+        ways: dict[str, Callable[[], Measured]] = {
+            "raw": lambda: self.timed(count, lambda: raw_read(pool, self.url, log)),
             "count and length": lambda: spark(**parts),
             "parts of 100,000": lambda: spark(maxRowsPerPartition="100000"),
             "a stream in 4 batches": stream,
@@ -73,22 +71,22 @@ class SparkRead(SparkStage):
         return self.in_turn(ways)
 
 
-def _rate(count: int, number: int, started: float) -> float:
-    if number != count:
-        raise AssertionError(f"{number} of {count} messages came")
-    return count / (time.perf_counter() - started)
+def _run(writer: DataStreamWriter) -> int:
+    """Run a stream to its end; gives its rows."""
+    query = writer.start()
+    query.awaitTermination()
+    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
-def raw_read(pool: Pool, url: str, log: str, count: int) -> float:
-    """Read a stream page by page in processes that share it, as users of redis-py write it; gives messages a second."""
+def raw_read(pool: Pool, url: str, log: str) -> int:
+    """Read a stream page by page in processes that share it, as users of redis-py write it; gives how many entries."""
     with redis.Redis.from_url(url, protocol=2) as server:
         ends: Any = [server.xrange(log, count=1)[0][0], server.xrevrange(log, count=1)[0][0]]
     first, last = (int(end.partition(b"-")[0]) for end in ends)
     # The middle by time: the log was written at one pace.
     middle = (first + last) // 2
-    started = time.perf_counter()
     numbers = pool.starmap(_read_range, [(url, log, "-", f"({middle}-0"), (url, log, f"{middle}-0", "+")])
-    return _rate(count, sum(number for number, _ in numbers), started)
+    return sum(number for number, _ in numbers)
 
 
 def _read_range(url: str, log: str, after: str, last: str) -> tuple[int, int]:
@@ -109,9 +107,11 @@ def _main() -> None:
 
     with private_server() as url:
         figures = SparkRead(url, Settings(), progress).run()
-    sys.stdout.write(f"{'reading, ' + str(PROCESSES) + ' processes':<24}{'messages/s':>12}{'of raw':>8}\n")
+    sys.stdout.write(
+        f"{'reading, ' + str(PROCESSES) + ' processes':<24}{'messages/s':>12}{'of raw':>8}{'server, us each':>17}\n"
+    )
     for name, row in figures.items():
-        sys.stdout.write(f"{name:<24}{row['per_second']:>12,}{row['ratio']:>8.2f}\n")
+        sys.stdout.write(f"{name:<24}{row['per_second']:>12,}{row['ratio']:>8.2f}{row['server_us']:>17.2f}\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import statistics
-from typing import TYPE_CHECKING, Any, Final
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.bench.stage import Stage
 from ampsq.spark import prepare_environment
@@ -16,10 +17,22 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["PROCESSES", "SparkStage"]
+__all__ = ["PROCESSES", "Measured", "SparkStage"]
 
 #: Cores of Spark, and processes of what it is compared with.
 PROCESSES: Final = 2
+
+
+class Measured(NamedTuple):
+    """What one run of a way came to.
+
+    Attributes:
+        per_second: messages or rows a second.
+        server_us: microseconds of the server's main thread for each.
+    """
+
+    per_second: float
+    server_us: float
 
 
 class SparkStage(Stage):
@@ -40,24 +53,42 @@ class SparkStage(Stage):
         finally:
             session.stop()
 
-    def in_turn(self, ways: Mapping[str, Callable[[], float]]) -> dict[str, dict[str, Any]]:
+    def timed(self, count: int, work: Callable[[], int]) -> Measured:
+        """Measure one run of what gives how many messages or rows it was done with: `count`, else it fails."""
+        spent, started = self._server_time(), time.perf_counter()
+        number = work()
+        taken = time.perf_counter() - started
+        if number != count:
+            raise AssertionError(f"{number} of {count} came")
+        return Measured(count / taken, (self._server_time() - spent) * 1e6 / count)
+
+    def _server_time(self) -> float:
+        """Seconds that the server's main thread has worked: what it can give is one core of them."""
+        cpu: Any = self.redis.info("cpu")
+        return float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
+
+    def in_turn(self, ways: Mapping[str, Callable[[], Measured]]) -> dict[str, dict[str, Any]]:
         """Measure ways of doing the same in turn, round by round, the first one uncounted.
 
         Args:
-            ways: name -> what does it and gives how many a second. All are compared with the first one.
+            ways: name -> what does it once. All are compared with the first one.
 
         Returns:
-            Name -> the medians of how many a second and of the ratio to the first way in the same round.
+            Name -> the medians of how many a second, of the ratio to the first way in the same round, and of the
+            server's microseconds for each.
         """
-        rounds: list[dict[str, float]] = []
+        rounds: list[dict[str, Measured]] = []
         for number in range(self.settings.rounds + 1):
             self.progress(f"round {number} of {self.settings.rounds}" if number else "first, uncounted round")
             rounds.append({name: measure() for name, measure in ways.items()})
         counted, first = rounds[1:], next(iter(ways))
         return {
             name: {
-                "per_second": round(statistics.median(each[name] for each in counted)),
-                "ratio": round(statistics.median(each[name] / each[first] for each in counted), 2),
+                "per_second": round(statistics.median(each[name].per_second for each in counted)),
+                "ratio": round(
+                    statistics.median(each[name].per_second / each[first].per_second for each in counted), 2
+                ),
+                "server_us": round(statistics.median(each[name].server_us for each in counted), 2),
             }
             for name in ways
         }
