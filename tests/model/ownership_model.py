@@ -63,6 +63,10 @@ class Item(NamedTuple):
         """The one that counts."""
         return self.bookmarks[0]
 
+    def settled(self) -> Item:
+        """The same, over: nobody owns it any more."""
+        return self._replace(where=GONE, owner=-1, epoch=Epoch(), lease=None)
+
 
 class Note(NamedTuple):
     """An entry of a queue's journal."""
@@ -302,7 +306,7 @@ class Protocol:
             server = server._replace(log=(*server.log, bookmark.message))
             item = Item(REMOTE, (bookmark,), bookmark, self.default_owner(bookmark))
         server = server.put(bookmark.message, self.place(item, instance))
-        waited = [note for note in server.deferred if note.bookmark == bookmark]
+        waited = sorted(note for note in server.deferred if note.bookmark == bookmark)
         server = server._replace(deferred=server.deferred.difference(waited))
         for note in waited:
             server = self.tell(server, instance, note)
@@ -317,7 +321,7 @@ class Protocol:
         if item.where in (GONE, TRIMMED):
             return server
         if note.how == SETTLED:
-            return server.put(message, item._replace(where=GONE, lease=None))
+            return server.put(message, item.settled())
         if not self.concerns(item, note) or not self.is_newer(item, note):
             return server
         return server.put(message, self.place(item._replace(owner=note.owner, epoch=note.epoch), instance))
@@ -395,8 +399,9 @@ class Protocol:
         item = server.items[message]
         if item is None or item.where in (GONE, TRIMMED) or not self.is_held_by(item.lease, held):
             return None
-        settled = server.put(message, item._replace(where=GONE, lease=None))
-        return self.journal(settled, self.origin_of(server, instance), Note(SETTLED, item.bookmark))
+        return self.journal(
+            server.put(message, item.settled()), self.origin_of(server, instance), Note(SETTLED, item.bookmark)
+        )
 
     def lapse(self, server: Server, instance: int, message: int) -> Server | None:
         """`sweep`, `settle` with cancel: a leased message comes back."""
