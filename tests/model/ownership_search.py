@@ -135,8 +135,7 @@ class Rules:
                     kept_out = server.kept_out[bookmark.origin] or ()
                     if server.received[bookmark.origin] < bookmark.id or bookmark.message in kept_out:
                         continue
-                    known = server.items[bookmark.message]
-                    if known is None or bookmark not in known.bookmarks:
+                    if server.items[bookmark.message] is None:
                         return "a message is missing below the mark that says it is here"
         return ""
 

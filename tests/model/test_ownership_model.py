@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from ownership_model import Protocol
@@ -33,6 +34,12 @@ def test_without_a_guard_a_rule_is_broken_after_so_many_steps(variant):
     found = search(variant.begin())
     print(f"| {variant.guard} | {variant.scenario} | {found.broken} | {len(found.trace)} |")  # noqa: T201
     assert (found.broken, len(found.trace)) == (variant.broken, variant.steps), str(found)
+
+
+def test_the_page_on_the_proof_tells_what_each_guard_is_there_for():
+    page = (Path(__file__).parents[2] / "docs" / "replication-proof.md").read_text()
+    for variant in VARIANTS:
+        assert f"| {variant.guard} | {variant.scenario} | {variant.broken} | {variant.steps} |" in page
 
 
 def test_a_counterexample_is_a_list_of_named_steps():
