@@ -14,6 +14,7 @@ from ampsq import Client, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.check_words import DIFFERENCES
 from ampsq.config import load
+from ampsq.destination import CHECKS
 from ampsq.embedded import acquire
 from ampsq.models import GroupLocalQueue, Queue, Topic
 from ampsq.queue_changes import CHANGES
@@ -235,8 +236,15 @@ def test_the_tables_of_the_page_on_replication_are_the_models_own():
     ]
 
 
+def test_the_page_on_replication_explains_every_check():
+    section = (ROOT / "docs" / "replication.md").read_text().split("### What both sides must agree on\n")[1]
+
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section.split("\n#")[0], re.MULTILINE)) == CHECKS
+
+
 def test_the_file_of_the_page_on_replication_is_right():
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "replication.md").read_text(), flags=re.DOTALL)
+    section = (ROOT / "docs" / "replication.md").read_text().split("### Addresses\n")[0]
+    (text,) = re.findall(r"```yaml\n(.*?)```", section, flags=re.DOTALL)
 
     assert [definition.name for definition in load(text)] == ["nyc-1", "orders", "work", "nyc-2", "London"]
 
