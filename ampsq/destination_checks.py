@@ -1,4 +1,4 @@
-"""What a destination may name of the topics, queues and views that there are, and what an instance may be called."""
+"""What a destination may name of the topics, queues and views that there are, what it is sent, and instances' names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,25 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Catalog
     from ampsq.definition import Definition
+    from ampsq.destination import ReplicatedTopic
 
-__all__ = ["check_replication"]
+__all__ = ["check_replication", "sent_queue", "sent_topic"]
+
+
+def sent_topic(destination: Destination, catalog: Catalog, name: str) -> ReplicatedTopic | None:
+    """Which of a destination's `topics` a topic's messages are sent by; None: they are not.
+
+    What a view keeps is not: every instance makes that for itself.
+    """
+    return None if name in catalog.views else destination.topic_for(name, catalog.message_type(name))
+
+
+def sent_queue(destination: Destination, queue: Queue) -> ReplicatedTopic | None:
+    """Which of a destination's `topics` what a queue journals is sent by; None: it is not.
+
+    Of a local queue it is not: there each instance delivers its own copies.
+    """
+    return destination.topic_for(queue.name, queue.type) if queue.owner else None
 
 
 def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Queue], definition: Definition) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.action_parts import On
 from ampsq.action_sources import sources, track_name
 from ampsq.definition import nearest
+from ampsq.destination import Destination
+from ampsq.destination_checks import sent_queue, sent_topic
 from ampsq.errors import CatalogChanged, DefinitionError
 from ampsq.flow import command, script_call
 from ampsq.models import Action, Interval, Queue, Topic
@@ -144,17 +147,40 @@ _HOWS: Final[Mapping[type, str]] = {On.expire: "expired", On.delete: "acknowledg
 
 
 def _readers(catalog: Catalog, queues: Sequence[str], topic: str = "") -> list[EncodableT]:
-    """Rows of the actions that read a topic's log or these queues' journals and deliveries (lua/lib/handled.lua)."""
+    """Rows of who reads a topic's log or these queues' journals and deliveries later (lua/lib/handled.lua)."""
+    return [*_actions(catalog, queues, topic), *_destinations(catalog, queues, topic)]
+
+
+def _actions(catalog: Catalog, queues: Sequence[str], topic: str) -> list[EncodableT]:
     rows: list[EncodableT] = []
     for name, text in catalog.actions.items():
         action = Action.from_json(text)
         for source in sources(action, catalog):
             if source.of in queues if source.kind in _OF_QUEUES else source.kind == "log" and source.of == topic:
                 hows = _HOWS.get(type(source.trigger), "")
-                rows += [source.kind, source.of, name, f"{FIELDS['cursor']} {source.name}", hows]
+                rows += [source.kind, source.of, f"action {name}", f"{FIELDS['cursor']} {source.name}", hows]
         if any(isinstance(trigger, On.timeout) and trigger.topic == topic for trigger in action.on):
-            rows += ["log", topic, name, f"{FIELDS['cursor']} {track_name(topic)}", ""]
+            rows += ["log", topic, f"action {name}", f"{FIELDS['cursor']} {track_name(topic)}", ""]
     return rows
+
+
+def _destinations(catalog: Catalog, queues: Sequence[str], topic: str) -> list[EncodableT]:
+    """All that are defined, connected or not."""
+    rows: list[EncodableT] = []
+    for name, text in catalog.destinations.items():
+        destination = _stored(text)
+        if topic and sent_topic(destination, catalog, topic):
+            rows += ["log", topic, f"destination {name}", f"log {topic}", ""]
+        for queue in queues:
+            if sent_queue(destination, Queue.from_json(catalog.queues[queue])):
+                rows += ["journal", queue, f"destination {name}", f"journal {queue}", ""]
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _stored(text: str) -> Destination:
+    """A destination as the catalog has it: it is asked for at each step, and is slow to read."""
+    return Destination.from_json(text)
 
 
 def feeding(catalog: Catalog, topic: str) -> list[str]:

@@ -1,4 +1,4 @@
---- remove_destination: forget a destination, what it was sent, and what it holds.
+--- remove_destination: forget a destination and what it was sent, so that nothing is kept for it.
 --- ARGV destination
 --- GIVES 1, or 0 when there was none
 --- FLAGS allow-oom
@@ -8,6 +8,5 @@ call('HDEL', K.links(), 'out ' .. destination)
 call('UNLINK', K.sent(destination))
 -- Nobody waits for it any more.
 if call('HDEL', K.sync(), destination) == 1 then call('XADD', K.confirmed(), 'MAXLEN', '~', V.marks, '*', F.what, 'changed') end
-for _, topic in ipairs(call('HKEYS', K.topics())) do call('HDEL', K.holds(topic), 'destination ' .. destination) end
 change_catalog()
 return 1

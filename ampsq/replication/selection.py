@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ampsq.destination_checks import sent_queue, sent_topic
 from ampsq.models import GroupLocalQueue, Queue
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ def select(mine: Catalog, theirs: Catalog, destination: Destination) -> Selectio
     named = [topic.name for topic in destination.topics if not topic.is_pattern]
     unknown = [name for name in named if name not in mine.queues]
     for name in dict.fromkeys((*mine.topics, *unknown)):
-        chosen = destination.topic_for(name, mine.message_type(name))
-        if chosen is None and name not in mine.topics:
+        chosen = sent_topic(destination, mine, name)
+        if chosen is None and name not in mine.topics and name not in mine.views:
             # What is not there has no type yet.
             chosen = next(topic for topic in destination.topics if topic.name == name)
-        if chosen is not None and name not in mine.views:
+        if chosen is not None:
             topics[name] = chosen
     queues: dict[str, ReplicatedTopic] = {}
     for name, text in mine.queues.items():
         queue = Queue.from_json(text)
-        chosen = destination.topic_for(name, queue.type)
-        if chosen is None or not queue.owner:
+        chosen = sent_queue(destination, queue)
+        if chosen is None:
             continue
         if not chosen.is_pattern or not _is_of_another_domain(queue, mine, theirs):
             queues[name] = chosen

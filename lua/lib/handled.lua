@@ -1,25 +1,37 @@
---- handled: what actions have not handled yet: they read messages from the logs when they come to them.
+--- handled: what actions have not handled yet and destinations do not have: who comes to a stream later and needs it until then.
 --- @include ref, bound
 
--- Rows of an action and a stream that it reads: kind (`log`, `journal` or `deliveries`) and name of that, action, the field of its
--- place there, the words of `how` that it wants, '' all. As kind and name -> rows.
+-- Rows of a reader and a stream: kind (`log`, `journal` or `deliveries`) and name of that, who it is (`action <name>` or
+-- `destination <name>`), the field of its place there, the words of `how` that it wants, '' all. As kind and name -> rows.
 local function read_readers(from)
-  local readers = {}
+  local readers, version = {}, call('HGET', K.instance(), F.catalog)
+
+  -- The link says what it carries by the catalog that it saw: what the other side does not have, it does not need.
+  local function is_carried(key, field)
+    local known = call('HMGET', key, F.catalog, field)
+    return known[2] or known[1] ~= version
+  end
+
   for i = from, #ARGV, 5 do
     local stream, hows = ARGV[i] .. ' ' .. ARGV[i + 1], ARGV[i + 4]
-    readers[stream] = readers[stream] or {}
-    table.insert(readers[stream], {action = ARGV[i + 2], field = ARGV[i + 3], hows = hows ~= '' and ' ' .. hows .. ' '})
+    local kind, name = string.match(ARGV[i + 2], '^(%S+) (.*)$')
+    local reader = {who = ARGV[i + 2], key = kind == 'action' and K.action(name) or K.sent(name), field = ARGV[i + 3]}
+    reader.hows = hows ~= '' and ' ' .. hows .. ' '
+    if kind == 'action' or is_carried(reader.key, reader.field) then
+      readers[stream] = readers[stream] or {}
+      table.insert(readers[stream], reader)
+    end
   end
   return readers
 end
 
 -- The last entry that is done, and whether that is so of a part of it only (then its place has `+<events>`).
 local function reader_place(reader)
-  local id, part = string.match(call('HGET', K.action(reader.action), reader.field) or '', '^(%d+%-%d+)(%+?)')
+  local id, part = string.match(call('HGET', reader.key, reader.field) or '', '^(%d+%-%d+)(%+?)')
   return id or '0-0', part == '+'
 end
 
--- Adds ref -> `action <name>` to `refs`. False when the action is so far behind that a call cannot read it all.
+-- Adds ref -> who needs it to `refs`. False when the reader is so far behind that a call cannot read it all.
 local function read_unhandled(stream, reader, refs)
   local place, part = reader_place(reader)
   local start, bytes, number = (part and '' or '(') .. place, 0, 0
@@ -32,7 +44,7 @@ local function read_unhandled(stream, reader, refs)
         bytes = bytes + #fields[i + 1]
       end
       if not reader.hows or string.find(reader.hows, ' ' .. how .. ' ', 1, true) then
-        for ref in string.gmatch(text, '%S+') do refs[ref], number = 'action ' .. reader.action, number + 1 end
+        for ref in string.gmatch(text, '%S+') do refs[ref], number = reader.who, number + 1 end
       end
       start = '(' .. entry[1]
     end
@@ -41,18 +53,18 @@ local function read_unhandled(stream, reader, refs)
   return false
 end
 
--- An action that reads the log itself needs what is behind its place; one that reads a queue's journal or deliveries, what
--- those tell of.
+-- Whoever reads the log itself needs what is behind its place; who reads a queue's journal or deliveries, what those tell of.
 local function lower_to_readers(bound, topic, queues, readers, unhandled)
   for _, reader in ipairs(readers['log ' .. topic] or {}) do
     local place, part = reader_place(reader)
-    lower(bound, place, (part and '(' or '') .. place, 'action ' .. reader.action)
+    lower(bound, place, (part and '(' or '') .. place, reader.who)
   end
   for _, queue in ipairs(queues) do
     for kind, stream in pairs({journal = K.journal(queue.name), deliveries = K.deliveries(queue.name)}) do
       for _, reader in ipairs(readers[kind .. ' ' .. queue.name] or {}) do
-        local whole = read_unhandled(stream, reader, unhandled)
-        if not whole then lower(bound, '0-0', '0-0', 'action ' .. reader.action) end
+        -- Mostly what holds all of the log needs no look at what it has not read.
+        local whole = bound.id ~= '0-0' and read_unhandled(stream, reader, unhandled)
+        if not whole then lower(bound, '0-0', '0-0', reader.who) end
       end
     end
   end

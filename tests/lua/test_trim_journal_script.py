@@ -118,6 +118,21 @@ def test_what_an_action_has_not_handled_stays(world):
     assert len(journal(world)) == 1
 
 
+def test_what_a_destination_does_not_have_stays(world):
+    world.queue("work", "orders")
+    publish(world, 3)
+    settle_each(world, read_all(world))
+    world.now = LATER
+    assert trim(world).removed == 3
+    readers = ("journal", "work", "destination nyc-2", "journal work", "")
+    assert trim_journal(world, readers=readers) == ("", 0)
+    second = decoded(world.store.redis.xrange(world.key(":q:work:journal"))[1][0])
+    world.run("report_sent", "nyc-2", "journal work", second)
+    assert trim_journal(world, readers=readers) == ("", 2)
+    assert len(journal(world)) == 1
+    assert trim_journal(world) == ("", 1)
+
+
 def test_a_queue_over_a_topic_that_keeps_all_keeps_what_tells_of_it(world):
     world.queue("work", "orders", "audit", pattern=True)
     publish(world, 2)

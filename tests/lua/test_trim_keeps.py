@@ -184,7 +184,7 @@ def test_an_action_keeps_what_it_has_not_read_of_the_log_itself(world):
     ids = publish(world, 5)
     world.now = LATER
     world.store.redis.hset(world.key(":action:copy"), "cursor log orders", ids[1])
-    readers = ("log", "orders", "copy", "cursor log orders", "")
+    readers = ("log", "orders", "action copy", "cursor log orders", "")
     assert trim(world, readers=readers) == ("", 0, 2, 2, ids[2], "action copy")
     # Of an entry of which it has done a part, it needs the rest
     world.store.redis.hset(world.key(":action:copy"), "cursor log orders", f"{ids[3]}+1")
@@ -200,6 +200,76 @@ def test_an_action_that_is_far_behind_keeps_everything_of_its_queue(world):
         world.settle("expired", messages)
     world.now = LATER
     assert trim(world, readers=READERS) == ("", 0, 0, 0, ids[0], "action dead-letter-work")
+
+
+LOG, JOURNAL = (("log", "orders"), ("journal", "work"))
+
+
+def to_destination(stream, name="nyc-2"):
+    return (*stream, f"destination {name}", " ".join(stream), "")
+
+
+def test_a_destination_keeps_what_it_does_not_have_and_all_before_it_was_ever_linked(world):
+    world.topic("orders")
+    ids = publish(world, 5)
+    world.now = LATER
+    readers = to_destination(LOG)
+    assert trim(world, readers=readers) == ("", 0, 0, 0, ids[0], "destination nyc-2")
+    world.run("report_sent", "nyc-2", "log orders", ids[2])
+    assert trim(world, readers=readers) == ("", 0, 3, 3, ids[3], "destination nyc-2")
+    world.run("report_sent", "nyc-2", "log orders", ids[4])
+    assert trim(world, readers=readers) == ("", 0, 2, 2, "", "")
+
+
+def test_of_several_destinations_the_one_that_is_furthest_behind_counts(world):
+    world.topic("orders")
+    ids = publish(world, 3)
+    world.now = LATER
+    world.run("report_sent", "nyc-2", "log orders", ids[2])
+    world.run("report_sent", "ldn-1", "log orders", ids[0])
+    readers = to_destination(LOG) + to_destination(LOG, "ldn-1")
+    assert trim(world, readers=readers) == ("", 0, 1, 1, ids[1], "destination ldn-1")
+
+
+def test_a_message_stays_until_a_destination_has_what_its_queue_journaled_of_it(world):
+    world.queue("work", "orders")
+    ids = publish(world, 3)
+    messages = read_all(world)
+    for message in messages:
+        world.settle("acknowledged", [message])
+    world.now = LATER
+    first, _, third = (decoded(each) for each, _ in world.store.redis.xrange(world.key(":q:work:journal")))
+    readers = to_destination(LOG) + to_destination(JOURNAL)
+    world.run("report_sent", "nyc-2", "log orders", ids[2], "journal work", first)
+    assert trim(world, readers=readers) == ("", 2, 3, 1, ids[1], "destination nyc-2")
+    world.run("report_sent", "nyc-2", "journal work", third)
+    assert trim(world, after="0-0", readers=readers).removed == 2
+
+
+def test_a_destination_that_is_far_behind_keeps_everything_of_its_queue(world):
+    world.queue("work", "orders", room=10_000)
+    ids = [each for _ in range(10) for each in publish(world, BATCH)]
+    subscription = world.subscribe("work", asked=10_000)
+    while messages := world.take(subscription, BATCH):
+        world.settle("acknowledged", messages)
+    world.now = LATER
+    world.run("report_sent", "nyc-2", "log orders", ids[-1], "journal work", "0-0")
+    readers = to_destination(LOG) + to_destination(JOURNAL)
+    assert trim(world, readers=readers) == ("", 0, 0, 0, ids[0], "destination nyc-2")
+
+
+def test_what_a_link_does_not_carry_by_the_catalog_of_now_is_not_kept_for_its_destination(world):
+    # Given a link that carries the log alone: the other side has no such queue
+    world.queue("work", "orders")
+    ids = publish(world, 2)
+    world.settle("acknowledged", read_all(world))
+    world.now = LATER
+    readers = to_destination(LOG) + to_destination(JOURNAL)
+    world.run("report_sent", "nyc-2", "catalog", "0", "log orders", ids[1])
+    # Then what it said of an older catalog counts for nothing
+    assert trim(world, readers=readers) == ("", 2, 2, 0, ids[0], "destination nyc-2")
+    world.run("report_sent", "nyc-2", "catalog", world.version())
+    assert trim(world, after="0-0", readers=readers).removed == 2
 
 
 def test_a_queue_that_appears_later_needs_what_the_log_still_has(world):

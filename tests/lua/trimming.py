@@ -12,7 +12,7 @@ AGE = 1_000
 #: By when everything that the tests publish is old.
 LATER = 10_000
 #: The action that `World.follow_expired` makes of `work`, as the scripts take it.
-READERS = ("journal", "work", "dead-letter-work", "cursor expire work", "expired")
+READERS = ("journal", "work", "action dead-letter-work", "cursor expire work", "expired")
 
 
 class Step(NamedTuple):
