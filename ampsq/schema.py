@@ -211,7 +211,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "apply, apply_journal", "never", "the sources of the copies",
         ),
         "origins": Key(
-            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply", "never", "the log",
+            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply", "trim", "the log",
         ),
         "copies": Key(
             ":copies:<topic>@<origin>", "zset",
@@ -311,8 +311,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":retention", "hash",
             "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
             "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
-            "first, and by whom; `removed <topic>` -> the greatest ID that was removed; `index <topic>` -> up to where "
-            "its index was looked through",
+            "first, and by whom; `removed <topic>` -> the greatest ID that was removed; `forgotten <topic>@<origin>` "
+            "-> the same of copies, by the origin's ID; `index <topic>` -> up to where its index was looked through",
             "trim, trim_journal, index_log", "define_topic", "not needed: a walk begins anew",
         ),
         "holds": Key(
@@ -454,10 +454,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "owners": Key(
             ":q:<queue>:owners", "hash", "ref -> owner, epoch; only what was transferred and is not settled",
-            "grant, assume, apply_journal", "settle", "the journal",
+            "grant, assume, apply_journal", "settle, trim", "the journal",
         ),
         "asked": Key(
-            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal",
+            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal, trim",
             "not needed: it is asked for again",
         ),
         "journal": Key(

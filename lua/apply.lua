@@ -16,7 +16,9 @@ end
 
 -- Which of a run's entries are not here yet.
 local function find_new(run, up_to)
-  local missing, last = {}, refill == '0' and order_of(up_to) or ''
+  -- What was trimmed is not recorded once more.
+  local forgotten = refill == '1' and call('HGET', K.retention(), 'forgotten ' .. run.topic .. '@' .. run.origin)
+  local missing, last = {}, refill == '0' and order_of(up_to) or forgotten and order_of(forgotten) or ''
   for i = 0, run.count - 1 do
     local id = id_of_entry(run, i)
     if order_of(id) > last and (refill == '0' or not copy_of(run.topic, run.origin, id)) then missing[#missing + 1] = i end

@@ -3,7 +3,7 @@
 --- FAIL CATALOG_CHANGED
 --- GIVES {where to go on or '' at the end, left standing, given up, removed, ID needed first or '', who needs it}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, log_index(), walked, bound, needed, pinned, handled, policy, passed
+--- @include clock, fail, catalog, log_index(), walked, bound, needed, pinned, handled, policy, passed, forgotten
 -- age: ms, size: bytes, count: entries; '' none. after: '' goes on with the walk that is kept; else an ID, with `passed`
 -- entries from the head up to there. dry: 1 removes nothing. readers: see `read_readers`; the catalog is `version`'s still.
 local ms = clock_ms(now)
@@ -15,9 +15,9 @@ local oldest = call('XRANGE', log, '(' .. walk.at, '+', 'COUNT', 1)[1]
 -- Mostly nothing is given up: then nobody need be asked.
 local some = oldest and gives_up(policy, oldest[1])
 policy.rank = walk.kept
-local busy, unhandled, bound, ids, ended = {}, {}, {last = '+', who = ''}, {}, true
+local queues, busy, unhandled, bound, ids, ended, entries = {}, {}, {}, {last = '+', who = ''}, {}, true, {}
 if some then
-  local queues = fed_queues(topic)
+  queues = fed_queues(topic)
   local rest = dry == '0' and V.batch or 0
   for _, queue in ipairs(queues) do
     if rest > 0 then rest = rest - pass_settled(queue, topic, rest) end
@@ -28,7 +28,7 @@ if some then
   local last = policy_end(policy)
   if bound.order and (last == '+' or bound.order <= order_of(last)) then last = bound.last end
   local most = math.max(2, math.min(V.batch, math.floor(8 * V.batch / math.max(#busy, 1))))
-  ids, ended = given_up(log, policy, walk.at, last, most)
+  ids, ended, entries = given_up(log, policy, walk.at, last, most)
 end
 
 -- Index -> who needs it.
@@ -52,10 +52,13 @@ if #ids > 0 then
   removed = #ids - kept
   if dry == '0' then
     local gone = remove_closed(log, ids, needed)
-    if gone[1] then note_removed(topic, gone[#gone]) end
-    if gone[1] then log_index().shorten_index(log) end
-    -- Whose life was to end need not be looked at then.
-    if gone[1] and call('EXISTS', K.expirations(topic)) == 1 then call('ZREM', K.expirations(topic), unpack(gone)) end
+    if gone[1] then
+      note_removed(topic, gone[#gone])
+      log_index().shorten_index(log)
+      forget_gone(topic, queues, ids, entries, needed)
+      -- Whose life was to end need not be looked at then.
+      if call('EXISTS', K.expirations(topic)) == 1 then call('ZREM', K.expirations(topic), unpack(gone)) end
+    end
   end
   walk.at = ids[#ids]
 end

@@ -16,12 +16,17 @@ local function id_in(run, id)
   return string.format('%s-%.0f', run.here_ms, run.here + offset)
 end
 
+-- The run that an ID may be of.
+local function run_at(topic, origin, id)
+  return call('ZRANGE', K.copies(topic, origin), '[' .. order_of(id) .. '~', '-', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
+end
+
 -- The ID here of what an origin recorded under an ID; nil where it is not here.
 local function copy_of(topic, origin, id)
   local key = K.copies(topic, origin)
   local found = loaded_runs[key] and id_in(loaded_runs[key], id)
   if found then return found end
-  local member = call('ZRANGE', key, '[' .. order_of(id) .. '~', '-', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1]
+  local member = run_at(topic, origin, id)
   if not member then return nil end
   loaded_runs[key] = parse_run(member)
   return id_in(loaded_runs[key], id)
@@ -49,19 +54,4 @@ local function note_copies(topic, origin, pairs)
   close_run(#pairs - 1)
   call_in_batches('ZADD', K.copies(topic, origin), members)
   call('SADD', K.origins(topic), origin)
-end
-
--- Forgets runs of which the log has nothing any more: a bounded step of each origin's.
-local function shorten_copies(topic)
-  local first = call('XRANGE', K.log(topic), '-', '+', 'COUNT', 1)[1]
-  local oldest = order_of(first and first[1] or V.last_id)
-  for _, origin in ipairs(call('SMEMBERS', K.origins(topic))) do
-    local members, gone = call('ZRANGE', K.copies(topic, origin), 0, 63), {}
-    for _, member in ipairs(members) do
-      local run = parse_run(member)
-      if order_of(string.format('%s-%.0f', run.here_ms, run.here + run.count - 1)) >= oldest then break end
-      gone[#gone + 1] = member
-    end
-    if gone[1] then call('ZREM', K.copies(topic, origin), unpack(gone)) end
-  end
 end
