@@ -39,6 +39,7 @@
     │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ OwnedElsewhere       another instance owns the message: acknowledge it there, or wait for its transfer
     │   ├─ NotProxied           proxied transfer of the queue is not enabled at this instance
+    │   ├─ Gap                  a link's call begins behind what is here: open the link again
     │   ├─ OtherFilter          a link brings a stream under another filter than it came under before
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
@@ -77,6 +78,7 @@ __all__ = [
     "EpochPast",
     "ExpressionError",
     "FormatMismatch",
+    "Gap",
     "LinkRefused",
     "MessageTypeFixed",
     "MissingKey",
@@ -486,6 +488,12 @@ class NotProxied(Rejected):
     """Proxied transfer of the queue is not enabled here: only then this instance acts for owners out of reach."""
 
     code = "AMPSQ_NOT_PROXIED"
+
+
+class Gap(Rejected):
+    """A link's call begins behind what the destination has: it came late. Open the link again."""
+
+    code = "AMPSQ_GAP"
 
 
 class OtherFilter(Rejected):

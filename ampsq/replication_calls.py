@@ -57,6 +57,7 @@ class Run:
         origin: where they were published.
         filter: the digest of the filters that they passed, ``-`` for none.
         path: the instances that they passed, the last one in front, as ``<instance>/<group>``.
+        start: the ID of the origin behind which it begins.
         upto: the ID of the origin up to which this run is complete; at least that of its last entry.
         names: of the fields.
         entries: of each its ID there and its values.
@@ -66,13 +67,14 @@ class Run:
     origin: str
     filter: str
     path: str
+    start: bytes
     upto: bytes
     names: Sequence[bytes] = ()
     entries: Sequence[tuple[bytes, Sequence[bytes]]] = ()
 
     def arguments(self) -> Iterable[EncodableT]:
         """The run as `apply` takes it."""
-        head: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.upto]
+        head: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.start, self.upto]
         yield from (*head, len(self.entries), len(self.names), *self.names)
         for stream_id, values in self.entries:
             yield stream_id
@@ -125,14 +127,15 @@ def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
     return script_call("apply", arguments, lambda reply: Applied(*reply), repeatable=True)
 
 
-def apply_journal(queue: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:
+def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:
     """Follow another instance's journal; gives how many messages changed and how many are still to come.
 
     Args:
         queue: the queue.
+        starts: origins and the IDs behind which their rows begin, parted by spaces.
         rows: what is told, each with its path from here on.
     """
-    arguments: list[EncodableT] = ["", queue, *(value for row, path in rows for value in row.arguments(path))]
+    arguments: list[EncodableT] = ["", queue, starts, *(value for row, path in rows for value in row.arguments(path))]
     return script_call("apply_journal", arguments, _pair, repeatable=True)
 
 

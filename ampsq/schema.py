@@ -219,6 +219,23 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the first here",
             "apply", "trim", "the sources of the copies",
         ),
+        "same": Key(
+            ":same:<topic>", "stream",
+            "in the order of the clock: a message that is here came under another bookmark, too: ID here, source, path",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "counting": Key(
+            ":counting", "hash",
+            "`<topic> <ID here>` of a message with several bookmarks -> `<origin>~<id>` of the lowest, where that is "
+            "not its entry's",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "sequences": Key(
+            ":sequences", "hash",
+            "publisher -> runs of its numbers that are recorded, `<first>-<last>`, rising; `<publisher> open`: the "
+            "first of a run that its session goes on with",
+            "apply, logon", "forget_publishers", "nothing: its loss may let a message that was published twice be two",
+        ),
         "deferred": Key(
             ":deferred:<topic>", "hash",
             "`<queue> <origin>~<id>` of a message that is not here yet -> ms when it is given up, and what its owner "
@@ -453,7 +470,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "dispatch, grant", "apply_journal", "log, journal, owners",
         ),
         "owners": Key(
-            ":q:<queue>:owners", "hash", "ref -> owner, epoch; only what was transferred and is not settled",
+            ":q:<queue>:owners", "hash",
+            "ref -> owner, epoch, who journaled it; only what was transferred and is not settled",
             "grant, assume, apply_journal", "settle, trim", "the journal",
         ),
         "asked": Key(
@@ -566,8 +584,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
         # ends of records, in the log
         "ended": "o", "record": "k",
-        # copies of other instances' entries, in logs and journals
-        "source": "s", "path": "v",
+        # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
+        "source": "s", "path": "v", "here": "here",
         # state of the world
         "paths": "paths", "life": "life", "read_to": "read_to", "keyless": "keyless",
         # definitions

@@ -1,16 +1,20 @@
 --- apply: record what a link brings of another instance's logs, as copies, in the order in which it comes.
 --- ARGV now, refill, runs...
---- FAIL UNKNOWN_TOPIC, OTHER_FILTER
+--- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin}
---- @include clock, fail, runs, received, copies, ids, push, dispatch, route, doubled(), arrived(), times()
+--- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, doubled(), arrived(), times()
 -- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back. Call it late or twice: the IDs decide.
 local ms, own = clock_ms(now), call('HGET', K.instance(), F.origin)
-local runs, routes, fresh, recorded, before, same = read_runs(runs_from), {}, {}, 0, 0, 0
+local runs, routes, reach, fresh, recorded, before, same = read_runs(runs_from), {}, {}, {}, 0, 0, 0
 for _, run in ipairs(runs) do
   local route = routes[run.topic] or call('HGET', K.routes(), run.topic)
   if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
-  if refill == '0' then check_filter('log ' .. run.topic, run.origin, run.filter) end
+  local stream = 'log ' .. run.topic
+  if refill == '0' then check_filter(stream, run.origin, run.filter) end
+  local reached = reach[stream .. run.origin] or received_of(stream, run.origin)
+  check_start(stream, run.origin, run.start, reached)
+  if order_of(run.upto) > order_of(reached) then reach[stream .. run.origin] = run.upto end
   routes[run.topic] = route
 end
 
@@ -48,19 +52,25 @@ local function apply_run(run, up_to)
   local topic, missing = run.topic, find_new(run, up_to)
   local is_numbered = missing[1] and place_of_field(run, F.publisher)
   before = before + run.count - #missing
+  local function tell_arrived(known)
+    if call('EXISTS', K.deferred(topic)) == 0 then return end
+    arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)
+  end
   if is_numbered then
-    local left = doubled().set_doubled_apart(topic, routes[topic], run, missing)
-    same, before, missing = same + #missing - #left, before + #missing - #left, left
+    local left, known = doubled().set_doubled_apart(topic, routes[topic], run, missing, ms)
+    same, before, missing = same + #known / 2, before + #missing - #left, left
+    if known[1] then tell_arrived(known) end
   end
   if missing[1] then
     local known = record_run(run, missing)
     if is_numbered then doubled().remember_publishers(topic, run, missing, known) end
     fresh[topic] = fresh[topic] or {oldest = string.match(known[2], '^%d+'), count = 0}
     fresh[topic].count, recorded = fresh[topic].count + #missing, recorded + #missing
-    if call('EXISTS', K.deferred(topic)) == 1 then arrived().settle_arrived(topic, routes[topic], run.origin, known, ms) end
+    tell_arrived(known)
   end
   if refill == '1' or order_of(run.upto) > order_of(up_to) then
     note_received('log ' .. topic, run.origin, run.upto, run.filter)
+    if call('EXISTS', K.deferred(topic)) == 1 then drop_passed(topic, run.origin, run.upto) end
   end
 end
 

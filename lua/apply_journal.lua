@@ -1,10 +1,10 @@
 --- apply_journal: follow what a link brings of another instance's journal of a queue.
---- ARGV now, queue_name, rows...
---- FAIL UNKNOWN_QUEUE
+--- ARGV now, queue_name, starts, rows...
+--- FAIL UNKNOWN_QUEUE, GAP
 --- GIVES {how many messages changed, how many are still to come}
 --- FLAGS allow-oom
 --- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring
--- rows: see lib/told_rows. Call it late or twice: `received`
+-- starts: origins and the IDs behind which their rows begin, parted by spaces. rows: see lib/told_rows. Call it late or twice: `received`
 -- decides, and of transfers the epoch.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -13,20 +13,25 @@ local own = call('HGET', K.instance(), F.origin)
 local period = call('HGET', K.queue(queue_name), F.deferral) or V.deferred_period
 local stream, freed, changed, waiting, complete = 'journal ' .. queue_name, {}, 0, 0, {}
 
+for origin, start in string.gmatch(starts, '(%S+) (%S+)') do
+  check_start(stream, origin, start, (received_of(stream, origin)))
+end
+
 local function follow(entry)
-  local refs, epochs, known = {}, {}, {}
+  local refs, epochs, names, known = {}, {}, {}, {}
   for i, bookmark in ipairs(entry.bookmarks) do
     local here, topic, origin, id = find_named(bookmark, own)
-    if here then
-      local ref = ref_of(topic, here)
-      -- One bookmark may stand for another: the same message, sent twice by its publisher.
-      if not known[ref] then refs[#refs + 1], epochs[#epochs + 1], known[ref] = ref, entry.epochs[i] or '0', true end
-    elseif is_to_come(topic, origin, id, own) then
+    local ref = here and ref_of(topic, here)
+    -- One bookmark may stand for another: the same message, sent twice by its publisher.
+    if ref and (entry.how ~= V.transferred or is_counting(topic, here, origin .. '~' .. id)) then
+      if not known[ref] then local number = #refs + 1
+        refs[number], epochs[number], names[number], known[ref] = ref, entry.epochs[i] or '0', bookmark, true end
+    elseif not here and is_to_come(topic, origin, id, own) then
       defer_told(queue_name, topic, origin .. '~' .. id, entry, entry.epochs[i], ms + period)
       waiting = waiting + 1
     end
   end
-  changed = changed + #follow_told(queue, entry, refs, epochs, freed, ms)
+  changed = changed + #follow_told(queue, entry, refs, epochs, names, freed, ms)
 end
 
 for _, entry in ipairs(read_told(rows_from)) do

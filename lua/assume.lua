@@ -10,7 +10,7 @@ local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.owner or call('HEXISTS', K.queue(queue_name), F.proxied) == 0 then fail(E.NOT_PROXIED, {queue = queue_name}) end
 read_on(queue, ms)
-local gone, refs, epochs = {}, {}, {}
+local gone, refs, epochs, names = {}, {}, {}, {}
 for i = owners_from, #ARGV do gone[ARGV[i]] = true end
 for _, ref in ipairs(call('ZRANGE', K.remote(queue_name), 0, limit - 1)) do
   local topic, id = parse_ref(ref)
@@ -19,14 +19,15 @@ for _, ref in ipairs(call('ZRANGE', K.remote(queue_name), 0, limit - 1)) do
     local known, epoch = owner().owner_of(queue, ref, entry[2])
     if gone[known] or gone[string.match(known, '^(.*)%.') or known] then
       refs[#refs + 1], epochs[#epochs + 1] = ref, string.format('%d', epoch + 1)
+      names[#names + 1] = topic .. '~' .. owner().counting_of(topic, id, entry[2])
     end
   end
 end
 if refs[1] then
   local own = call('HGET', K.instance(), F.origin)
-  note_owners(queue, refs, own, epochs)
+  note_owners(queue, refs, own, epochs, own)
   move_in(queue, refs, ms)
-  journal_transfer(queue, refs, own, epochs, '', '')
+  journal_transfer(queue, refs, own, epochs, names, '', '')
   call('HINCRBY', K.queue(queue_name), F.transferred_in, #refs)
   dispatch_or_defer(queue_name, ms, V.batch)
 end

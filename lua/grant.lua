@@ -14,7 +14,7 @@ if by == own or not queue.owner then return {0, 0} end
 -- Subscriptions here come first: what is left then, nobody here can take.
 local _, more = dispatch_or_defer(queue_name, ms, V.batch, nil, true)
 if more then return {0, 1} end
-local refs, where, unread = {}, {}, false
+local refs, names, where, unread = {}, {}, {}, false
 for i = bookmarks_from, #ARGV do
   local here, topic = find_named(ARGV[i], own)
   local ref = here and ref_of(topic, here)
@@ -24,15 +24,17 @@ for i = bookmarks_from, #ARGV do
       unread = not read_on(queue, ms)
       place = where_is(queue, ref)
     end
-    if place == 'ready' or place == 'sorted' then refs[#refs + 1], where[ref] = ref, place end
+    if place == 'ready' or place == 'sorted' then
+      refs[#refs + 1], names[#names + 1], where[ref] = ref, counting_name(topic, here), place
+    end
   end
 end
 if refs[1] then
   local epochs = call('HMGET', K.owners(queue_name), unpack(refs))
-  for i, text in ipairs(epochs) do epochs[i] = string.format('%d', (text and string.match(text, ' (%d+)$') or 0) + 1) end
+  for i, text in ipairs(epochs) do epochs[i] = string.format('%d', (text and string.match(text, ' (%d+)') or 0) + 1) end
   move_out(queue, refs, where)
-  note_owners(queue, refs, by, epochs)
-  journal_transfer(queue, refs, by, epochs, '', '')
+  note_owners(queue, refs, by, epochs, own)
+  journal_transfer(queue, refs, by, epochs, names, '', '')
   call('HINCRBY', K.queue(queue_name), F.transferred_out, #refs)
 end
 return {#refs, unread and 1 or 0}

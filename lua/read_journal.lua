@@ -13,13 +13,15 @@ local function bookmark_of(ref)
   if call('EXISTS', K.origins(topic)) == 0 then return topic .. '~' .. own .. '~' .. id end
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   for _, text in ipairs(entry and entry[2] or {}) do bytes = bytes + #text end
-  return topic .. '~' .. (entry and source_of(entry[2]) or own .. '~' .. id)
+  return topic .. '~' .. (entry and counting_of(topic, id, entry[2]) or own .. '~' .. id)
 end
 
 local function row_of(id, fields)
   local known, bookmarks = {}, {}
   for i = 1, #fields, 2 do known[fields[i]] = fields[i + 1] end
-  for ref in string.gmatch(known[F.refs] or '', '%S+') do bookmarks[#bookmarks + 1] = bookmark_of(ref) end
+  -- A transfer names its messages itself.
+  for name in string.gmatch(known[F.bookmarks] or '', '%S+') do bookmarks[#bookmarks + 1] = name end
+  for ref in string.gmatch(bookmarks[1] and '' or known[F.refs] or '', '%S+') do bookmarks[#bookmarks + 1] = bookmark_of(ref) end
   number = number + #bookmarks + 1
   return {
     known[F.source] or own .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',

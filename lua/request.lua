@@ -42,7 +42,7 @@ for i, ref in ipairs(refs) do
     local topic, id = parse_ref(ref)
     local entry = call('XRANGE', K.log(topic), id, id)[1]
     if entry and is_wanted(ref, entry[2]) then
-      bookmarks[#bookmarks + 1] = topic .. '~' .. (owner().source_of(entry[2]) or own .. '~' .. id)
+      bookmarks[#bookmarks + 1] = topic .. '~' .. owner().counting_of(topic, id, entry[2])
       marks[#marks + 1], marks[#marks + 2] = ms, ref
     end
   else

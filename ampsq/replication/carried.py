@@ -47,6 +47,7 @@ class Copied(NamedTuple):
         path: the instances that it passed before the source, "" of what was published there.
         names: of its own fields.
         values: of these.
+        is_same: it tells that the message came under this bookmark, too, and is in the log under another one.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class Copied(NamedTuple):
     path: str
     names: tuple[bytes, ...]
     values: Sequence[bytes]
+    is_same: bool = False
 
 
 def chain(former: str, expression: str) -> str:
@@ -109,6 +111,8 @@ class Carried:
 
     def passes(self, entry: Copied) -> bool:
         """Whether its content passes the topic's filter."""
+        if not entry.names:
+            return False
         expression = self.filters.get(entry.topic)
         if expression is None:
             return True
@@ -124,7 +128,8 @@ class Carried:
 def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[str, str], str]) -> list[Run]:
     """Entries of the source's logs, in its order, as `apply` takes them.
 
-    What does not pass its filter only raises how far a run is complete; what is not routed here leaves no trace.
+    Where each begins, whoever sends them says. What does not pass its filter only raises how far a run is complete;
+    what is not routed here leaves no trace.
 
     Args:
         carried: which pass.
@@ -139,7 +144,8 @@ def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[st
     def close() -> None:
         if form is not None:
             topic, origin, path, names = form
-            runs.append(Run(topic, origin, digest_of(topic, origin), carried.path_of(path), upto, names, tuple(rows)))
+            digest, way = digest_of(topic, origin), carried.path_of(path)
+            runs.append(Run(topic, origin, digest, way, b"0-0", upto, names, tuple(rows)))
 
     for entry in entries:
         if not carried.is_routed(entry.origin, entry.path):

@@ -6,6 +6,7 @@ A link keeps nothing that it could not ask for again. Where it goes on follows f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import replication_calls as links
@@ -82,10 +83,12 @@ class Link:
     ) -> None:
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
         self._queues, self._version = list(queues), version
-        self._places: dict[str, Id] = {f"log {topic}": FIRST for topic in topics}
+        # Beside each log what came under another bookmark than its entry's.
+        self._places: dict[str, Id] = {f"{kind} {topic}": FIRST for topic in topics for kind in ("log", "same")}
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
         self._digests: dict[tuple[str, str], str] = {}
+        self._reached: dict[str, bytes] = {}
         self._claims: dict[str, str] = {}
         self._refill: dict[str, Id] = {}
         self._mark = "0-0"
@@ -96,7 +99,7 @@ class Link:
     @property
     def topics(self) -> list[str]:
         """The topics that it carries."""
-        return [stream.removeprefix("log ") for stream in self._places]
+        return [stream.removeprefix("log ") for stream in self._places if stream.startswith("log ")]
 
     # --- where it goes on
 
@@ -120,6 +123,7 @@ class Link:
         here = self._source.call(links.received(self._source.instance))
         there = self._destination.call(links.received(self._destination.instance))
         self._digests = {}
+        self._reached = {stream: stream_id.encode() for stream, (stream_id, _) in there.items()}
         for topic in self.topics:
             self._open_topic(topic, sent, here, there)
         for queue in self._queues:
@@ -172,6 +176,8 @@ class Link:
         else:
             # Without copies, IDs there are IDs here.
             self._places[stream] = last_there if not origins else FIRST
+        is_same = self._places[stream] > FIRST and stream in sent
+        self._places[f"same {topic}"] = parse_id(sent.get(f"same {topic}", "0-0")) if is_same else FIRST
 
     @staticmethod
     def _is_complete(stream: str, sent: Mapping[str, str], there: Mapping[str, tuple[str, str]]) -> bool:
@@ -191,6 +197,7 @@ class Link:
         """Carry more topics."""
         for topic in topics:
             self._places.setdefault(f"log {topic}", FIRST)
+            self._places.setdefault(f"same {topic}", FIRST)
 
     def close(self) -> None:
         """Forget what was read and not applied; the stores stay open."""
@@ -257,7 +264,7 @@ class Link:
         instance, streams = self._source.instance, list(self._places)
         if not streams:
             return [], True
-        keys = [key(instance, "log", stream.removeprefix("log ")) for stream in streams]
+        keys = [key(instance, *stream.split(" ")) for stream in streams]
         journals = [key(instance, "journal", queue) for queue in self._queues] if wait else []
         waiting = [*journals, key(instance, "requests"), self._marks] if wait else []
         ends = [*(self._journals[queue] for queue in self._queues), self._requests, self._mark] if wait else []
@@ -290,8 +297,12 @@ class Link:
         horizon: Id | None = None
         for stream, name in zip(streams, keys, strict=True):
             rows = got.get(name.encode(), [])
-            topic, own = stream.removeprefix("log "), self.carried.source.origin
-            found += [split_entry(topic, stream_id, flat, own) for stream_id, flat in rows]
+            kind, topic = stream.split(" ")
+            own = self.carried.source.origin
+            if kind == "log":
+                found += [split_entry(topic, stream_id, flat, own) for stream_id, flat in rows]
+            else:
+                found += [self._read_same(topic, stream_id, flat) for stream_id, flat in rows]
             if len(rows) >= count:
                 last = parse_id(rows[-1][0])
                 horizon = last if horizon is None else min(horizon, last)
@@ -300,14 +311,25 @@ class Link:
         if horizon is not None:
             found = [entry for entry in found if entry.here <= horizon]
         for entry in found:
-            self._places[f"log {entry.topic}"] = entry.here
-        places |= {f"log {topic}": text_of(self._places[f"log {topic}"]) for topic in {entry.topic for entry in found}}
+            stream = f"{'same' if entry.is_same else 'log'} {entry.topic}"
+            self._places[stream] = entry.here
+            places[stream] = text_of(entry.here)
         return found, horizon is None
+
+    def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> Copied:
+        """A message under another bookmark than its entry's; without its fields where it was trimmed."""
+        facts = dict(zip(flat[::2], flat[1::2], strict=True))
+        here = facts[_F_HERE].decode()
+        log = key(self._source.instance, "log", topic)
+        rows = self._source.call(command(["XRANGE", log, here, here], lambda reply: reply))
+        entry = split_entry(topic, stream_id, rows[0][1] if rows else [], self.carried.source.origin)
+        origin, _, there = facts[_F_SOURCE].partition(b"~")
+        return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
 
     def _apply(self, entries: list[Copied]) -> int:
         runs = runs_of(self.carried, entries, self._digest_of)
         recorded = 0
-        for refill, batch in _batches(runs, set(self._refill)):
+        for refill, batch in _batches(self._begun(runs), set(self._refill)):
             recorded += self._destination.call(links.apply(batch, refill=refill)).recorded
         for run in runs:
             self._claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
@@ -315,6 +337,15 @@ class Link:
         for topic in [topic for topic, end in self._refill.items() if self._places[f"log {topic}"] >= end]:
             del self._refill[topic]
         return recorded
+
+    def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
+        """The runs, each with the ID behind which it begins: where the last one of its origin ended."""
+        for run in runs:
+            stream = f"log {run.topic}@{run.origin}"
+            start = b"0-0" if run.topic in self._refill else self._reached.get(stream, b"0-0")
+            # What is sent again lies before what is there.
+            self._reached[stream] = max(run.upto, start, key=parse_id)
+            yield replace(run, start=start)
 
     def _digest_of(self, topic: str, origin: str) -> str:
         known = self._digests.get((topic, origin))
@@ -330,11 +361,21 @@ class Link:
         for queue, rows in told.items():
             routed = [(row, self.carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
             for first in range(0, len(routed), 32):
-                self._destination.call(links.apply_journal(queue, routed[first : first + 32]))
+                rows_now = routed[first : first + 32]
+                self._destination.call(links.apply_journal(queue, self._starts(queue, rows_now), rows_now))
             for row, _ in routed:
                 self._claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
             number += len(routed)
         return number
+
+    def _starts(self, queue: str, rows: Sequence[tuple[Told, str]]) -> str:
+        """Behind which ID the rows of each origin begin: where its last ones ended."""
+        starts: dict[str, str] = {}
+        for row, _ in rows:
+            stream = f"journal {queue}@{row.origin}"
+            starts.setdefault(row.origin, self._reached.get(stream, b"0-0").decode())
+            self._reached[stream] = row.source.partition(b"~")[2]
+        return " ".join(f"{origin} {start}" for origin, start in starts.items())
 
     def _is_told(self, row: Told) -> bool:
         return self.carried.is_routed(row.origin, row.path.decode())
@@ -374,8 +415,8 @@ class Link:
         return asked
 
 
-_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS = (
-    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "bookmarks")
+_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS, _F_HERE = (
+    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "bookmarks", "here")
 )
 
 
@@ -400,15 +441,14 @@ def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, li
 
 def _parts(run: Run) -> Iterable[Run]:
     """A run in parts of a call's size: each is complete up to its last entry, the last one as far as the run."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    size, first = 0, 0
+    size, first, start = 0, 0, run.start
     for number, (_, values) in enumerate(run.entries):
         size += sum(map(len, values))
         if number > first and (number - first >= _BATCH or size > _BYTES):
-            yield replace(run, upto=run.entries[number - 1][0], entries=run.entries[first:number])
-            size, first = sum(map(len, values)), number
-    yield replace(run, entries=run.entries[first:]) if first else run
+            last = run.entries[number - 1][0]
+            yield replace(run, start=start, upto=last, entries=run.entries[first:number])
+            size, first, start = sum(map(len, values)), number, last
+    yield replace(run, start=start, entries=run.entries[first:]) if first else run
 
 
 def _texts(reply: Any) -> dict[str, str]:

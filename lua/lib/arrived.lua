@@ -1,5 +1,5 @@
 --- arrived: what was told of messages before they came is done when they come. Included as `arrived()`.
---- @include told, dispatch
+--- @include told, named, dispatch
 
 -- known: ID there and ID here in turn.
 local function settle_arrived(topic, routed, origin, known, now)
@@ -9,10 +9,14 @@ local function settle_arrived(topic, routed, origin, known, now)
     for i = 1, #known, 2 do fields[#fields + 1] = name .. ' ' .. origin .. '~' .. known[i] end
     local found = call('HMGET', K.deferred(topic), unpack(fields))
     for i, text in ipairs(found) do
-      if text then
-        local entry = cjson.decode(text)
+      local entry = text and cjson.decode(text)
+      if entry then
+        local here = known[2 * i]
         entry[F.attempts], entry[F.returns] = '', ''
-        follow_told(load_queue(name), entry, {ref_of(topic, known[2 * i])}, {entry.epoch}, freed, now)
+        if entry.how ~= V.transferred or is_counting(topic, here, origin .. '~' .. known[2 * i - 1]) then
+          local named = topic .. '~' .. origin .. '~' .. known[2 * i - 1]
+          follow_told(load_queue(name), entry, {ref_of(topic, here)}, {entry.epoch}, {named}, freed, now)
+        end
         call('HDEL', K.deferred(topic), fields[i])
       end
     end

@@ -1,16 +1,8 @@
 --- doubled: a message that its publisher sent to two instances, since it failed over: one entry here, known by both bookmarks.
 -- Included as `doubled()`.
---- @include copies, duplicates, owner(), yielding
+--- @include copies, duplicates, ranges, ids, voiding
 
-local known_publishers = {}
-
-local function publisher_known(publisher)
-  if known_publishers[publisher] == nil then
-    local last, id, topic = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (%S+) (.*)$')
-    known_publishers[publisher] = last and {last = tonumber(last), id = id, topic = topic} or false
-  end
-  return known_publishers[publisher]
-end
+local loaded_publishers = {}
 
 local function publication_of(run, i)
   local at = run.first + i * (run.width + 1)
@@ -18,65 +10,100 @@ local function publication_of(run, i)
   return ARGV[at + publisher], sequence and tonumber(ARGV[at + sequence])
 end
 
--- By publisher the least and the highest number among a run's new entries that may be here.
-local function ranges_of(run, missing)
-  local ranges, some = {}, false
+local function publisher_known(publisher)
+  if not loaded_publishers[publisher] then
+    local last, id, topic = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (%S+) (.*)$')
+    local known = {last = tonumber(last), id = id, topic = topic}
+    known.ranges, known.opened = read_ranges(publisher)
+    known.first, known.own_last = open_range(publisher, known.opened)
+    loaded_publishers[publisher] = known
+  end
+  return loaded_publishers[publisher]
+end
+
+-- Whether a number is recorded: true or false; nil where only the log can say: some publish without a logon.
+local function is_recorded(known, number)
+  if known.first and number >= known.first and number <= known.own_last then return true end
+  for _, range in ipairs(known.ranges) do
+    if number >= range[1] and number <= range[2] then return true end
+  end
+  if not known.last or number > known.last then return false end
+  return nil
+end
+
+-- By publisher where the entries are whose numbers are, or may be, recorded.
+local function find_doubles(topic, run, missing)
+  local wanted, found = {}, {}
   for _, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
-    local known = number and publisher_known(publisher)
-    if known and number <= known.last then
-      local range = ranges[publisher] or {number, number}
-      ranges[publisher], some = {math.min(range[1], number), math.max(range[2], number)}, true
+    if number and is_recorded(publisher_known(publisher), number) ~= false then
+      local range = wanted[publisher] or {number, number}
+      wanted[publisher] = {math.min(range[1], number), math.max(range[2], number)}
     end
   end
-  return some and ranges
-end
-
--- Its ID here and its source, if it came from another origin than this run's: one origin never records a number twice.
-local function double_of(topic, origin, id)
-  local entry = call('XRANGE', K.log(topic), id, id)[1]
-  local source = entry and (owner().source_of(entry[2]) or owner().names_of_instance().origin .. '~' .. id)
-  return source and string.match(source, '^[^~]*') ~= origin and source
-end
-
--- What is not here under any bookmark.
-local function set_doubled_apart(topic, routed, run, missing)
-  local ranges = ranges_of(run, missing)
-  if not ranges then return missing end
-  local found, left, pairs_here = {}, {}, {}
-  for publisher, range in pairs(ranges) do
+  for publisher, range in pairs(wanted) do
     local known = publisher_known(publisher)
     found[publisher] = find_sequences(topic, known.topic == topic and known.id or '+', publisher, range[1], range[2])
   end
+  return next(wanted) and found
+end
+
+-- The message under one more bookmark, which counts if it is the lowest.
+local function note_same(topic, routed, run, here, id, now)
+  local source = run.origin .. '~' .. id
+  local entry = call('XRANGE', K.log(topic), here, here)[1]
+  local counting = owner().counting_of(topic, here, entry[2])
+  local known, known_id = string.match(counting, '^([^~]*)~(.*)$')
+  note_copies(topic, run.origin, {id, here})
+  call('XADD', K.same(topic), next_id(now), F.here, here, F.source, source, F.path, run.path)
+  local order, known_order = order_of(id), order_of(known_id)
+  if order < known_order or order == known_order and run.origin < known then
+    call('HSET', K.counting(), topic .. ' ' .. here, source)
+    void_transfers(topic, routed, here, now)
+  end
+end
+
+-- What is not here under any bookmark. One origin never records a number twice; what was trimmed since is settled.
+local function set_doubled_apart(topic, routed, run, missing, now)
+  local found = find_doubles(topic, run, missing)
+  if not found then return missing, {} end
+  local left, same = {}, {}
   for _, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
     local here = found[publisher] and found[publisher][number]
-    local source = here and double_of(topic, run.origin, here)
-    if source then
-      local id = id_of_entry(run, i)
-      pairs_here[#pairs_here + 1], pairs_here[#pairs_here + 2] = id, here
-      -- The lower ID's origin owns it wherever both are known.
-      if order_of(id) < order_of(string.match(source, '[^~]*$')) then yield_everywhere(topic, routed, here, run.origin) end
-    else
+    local entry = here and call('XRANGE', K.log(topic), here, here)[1]
+    local origin = entry and string.match(owner().source_of(entry[2]) or owner().names_of_instance().origin, '^[^~]*')
+    if origin and origin ~= run.origin then
+      note_same(topic, routed, run, here, id_of_entry(run, i), now)
+      same[#same + 1], same[#same + 2] = id_of_entry(run, i), here
+    elseif here or not is_recorded(publisher_known(publisher), number) then
       left[#left + 1] = i
     end
   end
-  note_copies(topic, run.origin, pairs_here)
-  return left
+  return left, same
 end
 
--- So that a publisher that fails over to this instance hears how far it was.
+-- So that a publisher that fails over to this instance hears how far it was, and what is sent twice is known.
 local function remember_publishers(topic, run, missing, known)
   local last = {}
   for k, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
-    local before = publisher_known(publisher)
-    if number and (not before or number > before.last) and not (last[publisher] and last[publisher].number > number) then
-      last[publisher] = {number = number, id = known[2 * k]}
+    if number then
+      local before = publisher_known(publisher)
+      before.ranges, before.is_new = add_range(before.ranges, number, number), true
+      if number > (before.last or -1) then last[publisher], before.last = {number, known[2 * k]}, number end
     end
   end
   for publisher, found in pairs(last) do
-    call('HSET', K.publishers(), publisher, string.format('%.0f', found.number) .. ' ' .. found.id .. ' ' .. topic)
-    known_publishers[publisher] = nil
+    local before = publisher_known(publisher)
+    -- From here on the publisher's last number is not that of its session here.
+    if before.first and not string.find(before.opened, ' ', 1, true) then
+      call('HSET', K.sequences(), publisher .. ' open', string.format('%.0f %.0f', before.first, before.own_last))
+    end
+    call('HSET', K.publishers(), publisher, string.format('%.0f', found[1]) .. ' ' .. found[2] .. ' ' .. topic)
   end
+  for publisher, before in pairs(loaded_publishers) do
+    if before.is_new then save_ranges(publisher, before.ranges) end
+  end
+  loaded_publishers = {}
 end

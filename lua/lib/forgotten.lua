@@ -53,12 +53,23 @@ local function forget_holes(topic, sources)
   for origin, members in pairs(gone) do forget_runs(topic, origin, members) end
 end
 
+-- Of messages that came under several bookmarks, what tells of that.
+local function forget_same(topic, oldest)
+  for _, entry in ipairs(call('XRANGE', K.same(topic), '-', '+', 'COUNT', 64)) do
+    local here = entry[2][2]
+    if order_of(here) >= oldest then break end
+    call('HDEL', K.counting(), topic .. ' ' .. here)
+    call('XDEL', K.same(topic), entry[1])
+  end
+end
+
 -- ids, entries: of a stretch that was looked at, with their fields; needed: index -> what stayed.
 local function forget_copies(topic, ids, entries, needed)
   if call('EXISTS', K.origins(topic)) == 0 then return end
   local first, sources = call('XRANGE', K.log(topic), '-', '+', 'COUNT', 1)[1], {}
   local oldest, origins = first and order_of(first[1]) or '\255', call('SMEMBERS', K.origins(topic))
   for _, origin in ipairs(origins) do forget_head(topic, origin, oldest) end
+  forget_same(topic, oldest)
   for i, id in ipairs(ids) do
     local source = not needed[i] and order_of(id) > oldest and owner().source_of(entries[i])
     if source then sources[#sources + 1] = source end

@@ -8,6 +8,16 @@ local function id_after(id)
   return string.format('%.0f', ms + 1) .. '-', 0
 end
 
+-- One more ID of the clock, for a stream that is no log.
+local function next_id(ms)
+  local clock = call('GET', K.clock()) or '0-0'
+  local prefix, sequence = string.format('%.0f', ms) .. '-', 0
+  if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
+  local id = prefix .. string.format('%.0f', sequence)
+  call('SET', K.clock(), id)
+  return id
+end
+
 -- Records entries `from` to `to` under consecutive IDs, each by add(run, id, i); returns the first and the last ID.
 -- Somebody else's XADD may have used an ID that the clock has not seen; then the clock goes to the log's own last ID and
 -- the first entry is tried once more.

@@ -12,3 +12,13 @@ end
 local function is_to_come(topic, origin, id, own)
   return origin ~= own and order_of(id) > order_of((received_of('log ' .. topic, origin)))
 end
+
+-- The bookmark that counts of a message that is here.
+local function counting_name(topic, here)
+  local entry = call('XRANGE', K.log(topic), here, here)[1]
+  return topic .. '~' .. owner().counting_of(topic, here, entry and entry[2] or {})
+end
+
+local function is_counting(topic, here, source)
+  return counting_name(topic, here) == topic .. '~' .. source
+end

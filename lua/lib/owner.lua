@@ -1,4 +1,5 @@
 --- owner: which instance may deliver a message of a queue that several instances have. Included as `owner()`.
+--- @include ref
 -- A queue's `owner`: `*`, the origin of each message; an instance's name; nil, everybody delivers what is recorded there.
 
 local own_names = {}
@@ -15,13 +16,20 @@ local function source_of(fields)
   end
 end
 
+-- `<origin>~<id>` of a message: of several bookmarks the one that counts.
+local function counting_of(topic, id, fields)
+  if own_names.doubled == nil then own_names.doubled = call('EXISTS', K.counting()) == 1 end
+  local lowest = own_names.doubled and call('HGET', K.counting(), topic .. ' ' .. id)
+  return lowest or source_of(fields) or names_of_instance().origin .. '~' .. id
+end
+
 -- Who owns it, and since which transfer. An origin, or the name of an instance where that is the queue's default.
 local function owner_of(queue, ref, fields)
-  local owner, epoch = string.match(call('HGET', K.owners(queue.name), ref) or '', '^(%S+) (%d+)$')
+  local owner, epoch = string.match(call('HGET', K.owners(queue.name), ref) or '', '^(%S+) (%d+)')
   if owner then return owner, tonumber(epoch) end
   if queue.owner ~= V.everywhere then return queue.owner, 0 end
-  local source = source_of(fields)
-  return source and string.match(source, '^[^~]*') or names_of_instance().origin, 0
+  local topic, id = parse_ref(ref)
+  return string.match(counting_of(topic, id, fields), '^[^~]*'), 0
 end
 
 local function is_own(owner)

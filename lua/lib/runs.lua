@@ -1,5 +1,5 @@
 --- runs: what a link sends of a log, in ARGV: entries of one origin that came the same way and have the same fields.
--- A run: topic, origin, filter, path, the ID that it is complete up to, number of entries, number of fields, their names, then of each
+-- A run: topic, origin, filter, path, the ID behind which it begins, the one that it is complete up to, number of entries, number of fields, their names, then of each
 -- entry its ID there and its values. Nothing is copied here: the values stay in ARGV.
 
 -- The runs from an index of ARGV on: of each where its names and entries begin.
@@ -7,8 +7,9 @@ local function read_runs(at)
   local runs = {}
   while at <= #ARGV do
     local run = {
-      topic = ARGV[at], origin = ARGV[at + 1], filter = ARGV[at + 2], path = ARGV[at + 3], upto = ARGV[at + 4],
-      count = tonumber(ARGV[at + 5]), width = tonumber(ARGV[at + 6]), names = at + 7, first = at + 7 + ARGV[at + 6],
+      topic = ARGV[at], origin = ARGV[at + 1], filter = ARGV[at + 2], path = ARGV[at + 3], start = ARGV[at + 4],
+      upto = ARGV[at + 5], count = tonumber(ARGV[at + 6]), width = tonumber(ARGV[at + 7]), names = at + 8,
+      first = at + 8 + ARGV[at + 7],
     }
     runs[#runs + 1] = run
     at = run.first + run.count * (run.width + 1)

@@ -51,34 +51,42 @@ local function give_back_told(queue, entry, refs)
   return back
 end
 
--- A transfer counts where its epoch is higher than the one known, and for what is not settled.
-local function transfer_told(queue, entry, refs, epochs, now)
+-- Whether a transfer counts beside what is known of the owner: by its epoch, then by who journaled it.
+local function is_later(known, epoch, by)
+  local known_epoch, known_by = string.match(known or '', '^%S+ (%d+) ?(%S*)')
+  if not known_epoch or tonumber(epoch) ~= tonumber(known_epoch) then return tonumber(epoch) > tonumber(known_epoch or 0) end
+  return by > known_by
+end
+
+-- A transfer counts for what is not settled, under the bookmark that counts.
+local function transfer_told(queue, entry, refs, epochs, names, now)
   local known, changed, new_epochs, mine, where = call('HMGET', K.owners(queue.name), unpack(refs)), {}, {}, {}, {}
-  local is_mine = owner().is_own(entry.owner)
+  local new_names = {}
+  local is_mine, by = owner().is_own(entry.owner), string.match(entry.source, '^[^~]*')
   for i, ref in ipairs(refs) do
     where[ref] = where_is(queue, ref)
-    local epoch = tonumber(known[i] and string.match(known[i], ' (%d+)$') or 0)
-    if where[ref] and where[ref] ~= 'settled' and tonumber(epochs[i]) > epoch then
-      changed[#changed + 1], new_epochs[#new_epochs + 1] = ref, epochs[i]
+    if where[ref] and where[ref] ~= 'settled' and is_later(known[i], epochs[i], by) then
+      local number = #changed + 1
+      changed[number], new_epochs[number], new_names[number] = ref, epochs[i], names[i]
       if is_mine and where[ref] == V.remote then mine[#mine + 1] = ref end
     end
   end
   if not changed[1] then return changed end
-  note_owners(queue, changed, entry.owner, new_epochs)
+  note_owners(queue, changed, entry.owner, new_epochs, by)
   if is_mine then
     move_in(queue, mine, now)
     call('HINCRBY', K.queue(queue.name), F.transferred_in, #changed)
   else
     move_out(queue, changed, where)
   end
-  journal_transfer(queue, changed, entry.owner, new_epochs, entry.source, entry.path)
+  journal_transfer(queue, changed, entry.owner, new_epochs, new_names, entry.source, entry.path)
   return changed
 end
 
--- refs: each with its epoch in `epochs`, where it is a transfer.
-local function follow_told(queue, entry, refs, epochs, freed, now)
+-- refs: each with its epoch and its bookmark in `epochs` and `names`, where it is a transfer.
+local function follow_told(queue, entry, refs, epochs, names, freed, now)
   if not refs[1] then return {} end
-  if entry.how == V.transferred then return transfer_told(queue, entry, refs, epochs, now) end
+  if entry.how == V.transferred then return transfer_told(queue, entry, refs, epochs, names, now) end
   if entry.how == V.given_back then return give_back_told(queue, entry, refs) end
   return settle_told(queue, entry, refs, freed, now)
 end

@@ -1,18 +1,24 @@
 --- transfer: messages of a queue that change owner, and what is journaled of it.
 --- @include unleased, schedule, enter
 
--- epochs: of each message the one from now on. source, path: of a transfer that somebody else decided, else ''.
-local function journal_transfer(queue, refs, new_owner, epochs, source, path)
+-- epochs: of each message the one from now on. source, path: of a transfer that somebody else decided, else ''. Two transfers
+-- of one epoch, by the operator's word at two places, are ordered by who journaled them. names: the bookmarks under which they
+-- are transferred: where a lower one counts by the time that others hear of it, it is void.
+local function journal_transfer(queue, refs, new_owner, epochs, names, source, path)
   local entry = {
     F.how, V.transferred, F.reason, '', F.refs, table.concat(refs, ' '), F.owner, new_owner, F.epochs, table.concat(epochs, ' '),
+    F.bookmarks, table.concat(names, ' '),
   }
-  if source ~= '' then entry[11], entry[12], entry[13], entry[14] = F.source, source, F.path, path end
+  if source ~= '' then entry[13], entry[14], entry[15], entry[16] = F.source, source, F.path, path end
   call('XADD', K.journal(queue.name), '*', unpack(entry))
 end
 
-local function note_owners(queue, refs, new_owner, epochs)
+-- by: the origin that journaled it.
+local function note_owners(queue, refs, new_owner, epochs, by)
   local values = {}
-  for i, ref in ipairs(refs) do values[2 * i - 1], values[2 * i] = ref, new_owner .. ' ' .. epochs[i] end
+  for i, ref in ipairs(refs) do
+    values[2 * i - 1], values[2 * i] = ref, new_owner .. ' ' .. epochs[i] .. ' ' .. by
+  end
   call_in_batches('HSET', K.owners(queue.name), values)
 end
 
@@ -63,4 +69,16 @@ local function move_in(queue, refs, now)
   settle_over(queue, over)
   if missing[1] then journal(queue.name, V.missing, '', missing, '') end
   note_changes(queue, refs)
+end
+
+-- Ready exactly if this instance owns it, else remote; what is leased or settled stays so.
+local function place_again(queue, ref, now)
+  local where = where_is(queue, ref)
+  if not where or where == 'settled' or where == 'leased' then return end
+  local topic, id = parse_ref(ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  if not entry then return end
+  local is_mine = owner().is_owned_here(queue, ref, entry[2])
+  if is_mine and where == V.remote then move_in(queue, {ref}, now) end
+  if not is_mine and where ~= V.remote then move_out(queue, {ref}, {[ref] = where}) end
 end

@@ -23,8 +23,8 @@ def test_open_makes_an_instance_and_finds_it_again(world):
 
 
 ARGUMENTS = {
-    "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "5-0", 1, 1, "b", "5-0", "body"],
-    "apply_journal": [1_000, "work", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
+    "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "0-0", "5-0", 1, 1, "b", "5-0", "body"],
+    "apply_journal": [1_000, "work", "", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
     "assume": [1_000, "work", 10, "o"],
     "grant": [1_000, "work", "o.1", "orders~i.one~1000-0"],
     "proxy": ["work", 1],

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ampsq.errors import Gap
+
 
 def test_only_the_instance_that_received_a_message_first_delivers_it(fabric, pair):
     a, b = pair
@@ -104,7 +108,7 @@ def test_a_message_may_come_back_to_where_it_was_published(fabric, pair):
     fabric.run()
 
     assert a.bodies(at_a) == ["1"]
-    assert a.store.redis.hvals(a.key("owners", "work")) == [f"{a.origin} 2".encode()]
+    assert a.store.redis.hvals(a.key("owners", "work")) == [f"{a.origin} 2 {b.origin}".encode()]
 
 
 def test_a_late_transfer_of_a_lower_epoch_counts_for_nothing(fabric, pair):
@@ -116,6 +120,7 @@ def test_a_late_transfer_of_a_lower_epoch_counts_for_nothing(fabric, pair):
         "apply_journal",
         fabric.now,
         "work",
+        "",
         f"{a.origin}~9-7",
         "a/a",
         "transferred",
@@ -132,6 +137,7 @@ def test_a_late_transfer_of_a_lower_epoch_counts_for_nothing(fabric, pair):
         "apply_journal",
         fabric.now,
         "work",
+        "",
         f"{a.origin}~9-8",
         "a/a",
         "transferred",
@@ -145,7 +151,7 @@ def test_a_late_transfer_of_a_lower_epoch_counts_for_nothing(fabric, pair):
         bookmark,
     )
 
-    changed, _ = b.run("apply_journal", fabric.now, "work", *row)
+    changed, _ = b.run("apply_journal", fabric.now, "work", "", *row)
 
     assert changed == 0
     assert b.remote("work") == ["1"]
@@ -158,7 +164,7 @@ def test_what_is_told_before_its_message_waits_for_it(fabric, pair):
     a.settle("acknowledged", at_a, *a.take(at_a))
     told = (f"{a.origin}~9-9", "a/a", "acknowledged", "", at_a, "", "", "", "", 1, bookmark)
 
-    assert b.run("apply_journal", fabric.now, "work", *told) == [0, 1]
+    assert b.run("apply_journal", fabric.now, "work", "", *told) == [0, 1]
     fabric.link(a, b, "orders").step()
     b.sweep()
 
@@ -170,7 +176,7 @@ def test_what_is_told_before_its_message_waits_for_it(fabric, pair):
 def test_what_is_told_of_a_message_that_never_comes_is_given_up(fabric, pair):
     a, b = pair
     told = (f"{a.origin}~9-9", "a/a", "acknowledged", "", "s1", "", "", "", "", 1, f"orders~{a.origin}~99-0")
-    assert b.run("apply_journal", fabric.now, "work", *told) == [0, 1]
+    assert b.run("apply_journal", fabric.now, "work", "", *told) == [0, 1]
 
     fabric.now += 86_400_000
     b.sweep()
@@ -291,3 +297,111 @@ def test_a_message_published_twice_is_owned_by_the_lower_id_s_origin_and_settled
 
     assert b.journal("work") == [("acknowledged", ["1"])]
     assert b.remote("work") == b.ready("work") == []
+
+
+def transfer(a, owner, epoch, bookmark, by=None):
+    """A row of a journal that makes somebody the owner."""
+    source = f"{(by or a).origin}~9-0"
+    return (source, "x/x", "transferred", "", "", "", "", owner.origin, str(epoch), 1, bookmark)
+
+
+def test_of_two_transfers_of_one_epoch_that_of_the_higher_origin_counts_everywhere(fabric):
+    sites = a, b, c = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders")
+    fabric.link(a, b, "orders")
+    fabric.link(a, c, "orders")
+    (bookmark,) = a.publish("orders", "1")
+    fabric.run()
+    rows = transfer(a, b, 1, bookmark, by=b), transfer(a, c, 1, bookmark, by=c)
+
+    for row in rows:
+        a.run("apply_journal", fabric.now, "work", "", *row)
+    d = fabric.site("d")
+    d.topic("orders")
+    d.queue("work", "orders")
+    fabric.link(a, d, "orders").step()
+    for row in reversed(rows):
+        d.run("apply_journal", fabric.now, "work", "", *row)
+
+    owners = [site.store.redis.hvals(site.key("owners", "work")) for site in (a, d)]
+    assert owners[0] == owners[1] == [f"{c.origin} 1 {c.origin}".encode()]
+
+
+def test_a_call_that_begins_behind_what_is_here_is_refused(fabric, pair):
+    a, b = pair
+    (bookmark,) = a.publish("orders", "1")
+    stream_id = bookmark.rpartition("~")[2]
+    late = ("apply", fabric.now, 0, "orders", a.origin, "-", "a/a", stream_id, "9999999999999-0", 0, 0)
+
+    with pytest.raises(Gap):
+        b.run(*late)
+    with pytest.raises(Gap):
+        b.run("apply_journal", fabric.now, "work", f"{a.origin} 5-0", *transfer(a, b, 1, bookmark))
+
+    assert not b.store.redis.exists(b.key("received"))
+
+
+def test_a_lower_bookmark_voids_what_was_transferred_under_the_higher_one(fabric):
+    sites = a, b, c = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders")
+    a.publish("orders", "1", publisher="p", sequence=1)
+    fabric.now += 5
+    b.publish("orders", "1", publisher="p", sequence=1)
+    # b grants its copy to c before it hears of a's
+    for one, other in ((b, c), (c, b)):
+        fabric.link(one, other, "orders", queues=["work"], pass_through=[".*"])
+    fabric.run()
+    at_c = c.subscribe("work")
+    c.ask("work")
+    fabric.run()
+    held = c.take(at_c)
+    assert [body for body, *_ in held] == ["1"]
+
+    fabric.join(a, b, c, pass_through=[".*"])
+    fabric.run()
+
+    # One owner from now on, and what c holds ends the message everywhere
+    assert [site.store.redis.hlen(site.key("owners", "work")) for site in sites] == [0, 0, 0]
+    c.settle("acknowledged", at_c, *held)
+    fabric.run()
+    at_a = a.subscribe("work")
+    assert a.bodies(at_a) == []
+    assert [site.remote("work") for site in sites] == [[], [], []]
+
+
+def test_every_bookmark_of_a_message_is_passed_on(fabric):
+    sites = a, b, c = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders")
+    a.publish("orders", "1", publisher="p", sequence=1)
+    fabric.now += 5
+    b.publish("orders", "1", publisher="p", sequence=1)
+    for one, other in ((a, b), (b, a), (b, c), (c, b)):
+        fabric.link(one, other, "orders", queues=["work"], pass_through=[".*"])
+
+    fabric.run()
+    at_a = a.subscribe("work")
+    a.settle("acknowledged", at_a, *a.take(at_a))
+    fabric.run()
+
+    assert [row[0] for row in c.log("orders")] == ["1"]
+    assert c.remote("work") == c.ready("work") == []
+    assert c.journal("work") == [("acknowledged", ["1"])]
+
+
+def test_what_was_published_twice_and_trimmed_since_does_not_come_again(fabric, pair):
+    a, b = pair
+    a.run("logon", fabric.now, "p", "c", 1, "")
+    a.run("publish", fabric.now, "orders", "p", "1 1", "b", "1")
+    b.run("logon", fabric.now, "p", "c", 1, "")
+    b.run("publish", fabric.now, "orders", "p", "1 1", "b", "1")
+    a.store.redis.xtrim(a.key("log", "orders"), maxlen=0)
+
+    fabric.links["b", "a"].step()
+
+    assert a.log("orders") == []
