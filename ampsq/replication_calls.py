@@ -56,7 +56,7 @@ class Run:
         topic: the topic.
         origin: where they were published.
         filter: the digest of the filters that they passed, ``-`` for none.
-        path: the instances that they passed, the last one in front, as ``<instance>/<group>``.
+        path: the instances that they passed, the last one in front, as ``<origin>/<group>``.
         start: the ID of the origin behind which it begins.
         upto: the ID of the origin up to which this run is complete; at least that of its last entry.
         names: of the fields.

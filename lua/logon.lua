@@ -14,7 +14,8 @@ if answered ~= '' and holder ~= client and (holder or tonumber(last or 0) > tonu
   fail(E.NAME_IN_USE, {publisher = publisher, by = holder})
 end
 local ms = string.format('%.0f', clock_ms(now))
-open_session_range(publisher, tonumber(first))
+-- Only where instances replicate a number may come from elsewhere, too.
+if call('EXISTS', K.destinations(), K.received()) > 0 then open_session_range(publisher, tonumber(first)) end
 local session = string.format('%.0f', call('HINCRBY', K.instance(), F.logons, 1))
 if not last or tonumber(first) > last + 1 then
   local from = string.format('%.0f', first - 1)

@@ -32,8 +32,8 @@ class Peer(NamedTuple):
 
     @property
     def hop(self) -> str:
-        """How a path names it."""
-        return f"{self.name}/{self.group}"
+        """How a path names it: with its incarnation, so that one that was emptied gets back what it had."""
+        return f"{self.origin}/{self.group}"
 
 
 class Copied(NamedTuple):
@@ -44,7 +44,8 @@ class Copied(NamedTuple):
         here: its ID in the source's log, as two numbers.
         origin: where it was published.
         id: its ID there.
-        path: the instances that it passed before the source, "" of what was published there.
+        path: the instances that it passed before the source, each as ``<origin>/<group>``; "" of what was published
+            there.
         names: of its own fields.
         values: of these.
         is_same: it tells that the message came under this bookmark, too, and is in the log under another one.
@@ -105,7 +106,7 @@ class Carried:
         if not path:
             return True
         hops = [hop.partition("/") for hop in path.split(" ")]
-        if any(name == self.destination.name for name, _, _ in hops):
+        if any(passed == self.destination.origin for passed, _, _ in hops):
             return False
         return self.passes_group(hops[0][2])
 

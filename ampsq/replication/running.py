@@ -16,13 +16,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
-from ampsq.destination import Destination
+from ampsq.destination import Address, Destination
 from ampsq.errors import AmpsqError, LinkRefused, Unavailable
 from ampsq.expressions import parse
 from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link, Moved
+from ampsq.replication.selection import select
+from ampsq.replication.validation import validate
 from ampsq.schema import FIELDS, key
 from ampsq.store import Store
 
@@ -191,16 +193,17 @@ class Run:
         """The first instance of the list that answers; one that has a link to us comes before all others."""
         failures = []
         for url, instance in self._in_order(own):
-            state.address, state.instance = _shown(url), instance
+            shown = str(Address(url, instance))
+            state.address, state.instance = shown, instance
             store = Store(url, instance, patience=_PATIENCE)
             try:
                 other = meet(store)
             except (Unavailable, AmpsqError) as error:
                 store.close()
-                failures.append(f"{_shown(url)}#{instance}: {error}")
+                failures.append(f"{shown}: {error}")
                 continue
             stack.callback(store.close)
-            self._check(own, other)
+            _validate(own, other, self._definition)
             state.instance, state.group = other.peer.name, other.peer.group
             return other
         raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
@@ -210,16 +213,6 @@ class Run:
         incoming = own.store.call(command(["HKEYS", key(own.store.instance, "links")], list))
         known = {name.decode().removeprefix("in ") for name in incoming if name.startswith(b"in ")}
         return sorted(peers, key=lambda peer: peer[1] not in known)
-
-    def _check(self, own: End, other: End) -> None:
-        if other.peer.name == own.peer.name or other.peer.origin == own.peer.origin:
-            raise LinkRefused(f"destination {self._definition.name} is this instance itself")
-        expected = self._definition.group
-        if expected is not None and expected != other.peer.group:
-            raise LinkRefused(
-                f"instance {other.peer.name} is of group {other.peer.group}, and destination {self._definition.name} "
-                f"wants {expected}: mend the destination's group, or apply Instance(group={expected!r}) there"
-            )
 
     def _say(self, state: State) -> None:
         """Log what has changed, and leave it for others to see where there is no link that says it itself."""
@@ -283,32 +276,42 @@ def _without_address(own: End, other: End) -> Iterator[Destination]:
         theirs = Destination.from_json(text)
         if theirs.addresses or not theirs.leads_to(own.peer.name, own.peer.group):
             continue
+        _validate(other, own, theirs)
         yield theirs
+
+
+def _validate(source: End, destination: End, definition: Destination) -> None:
+    """See that both sides fit.
+
+    Raises:
+        LinkRefused: they do not; a line for each difference.
+    """
+    found = validate(source.catalog, destination.catalog, definition)
+    refusals = [str(difference) for difference in found if difference.refuses]
+    if refusals:
+        raise LinkRefused("\n".join(refusals))
+    for difference in found:
+        _log.warning("link from %s to %s: %s", source.peer.name, destination.peer.name, difference)
 
 
 def _link(source: End, destination: End, definition: Destination) -> Link:
     """The link as the source defines it."""
-    catalog = source.catalog
-    topics, filters = [], {}
-    for topic in sorted(catalog.topics):
-        if topic in catalog.views:
-            continue
-        chosen = definition.topic_for(topic, catalog.message_type(topic))
-        if chosen is not None:
-            topics.append(topic)
-            if chosen.filter is not None:
-                filters[topic] = parse(chosen.filter, "filter")
-    queues = [
-        queue
-        for queue in sorted(catalog.queues)
-        if definition.topic_for(queue, catalog.message_type(queue)) is not None and queue in destination.catalog.queues
-    ]
+    catalog, selection = source.catalog, select(source.catalog, destination.catalog, definition)
+    topics = {topic: chosen for topic, chosen in selection.topics.items() if topic in catalog.topics}
+    filters = {topic: parse(chosen.filter, "filter") for topic, chosen in topics.items() if chosen.filter is not None}
     for topic in topics:
         if topic not in destination.catalog.topics:
             destination.store.run(add_published(topic))
+    queues = [queue for queue in selection.queues if queue in destination.catalog.queues]
     carried = Carried(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
     return Link(
-        definition.name, source.store, destination.store, carried, topics=topics, queues=queues, version=catalog.version
+        definition.name,
+        source.store,
+        destination.store,
+        carried,
+        topics=list(topics),
+        queues=queues,
+        version=catalog.version,
     )
 
 
@@ -324,12 +327,6 @@ def _server_now(store: Store) -> int:
 
 def _report(store: Store, name: str, state: State) -> None:
     store.call(command(["HSET", key(store.instance, "links"), name, state.text()], int))
-
-
-def _shown(url: str) -> str:
-    from ampsq.addresses import redacted  # noqa: PLC0415  (redis-py is slow to import)
-
-    return redacted(url)
 
 
 def states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:

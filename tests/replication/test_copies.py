@@ -17,7 +17,7 @@ def test_a_copy_has_the_body_and_the_bookmark_of_its_message_everywhere(fabric):
     fabric.run()
 
     assert [row[:2] for row in a.log("orders")] == list(zip("123", bookmarks, strict=True))
-    assert b.log("orders") == [(body, each, "a/a") for body, each in zip("123", bookmarks, strict=True)]
+    assert b.log("orders") == [(body, each, "a.one/a") for body, each in zip("123", bookmarks, strict=True)]
 
 
 def test_each_instance_keeps_the_order_in_which_it_received(fabric):
@@ -114,7 +114,7 @@ def test_pass_through_goes_by_the_group_that_a_message_directly_came_from(fabric
     a.publish("orders", "a1")
     fabric.run()
 
-    assert c.log("orders")[0][2] == "b/two a/one"
+    assert c.log("orders")[0][2] == "b.one/two a.one/one"
     assert d.log("orders") == []
 
 
