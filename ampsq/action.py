@@ -62,11 +62,13 @@ class Action(Definition):
     Attributes:
         name: under which the action keeps its place.
         on: what sets it off, one or several: ``expire``, ``delete``, ``deliver``, ``publish``, ``timeout``,
-            ``schedule``, ``subscribe``, ``unsubscribe``, ``connect``, ``disconnect``, ``event``.
+            ``schedule``, ``subscribe``, ``unsubscribe``, ``connect``, ``disconnect``, ``connect_replication``,
+            ``disconnect_replication``, ``downgrade_replication``, ``upgrade_replication``, ``event``.
         if_: on what conditions, all of them: ``condition``, ``file_system_usage``; in files it is ``if``. One that is
             false ends the action quietly. Default: none.
         do: what is done, one after the other: ``publish``, ``query``, ``delete``, ``extract``, ``translate``,
-            ``increment``, ``event``, ``echo``, ``execute``, ``webhook``. What fails stops the rest, and is tried again.
+            ``increment``, ``event``, ``echo``, ``downgrade_replication``, ``upgrade_replication``, ``execute``,
+            ``webhook``. What fails stops the rest, and is tried again.
     """
 
     on: Triggers = ()

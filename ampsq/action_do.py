@@ -12,18 +12,20 @@ from ampsq.action_values import (
     Extractions,
     FilledText,
     Orders,
+    Period,
     Target,
     Text,
     Variable,
     Wait,
 )
 from ampsq.definition import Name
-from ampsq.elements import TopicOrPattern
+from ampsq.elements import Delay, TopicOrPattern
 from ampsq.values import Interval
 
 __all__ = ["Do", "Step"]
 
 _TEN_SECONDS: Any = Interval(10_000)
+_AT_ONCE: Any = Interval(0)
 
 
 class Step(Part):
@@ -159,6 +161,34 @@ class Do:
         module = "amps-action-do-echo-message"
         main = "message"
         message: Text
+
+    class downgrade_replication(Step):  # noqa: N801
+        """Downgrade the sync destinations that are behind: nobody waits for them until they are upgraded.
+
+        Attributes:
+            age: those whose oldest message without acknowledgement is older.
+            grace_period: how long after the start of the server nothing is done. Default: 0s.
+        """
+
+        word = "downgrade_replication"
+        module = "amps-action-do-downgrade-replication"
+        main = "age"
+        age: Period
+        grace_period: Delay = _AT_ONCE
+
+    class upgrade_replication(Step):  # noqa: N801
+        """Upgrade the destinations that were downgraded, have caught up and have a link; never one configured as async.
+
+        Attributes:
+            age: those whose oldest message without acknowledgement is younger; about half of what downgrades them.
+            grace_period: how long after the start of the server nothing is done. Default: 0s.
+        """
+
+        word = "upgrade_replication"
+        module = "amps-action-do-upgrade-replication"
+        main = "age"
+        age: Period
+        grace_period: Delay = _AT_ONCE
 
     class execute(Step):  # noqa: N801
         """Run a program, where the coordinator was started with ``--allow-commands``; its input is ``{{AMPS_DATA}}``.

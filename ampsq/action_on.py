@@ -197,6 +197,34 @@ class On:
         module = "amps-action-on-disconnect-client"
         has_message = False
 
+    class connect_replication(Trigger):  # noqa: N801
+        """The link to a destination was made."""
+
+        word = "connect_replication"
+        module = "amps-action-on-connect-replication"
+        has_message = False
+
+    class disconnect_replication(Trigger):  # noqa: N801
+        """The link to a destination was lost."""
+
+        word = "disconnect_replication"
+        module = "amps-action-on-disconnect-replication"
+        has_message = False
+
+    class downgrade_replication(Trigger):  # noqa: N801
+        """A sync destination is not waited for any more."""
+
+        word = "downgrade_replication"
+        module = "amps-action-on-downgrade-replication"
+        has_message = False
+
+    class upgrade_replication(Trigger):  # noqa: N801
+        """A sync destination is waited for again."""
+
+        word = "upgrade_replication"
+        module = "amps-action-on-upgrade-replication"
+        has_message = False
+
     class event(Trigger):  # noqa: N801
         """An action raised an event.
 

@@ -44,7 +44,7 @@ STEPS: Final = _kinds(Do)
 CONDITIONS: Final = _kinds(If)
 
 _LATER: Final = dict.fromkeys(
-    ("enable_transfer", "disable_transfer", "upgrade_replication", "downgrade_replication"),
+    ("enable_transfer", "disable_transfer"),
     "comes with replication, which this version has not; allowed until then: none",
 )
 

@@ -16,11 +16,26 @@ if TYPE_CHECKING:
     from ampsq.action_parts import Trigger
     from ampsq.calls import Catalog
 
-__all__ = ["HEARD", "TIMEOUT", "Source", "asks_for_happenings", "keys_of", "orders", "records", "sources", "track_name"]
+__all__ = [
+    "HEARD",
+    "LINKED",
+    "TIMEOUT",
+    "Source",
+    "asks_for_happenings",
+    "keys_of",
+    "orders",
+    "records",
+    "sources",
+    "track_name",
+]
 
 Kind = Literal["journal", "log", "deliveries", "happenings", "overdue", "clock"]
+#: Triggers on what becomes of the link to a destination.
+LINKED: Final = (
+    *(On.connect_replication, On.disconnect_replication, On.downgrade_replication, On.upgrade_replication),
+)
 #: Triggers that follow the instance's happenings.
-HEARD: Final = (On.subscribe, On.unsubscribe, On.connect, On.disconnect, On.event)
+HEARD: Final = (On.subscribe, On.unsubscribe, On.connect, On.disconnect, On.event, *LINKED)
 #: The source of what matched its condition for its time, of all such triggers of an action.
 TIMEOUT: Final = "timeout"
 

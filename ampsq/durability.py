@@ -7,12 +7,15 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ampsq.acknowledged import Acknowledged
+from ampsq.downgrading import sync_states
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable, Unavailable
 from ampsq.flow import Collect, Post, command
 from ampsq.schema import key
 from ampsq.values import shown
 
 if TYPE_CHECKING:
+    from ampsq.downgrading import SyncState
     from ampsq.flow import Call, Flow
 
 __all__ = ["Durability"]
@@ -25,13 +28,14 @@ _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1
 #: Milliseconds of one wait for disk or replicas.
 _WAIT: Final = 1000
 _YES: Final = "fsync"
+_NOT_ON_DISK: Final = "they are not on its disk"
 #: Seconds after which it is told that messages wait, and after which it is told again.
 _TELL: Final = 5.0
 _TELL_AGAIN: Final = 60.0
 
 
 class Durability(Generic[Asked]):
-    """What must be true of a message before it is handed on.
+    """What must be true of a message before it is handed on: also that all sync destinations that carry it have it.
 
     Args:
         instance: the instance's name.
@@ -46,7 +50,9 @@ class Durability(Generic[Asked]):
         found = _REPLICAS.fullmatch(wish) if isinstance(wish, str) else None
         if wish is not True and wish != _YES and found is None:
             raise DefinitionError(f"fully_durable={shown(wish)}: allowed is {_ALLOWED}")
-        self._marker = key(instance, "marker")
+        self._instance, self._marker = instance, key(instance, "marker")
+        self._logs = key(instance, "log", "")
+        self._acknowledged = Acknowledged(instance)
         self._replicas = int(found[1]) if found else 0
         # What the server answers is on its disk by then.
         self._is_given = False
@@ -94,21 +100,18 @@ class Durability(Generic[Asked]):
         What is given was asked for by that request, or by the one before that was not answered yet. When the
         connection breaks the server may have come back without what was read: then it is read again.
         """
-        if self._is_given:
-            return request, (yield call)
         until = time.monotonic() + wait
         try:
             if self._pending is None:
-                yield Post(channel, call)
-                reply = yield Collect(channel)
+                reply = yield from self._ask(channel, call)
                 if not reply:
                     return request, reply
-                # A server waits for the last write of a connection: this one, behind all that was read before on it.
-                yield Post(channel, command(["SET", self._marker, "1"], bool))
-                yield Collect(channel)
                 self._pending = request, reply
-            if not (yield from self._is_durable(channel, until)):
+            if not self._is_given and not (yield from self._is_durable(channel, until)):
                 return None
+            if not (yield from self._is_acknowledged(channel, self._pending[1], until)):
+                return None
+            self._tell_at = None
             found, self._pending = self._pending, None
         except Unavailable:
             self._pending = None
@@ -119,6 +122,17 @@ class Durability(Generic[Asked]):
             self._pending = None
             raise
         return found
+
+    def _ask(self, channel: Any, call: Call[Any]) -> Flow[Any]:
+        if self._is_given:
+            return (yield call)
+        yield Post(channel, call)
+        reply = yield Collect(channel)
+        if reply:
+            # A server waits for the last write of a connection: this one, behind all that was read before on it.
+            yield Post(channel, command(["SET", self._marker, "1"], bool))
+            yield Collect(channel)
+        return reply
 
     def forget(self) -> None:
         """What was read and is not durable yet is read again: by another connection, perhaps."""
@@ -131,21 +145,36 @@ class Durability(Generic[Asked]):
             yield Post(channel, command(wait, _number, blocks=left / 1000))
             count = yield Collect(channel)
             if count >= max(self._replicas, 1):
-                self._tell_at = None
                 return True
-            self._tell_waiting(count)
+            if self._is_to_be_told():
+                self._tell(f"{count} of {self._replicas} replicas have them" if self._replicas else _NOT_ON_DISK)
             if time.monotonic() >= until:
                 return False
 
-    def _tell_waiting(self, count: int) -> None:
-        """Tell what is missing, once it has been so for a while."""
+    def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
+        if not (yield from self._acknowledged.is_needed(channel)):
+            return True
+        rows = reply.items() if isinstance(reply, dict) else reply
+        wanted = {f"log {name.decode().removeprefix(self._logs)}": entries[-1][0].decode() for name, entries in rows}
+        if (yield from self._acknowledged.wait(channel, "", wanted, until)):
+            return True
+        if self._is_to_be_told():
+            states: dict[str, SyncState] = yield from sync_states(self._instance)
+            self._tell("; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states))
+        return False
+
+    def _is_to_be_told(self) -> bool:
+        """Whether something has waited for a while, and nobody was told of it lately."""
         now = time.monotonic()
         if self._tell_at is None:
             self._tell_at = now + _TELL
         if now < self._tell_at:
-            return
+            return False
         self._tell_at = now + _TELL_AGAIN
-        lacking = f"{count} of {self._replicas} replicas have them" if self._replicas else "they are not on its disk"
+        return True
+
+    @staticmethod
+    def _tell(lacking: str) -> None:
         _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
 
 

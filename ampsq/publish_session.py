@@ -3,14 +3,18 @@
 On the first, calls are sent ahead in their order; a gap is refused by the server, so whatever fails, all behind it
 fails too and is sent again by the next session. The second one waits for what is persisted, so that publishing does
 not: it writes, once the calls are answered, and the server holds its answer back until that write is where it must be.
+Where the instance has sync destinations, it waits for these, too.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq import publish_calls, record_calls
+from ampsq import publish_calls, record_calls, replication_calls
+from ampsq.acknowledged import SCRIPTS, Acknowledged
+from ampsq.downgrading import sync_states
 from ampsq.errors import AmpsqError
 from ampsq.flow import command
 from ampsq.persisted import WAIT_MS
@@ -18,7 +22,7 @@ from ampsq.schema import BATCH, BYTES
 from ampsq.server import examine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.flow import Call
     from ampsq.persisted import Persisted
@@ -29,6 +33,8 @@ __all__ = ["Identity", "PublishSession", "Refused", "Run"]
 
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 4
+#: Pages of a store that are looked at to learn which topics an earlier session published to.
+_PAGES: Final = 20
 #: What a kind of entry becomes: publisher, session, sequence and arguments to a call.
 _CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[Any]], Call[Any]]]] = {
     "publish": publish_calls.publish_logged_on,
@@ -76,6 +82,7 @@ class PublishSession:
         sent: the last sequence that was sent.
         answered: the last one that the server recorded.
         lacking: why the last wait for persistence was not over; empty when it was.
+        topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
     """
 
     def __init__(self, store: Store, identity: Identity, kept: PublishStore, level: Persisted) -> None:
@@ -83,8 +90,13 @@ class PublishSession:
         self._sending, self._confirming = store.pinned(), store.pinned()
         self._in_flight: deque[Run] = deque()
         self._wait: list[str | int] | None = None
+        self._acknowledged = Acknowledged(store.instance)
+        # Set behind what is being confirmed; None: not yet.
+        self._mark: str | None = None
+        self._is_loaded = False
         self.number = self.sent = self.answered = 0
         self.lacking = ""
+        self.topics: set[str] | None = set()
 
     def log_on(self, first: int, answered: int | None) -> publish_calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.
@@ -107,7 +119,20 @@ class PublishSession:
         found = self._sending.ask(publish_calls.logon(*self._identity, first, answered))
         self.number = found.session
         self.sent = self.answered = max(first - 1, min(found.last, self._kept.last))
+        self.topics = self._topics_kept()
         return found
+
+    def _topics_kept(self) -> set[str] | None:
+        """Of what earlier sessions recorded and nobody confirmed."""
+        topics: set[str] = set()
+        after = self._kept.lowest() - 1
+        for _ in range(_PAGES):
+            entries = self._kept.read(after, BATCH) if after < self.answered else []
+            if not entries:
+                return topics
+            topics |= {_topic_of(entry) for entry in entries}
+            after = entries[-1].last
+        return None
 
     @property
     def in_flight(self) -> int:
@@ -124,8 +149,8 @@ class PublishSession:
             self._in_flight.append(run)
             self.sent = run.entry.last
 
-    def collect(self) -> None:
-        """Read the reply of the earliest call.
+    def collect(self) -> str:
+        """Read the reply of the earliest call; gives the topic, or the queue, that it was for.
 
         Raises:
             Refused: the server refused it. Unavailable: nobody knows what became of it.
@@ -138,6 +163,12 @@ class PublishSession:
         except AmpsqError as error:
             raise Refused(run.entry, error) from error
         self.answered = run.entry.last
+        return _topic_of(run.entry)
+
+    def take_topics(self) -> set[str] | None:
+        """`topics`, which begin anew."""
+        topics, self.topics = self.topics, set()
+        return topics
 
     def _next_run(self, single_until: int) -> Run | None:
         entries = self._kept.read(self.sent, BATCH)
@@ -164,19 +195,51 @@ class PublishSession:
         call = _CALLS[entry.kind](self._identity.publisher, self.number, entry.sequence, entry.arguments)
         return Run(entry, call)
 
-    def is_persisted(self, sequence: int) -> bool:
+    def is_persisted(self, sequence: int, streams: Iterable[str]) -> bool:
         """Wait about a second until all up to an answered sequence is persisted; whether it is.
+
+        Once it is false, it is asked for the same again, until it is true.
+
+        Args:
+            sequence: the last one.
+            streams: ``log <topic>`` and ``journal <queue>`` of what was recorded since it was last true; none: any.
 
         Raises:
             Rejected: the server does not have it any more, or another client logged on. Unavailable: no answer.
         """
-        if self._wait is None:
-            return True
+        if self._mark is None:
+            # Links carry it on while this server flushes.
+            self._mark = self._set_mark()
+        if self._wait is not None and not self._is_kept_here(sequence):
+            return False
+        if self._mark and not self._is_acknowledged(self._mark, dict.fromkeys(streams, "")):
+            return False
+        self._mark, self.lacking = None, ""
+        return True
+
+    def _set_mark(self) -> str:
+        """Set a mark behind what was answered; "" where there is no sync destination."""
+        if not self._store.run(self._acknowledged.is_needed(self._confirming)):
+            return ""
+        if not self._is_loaded:
+            self._confirming.load(*SCRIPTS)
+            self._is_loaded = True
+        return self._confirming.ask(replication_calls.mark())
+
+    def _is_kept_here(self, sequence: int) -> bool:
         self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
-        reply = self._confirming.ask(command(self._wait, lambda reply: reply, blocks=WAIT_MS / 1000))
+        reply = self._confirming.ask(command(self._wait or [], lambda reply: reply, blocks=WAIT_MS / 1000))
         reached = self._level.is_reached(reply)
         self.lacking = "" if reached else self._level.lacking(reply)
         return reached
+
+    def _is_acknowledged(self, mark: str, wanted: dict[str, str]) -> bool:
+        until = time.monotonic() + WAIT_MS / 1000
+        if self._store.run(self._acknowledged.wait(self._confirming, mark, wanted, until)):
+            return True
+        states = self._store.run(sync_states(self._store.instance))
+        self.lacking = "; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states)
+        return False
 
     def log_off(self) -> None:
         """End the session in order, so that anybody may use the name."""
@@ -189,3 +252,7 @@ class PublishSession:
     def stop_confirming(self) -> None:
         """Close the connection that confirms; by its thread."""
         self._confirming.close()
+
+
+def _topic_of(entry: Entry) -> str:
+    return bytes(entry.arguments[0]).decode()

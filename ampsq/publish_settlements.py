@@ -43,7 +43,8 @@ class Settlements:
         self._lock = threading.Lock()
         # (queue, ref, token) -> number, of those that somebody is settling now
         self._open: dict[tuple[bytes, bytes, bytes], int] = {}
-        self._answered: list[int] = []
+        # number -> queue
+        self._answered: dict[int, str] = {}
         self._left = dict(kept.settlements())
 
     @property
@@ -79,9 +80,9 @@ class Settlements:
     def answered(self, messages: Sequence[Parts]) -> None:
         """The server answered these, whatever it said."""
         with self._lock:
-            numbers = [self._open.pop(_key(parts), None) for parts in messages]
-            found = [number for number in numbers if number is not None]
-            self._answered += found
+            numbers = [(self._open.pop(_key(parts), None), parts[_QUEUE].decode()) for parts in messages]
+            found = {number: queue for number, queue in numbers if number is not None}
+            self._answered |= found
         if found:
             self._tell()
 
@@ -98,7 +99,7 @@ class Settlements:
     def send_again(self) -> None:
         """A server that answered these may have lost them."""
         with self._lock:
-            numbers, self._answered = set(self._answered), []
+            numbers, self._answered = set(self._answered), {}
             if numbers:
                 self._left.update({n: row for n, row in self._kept.settlements().items() if n in numbers})
 
@@ -129,23 +130,23 @@ class Settlements:
                 if code != _DONE:
                     yield rejection(code) or Rejected(code=code), row
             with self._lock:
-                for number in group:
+                for number, row in group.items():
                     del self._left[number]
-                self._answered += group
+                    self._answered[number] = row[3].decode()
             self._tell()
 
-    def answered_numbers(self) -> list[int]:
-        """Those that were answered up to now."""
+    def answered_queues(self) -> dict[int, str]:
+        """The numbers that were answered up to now, and the queue of each."""
         with self._lock:
-            return list(self._answered)
+            return dict(self._answered)
 
     def forget(self, numbers: list[int]) -> None:
         """These are persisted."""
         if numbers:
             self._kept.forget_settlements(numbers)
             with self._lock:
-                gone = set(numbers)
-                self._answered = [number for number in self._answered if number not in gone]
+                for number in numbers:
+                    self._answered.pop(number, None)
 
 
 def _key(parts: Parts) -> tuple[bytes, bytes, bytes]:

@@ -382,9 +382,11 @@ class Publishing:
         finally:
             self._sent_last = max(self._sent_last or 0, session.sent)
         if session.in_flight:
-            session.collect()
+            topic = session.collect()
             with self._changed:
                 self._answered = session.answered
+                if session.topics is not None:
+                    session.topics.add(topic)
                 self._changed.notify_all()
             self._tell_replayed()
         elif not self._is_over and self._session is session:
@@ -450,12 +452,13 @@ class Publishing:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over or (self._session is not None and self._has_answers))
                 self._changed.wait_for(self._is_urgent, self._guarantee.conflation)
-                session, sequence, numbers = self._session, self._answered, self.settlements.answered_numbers()
+                session, sequence, settled = self._session, self._answered, self.settlements.answered_queues()
+                topics = session.take_topics() if session is not None else set()
             if former is not None and session is not former:
                 former.stop_confirming()
             former = session
             if session is not None and not self._is_over:
-                self._confirm_some(session, sequence, numbers)
+                self._confirm_some(session, sequence, settled, topics)
         if former is not None:
             former.stop_confirming()
 
@@ -466,17 +469,22 @@ class Publishing:
     def _is_urgent(self) -> bool:
         return self._is_over or self._hurried > 0 or 2 * self._kept.held > self._kept.messages
 
-    def _confirm_some(self, session: PublishSession, sequence: int, numbers: list[int]) -> None:
+    def _confirm_some(
+        self, session: PublishSession, sequence: int, settled: dict[int, str], topics: set[str] | None
+    ) -> None:
         """Wait until answers are persisted, and let go of what they were about."""
+        streams = [*(f"log {topic}" for topic in topics or ()), *{f"journal {queue}" for queue in settled.values()}]
         try:
-            if not session.is_persisted(sequence):
-                return
+            while not session.is_persisted(sequence, streams if topics is not None else []):
+                if self._is_over or self._session is not session:
+                    return
         except AmpsqError as error:
             session.stop_confirming()
             self._end_session(session, error)
             return
-        if not self._let_go(sequence, numbers):
-            return
+        while not self._let_go(sequence, list(settled)):
+            if self._is_over:
+                return
         with self._changed:
             is_news = sequence > self._persisted
             self._persisted = max(self._persisted, sequence)

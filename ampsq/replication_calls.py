@@ -21,6 +21,7 @@ __all__ = [
     "apply",
     "apply_journal",
     "assume",
+    "behind",
     "downgrade",
     "grant",
     "lacking",
@@ -173,14 +174,33 @@ def mark() -> Call[str]:
     return script_call("mark", [], bytes.decode, repeatable=True)
 
 
-def lacking(after: str, names: Iterable[str] = ()) -> Call[list[str]]:
-    """Which sync destinations do not have everything up to a mark yet.
+def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
+    """Which sync destinations do not have everything up to a mark, or to places, yet.
 
     Args:
-        after: the mark.
-        names: ``log <topic>`` and ``journal <queue>`` of what is waited for; none: everything.
+        after: the mark; "" without one.
+        wanted: ``log <topic>`` and ``journal <queue>`` -> the ID that is waited for, "" where that is the mark's to
+            say; destinations that do not carry any of them are left out. Empty: everything.
     """
-    return script_call("lacking", [after, *names], lambda reply: [name.decode() for name in reply], repeatable=True)
+    pairs = [text for pair in wanted.items() for text in pair]
+    return script_call("lacking", [after, *pairs], lambda reply: [name.decode() for name in reply], repeatable=True)
+
+
+def behind(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
+    """Since when a destination has not acknowledged the oldest message that it is sent.
+
+    Args:
+        destination: its name.
+        names: ``log <topic>`` of what it is to be sent, also where no link has said so yet.
+
+    Returns:
+        ms of that message, None where it has acknowledged everything; and ms now.
+    """
+
+    def read(reply: Any) -> tuple[int | None, int]:
+        return (int(reply[0]) if reply[0] else None), int(reply[1])
+
+    return script_call("behind", ["", destination, *names], read, repeatable=True)
 
 
 def downgrade(destination: str, *, enabled: bool) -> Call[bool]:

@@ -266,7 +266,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "sent": Key(
             ":sent:<destination>", "hash",
-            "`log <topic>` and `journal <queue>` -> ID up to which the destination has what it is sent",
+            "`log <topic>` and `journal <queue>` -> ID up to which the destination has what it is sent; `marked` -> "
+            "the mark up to which it has everything; `peer`: its origin; `catalog`: version of what the link carries",
             "report_sent", "remove_destination", "the destination's `received`",
         ),
         "routes": Key(
@@ -596,7 +597,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
         "transferred_out": "transferred_out", "proxied": "proxied",
         # what links carry
-        "marked": "marked",
+        "marked": "marked", "peer": "peer",
         # requests
         "bookmarks": "bookmarks",
         # deliveries

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
 from ampsq.destinations import read_destinations, remove_destination
+from ampsq.downgrading import downgrade, sync_states, upgrade
 from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ampsq.applying import Outcome, Planned
     from ampsq.check import Checked
     from ampsq.destination import Destination
+    from ampsq.downgrading import SyncState
     from ampsq.explain import Explanation
     from ampsq.history import History
     from ampsq.letters import DeadLetter
@@ -247,6 +249,34 @@ class Administration:
             DefinitionError: the text is no name.
         """
         return self._store.run(remove_destination(name))
+
+    def sync_states(self) -> dict[str, SyncState]:
+        """How each destination of `sync_type` ``sync`` stands: whether it is waited for, and how far behind it is."""
+        return self._store.run(sync_states(self.instance))
+
+    def downgrade_replication(self, destination: str) -> bool:
+        """Wait for a sync destination no more, until it is upgraded: what it holds back is acknowledged at once.
+
+        From then on it may lack what publishers were told is persisted: clients must not fail over to it.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            DefinitionError: there is no such destination, or it is configured as async.
+        """
+        return self._store.run(downgrade(destination))
+
+    def upgrade_replication(self, destination: str) -> bool:
+        """Wait for a sync destination again that was downgraded.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            DefinitionError: there is no such destination, or it is configured as async.
+        """
+        return self._store.run(upgrade(destination))
 
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

@@ -71,8 +71,8 @@ class ReplayOptions(TypedDict, total=False):
         rate: hand out no faster: messages a second (``1000``), bytes a second (``100KB``), or a multiple of the pace
             at which they were recorded (``1.5X``). Default: as fast as they are taken.
         rate_max_gap: with a multiple of the recorded pace: the longest time between two messages that is kept.
-        fully_durable: hand out only what cannot be lost any more: True (``fsync``): on the server's disk;
-            ``replicas=1``: acknowledged by so many replicas. Default False: at once.
+        fully_durable: hand out only what cannot be lost any more, and all sync destinations have: True (``fsync``): on
+            the server's disk; ``replicas=1``: acknowledged by so many replicas. Default False: at once.
         bookmark_not_found: when a log does not have everything any more from where it is to be read: ``now``
             (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
             `BookmarkNotFound`.

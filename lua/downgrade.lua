@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_DESTINATION
 --- GIVES 1 if that changed something, else 0
 --- FLAGS allow-oom
---- @include clock, fail
+--- @include clock, fail, happenings
 -- enabled: 1 to downgrade, 0 to upgrade. One that is configured as async is refused: it never is waited for.
 local former = call('HGET', K.sync(), destination)
 if not former then fail(E.UNKNOWN_DESTINATION, {destination = destination}) end
@@ -11,4 +11,8 @@ local is_down = former ~= ''
 if is_down == (enabled == '1') then return 0 end
 call('HSET', K.sync(), destination, is_down and '' or string.format('%.0f', clock_ms(now)))
 call('XADD', K.confirmed(), 'MAXLEN', '~', V.marks, '*', F.what, 'changed')
+if is_heard() then
+  tell_happening(is_down and 'upgrade_replication' or 'downgrade_replication', F.client, '', F.topic, destination,
+    F.data, call('HGET', K.links(), 'out ' .. destination) or '{}')
+end
 return 1

@@ -3,7 +3,7 @@
 --- GIVES 1 if it is told; 0 if nobody asks, or it was told before
 --- FLAGS allow-oom
 --- @include clock, fail, happenings
--- what: `connect`, `disconnect` or `event`, whose name is `topic`. Each coming and going of a client is told once.
+-- what: `connect`, `disconnect`, `event`, whose name is `topic`, or what became of the link to the destination `topic`. Each coming and going of a client is told once.
 local ms = clock_ms(now)
 if not is_heard() then return 0 end
 if what == 'connect' and call('HSETNX', K.clients(), client, ms) == 0 then return 0 end

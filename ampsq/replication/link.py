@@ -136,7 +136,10 @@ class Link:
         # What it carries is known from here on, also by those who wait for it.
         carries = {stream: text_of(place) for stream, place in self._places.items()}
         carries |= {f"journal {queue}": place for queue, place in self._journals.items()}
-        self._report({"peer": self.carried.destination.origin, "catalog": str(self._version), **carries})
+        known = {name: min(place, sent.get(name, "0-0"), key=parse_id) for name, place in carries.items()}
+        self._report({"peer": self.carried.destination.origin, "catalog": str(self._version), **known})
+        # What it has beyond that may not be on its disk yet.
+        gates[1].put(carries)
         self._gates = gates
         return gates
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import calls
+from ampsq import action_calls, calls
 from ampsq.destination import Address, Destination
 from ampsq.errors import AmpsqError, LinkRefused, Unavailable
 from ampsq.expressions import parse
@@ -132,6 +132,7 @@ class Run:
         self._url, self._instance, self._definition, self._stopping = url, instance, destination, stopping
         self._owner = secrets.token_hex(8)
         self._said = ""
+        self._is_up = False
 
     def run(self) -> None:
         """Connect, step, and after a failure again; returns when it is told to stop."""
@@ -184,6 +185,7 @@ class Run:
                 self._say(state)
                 _report(own.store, f"out {state.destination}", state)
                 _report(other.store, f"in {state.source}", state)
+                self._tell(own.store, state)
             moved = directions.step(_WAIT)
             state.messages += moved.messages
             state.told += moved.told
@@ -226,8 +228,17 @@ class Run:
                 with closing(Store(self._url, self._instance, patience=0.0)) as store:
                     state.at = _server_now(store)
                     _report(store, f"out {state.destination}", state)
+                    self._tell(store, state)
             except AmpsqError:
                 return
+
+    def _tell(self, store: Store, state: State) -> None:
+        """Tell the actions that ask for it that the link was made, or lost."""
+        is_up = state.state == "connected"
+        if is_up != self._is_up:
+            what = "connect_replication" if is_up else "disconnect_replication"
+            store.call(action_calls.happen(what, "", state.destination, state.text().encode()))
+            self._is_up = is_up
 
 
 class _Directions:

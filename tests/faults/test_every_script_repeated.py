@@ -525,11 +525,12 @@ def destinations(work):
     """One that is defined, changed and removed, of an instance with a group."""
     work.apply(Instance(group="NYC"), Destination(name="nyc-2", sync_type="sync", topics="orders"))
     mark = work.store.call(replication_calls.mark())
-    assert work.store.call(replication_calls.lacking(mark)) == ["nyc-2"]
+    assert work.store.call(replication_calls.lacking(mark, {})) == ["nyc-2"]
+    assert work.store.call(replication_calls.behind("nyc-2", ["log orders"]))[0] is not None
     work.store.call(replication_calls.report_sent("nyc-2", {"marked": mark}))
-    assert work.store.call(replication_calls.lacking(mark)) == []
+    assert work.store.call(replication_calls.lacking(mark, {})) == []
     work.store.call(replication_calls.downgrade("nyc-2", enabled=True))
-    assert work.store.call(replication_calls.lacking("9999999999999-0")) == []
+    assert work.store.call(replication_calls.lacking("9999999999999-0", {})) == []
     work.apply(Destination(name="nyc-2", sync_type="async", topics="orders"))
     work.run(remove_destination("nyc-2"))
     assert work.run(read_destinations()) == {}

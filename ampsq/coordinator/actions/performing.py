@@ -10,6 +10,7 @@ from ampsq import action_calls
 from ampsq.action_parts import Do, If
 from ampsq.browse import Scene, ack_matching
 from ampsq.coordinator.actions.outside import StepFailed
+from ampsq.downgrading import downgrade_late, upgrade_prompt
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first, text_of
 from ampsq.message_types import JSON
@@ -102,6 +103,10 @@ class Performer:
                 self._store.call(action_calls.happen("event", client, step.event, event.text(step.data)))
             case Do.echo():
                 _log.info("%s: %s", self._name, event.text(step.message).decode(errors="backslashreplace"))
+            case Do.downgrade_replication():
+                self._store.run(downgrade_late(self._store.instance, int(step.age), int(step.grace_period)))
+            case Do.upgrade_replication():
+                self._store.run(upgrade_prompt(self._store.instance, int(step.age), int(step.grace_period)))
             case Do.execute():
                 self._powers.execute(step, event.variables)
             case Do.webhook():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.action_calls import Place
 from ampsq.action_parts import On
+from ampsq.action_sources import LINKED
 from ampsq.coordinator.actions.event import Event, always, moment
 from ampsq.coordinator.actions.letter import letter
 from ampsq.expressions import Document, parse
@@ -199,6 +200,8 @@ class Reader:
         fields, trigger = entry[1], self._source.trigger
         if fields[b"what"].decode() != trigger.word or not _concerns(trigger, fields):
             return None
+        if isinstance(trigger, LINKED):
+            return Event(self._source.name, 0, {**always(self._store.instance), **_linked(fields)})
         known = {**always(self._store.instance), "AMPS_CLIENT_NAME": fields.get(b"client", b"")}
         if isinstance(trigger, On.subscribe | On.unsubscribe):
             tree = fields.get(b"tree", b"")
@@ -257,6 +260,19 @@ class Reader:
 def _only(reply: list[tuple[bytes, list[bytes]]]) -> dict[bytes, bytes]:
     flat = reply[0][1] if reply else []
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _linked(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """What is known of the link to a destination."""
+    said = json.loads(fields[b"data"])
+    return {
+        "AMPS_REPLICATION_TRANSPORT_NAME": fields[b"topic"],
+        "AMPS_REPLICATION_PEER_NAME": said.get("instance", "").encode(),
+        "AMPS_REPLICATION_CLIENT_NAME": said.get("run_by", "").encode(),
+        "AMPS_REPLICATION_REMOTE_ADDRESS": said.get("address", "").encode(),
+        "AMPS_REPLICATION_GROUP_NAME": said.get("group", "").encode(),
+        "AMPS_REASON": said.get("reason", "").encode(),
+    }
 
 
 def _concerns(trigger: Trigger, fields: Mapping[bytes, bytes]) -> bool:
