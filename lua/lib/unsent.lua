@@ -6,8 +6,7 @@ local function came_from(fields, peer)
   local n = #fields
   if n < 4 or fields[n - 1] ~= F.path then return false end
   if string.match(fields[n - 2], '^[^~]*') == peer then return true end
-  local name = string.match(peer, '^(.*)%.')
-  return name and string.find(' ' .. fields[n], ' ' .. name .. '/', 1, true) ~= nil
+  return peer ~= '' and string.find(' ' .. fields[n], ' ' .. peer .. '/', 1, true) ~= nil
 end
 
 -- stream: `log <topic>` or `journal <queue>`. The ID of the first entry behind a place that goes there; nil: there is none.
