@@ -181,7 +181,7 @@ def judge(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair
 
 
 def check_live(queue: str, source: str, cursor: str, count: int, *, repair: bool) -> Call[LivePart]:
-    """Look through a part, about `count`, of `ready`, `sorted`, `held`, `leases`, `ahead`, `attempts` or `lives`."""
+    """Look through a part, about `count`, of one of a queue's structures; see lua/check_live.lua."""
     return script_call(
         "check_live",
         ["", queue, source, cursor, count, int(repair)],

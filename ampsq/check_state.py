@@ -26,7 +26,7 @@ _LOOKS: Final = 3
 _FIRST: Final = 8
 _MOST: Final = 60
 _BYTES: Final = 500_000
-_SOURCES: Final = ("ready", "sorted", "held", "leases", "ahead")
+_SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "ahead", "owners")
 _NONE: Final = str(VALUES["none"])
 
 
@@ -86,7 +86,7 @@ def check_state(judge: Judge, timetable: Timetable, topics: Sequence[str]) -> Fl
     holders: Counter[str] = Counter()
     gone = 0
     for source in _SOURCES:
-        gone = yield from _check_source(judge, source, holders)
+        gone += yield from _check_source(judge, source, holders)
     yield from _check_counts(judge)
     yield from _check_indexes(judge)
     yield from _check_subscriptions(judge, holders)

@@ -53,6 +53,15 @@ DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
     "unjournaled": Kind(
         "{n} messages were delivered at most once, and the journal does not say so",
         "they were journaled as delivered"),
+    "own_but_remote": Kind(
+        "{n} messages could be delivered here, and another instance owns them",
+        "they wait for their owner"),
+    "remote_but_own": Kind(
+        "{n} messages wait as those of another instance, and are owned here",
+        "they are ready again"),
+    "owner_left": Kind(
+        "{n} notes of who owns a message are of messages that are settled or gone",
+        "the notes were removed"),
     # of subscriptions
     "holder_gone": Kind(
         "{n} leases are of subscriptions that do not exist, and no lease pass is due",

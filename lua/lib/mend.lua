@@ -57,6 +57,17 @@ local function load_remedies()
     examine_anew(look.queue)
   end
   function remedies.ahead_left(look, ref) call('HDEL', K.ahead(look.queue.name), ref) end
+  function remedies.remote_but_own(look, ref)
+    remove_from(look, ref, 'o')
+    call('ZREM', K.asked(look.queue.name), ref)
+    bring_back(look, ref)
+  end
+  function remedies.own_but_remote(look, ref, letters)
+    remove_all(look, ref, letters, 1)
+    call('HDEL', K.attempts(look.queue.name), ref)
+    call('ZADD', K.remote(look.queue.name), 0, ref)
+  end
+  function remedies.owner_left(look, ref) call('HDEL', K.owners(look.queue.name), ref) end
   function remedies.unjournaled(look, ref) journal(look.queue.name, V.delivered, '', {ref}, '') end
   function remedies.unrecorded(look, ref, letters)
     remove_all(look, ref, letters, 1)

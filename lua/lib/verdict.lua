@@ -18,13 +18,33 @@ local function verdict_of_absent(look, ref, topic, id, noted, read)
   return noted and read and 'ahead_left' or ''
 end
 
-local function verdict_of_live(look, topic, id, live, settled)
+-- Whether a message stands on the wrong side: with what is owned elsewhere, or not. A barrier goes out from each instance; what
+-- is leased stays so, whoever owns it.
+local function verdict_of_side(look, ref, live, fields)
+  if not look.queue.owner or live == 'l' then return '' end
+  local is_elsewhere, plan = is_remote(look.queue, ref, fields), look.plan
+  if live == 'o' then return is_elsewhere and '' or 'remote_but_own' end
+  if not is_elsewhere then return '' end
+  if plan.trees.barrier and judge(plan, 'barrier', document_of(plan, ref, fields, 0, look.ms)) then return '' end
+  return 'own_but_remote'
+end
+
+local function verdict_of_live(look, ref, topic, id, live, settled)
   local once = look.queue.once and string.sub(live, 1, 1) == 'l'
   if #live > 1 then return 'in_two_places' end
   -- At most once a lease only fills a backlog: the message is settled, and its log may be trimmed.
   if once then return settled and '' or 'unjournaled' end
-  if not entry_of(look, topic, id) then return settled and 'settled_but_live' or 'unrecorded' end
-  return settled and 'settled_but_live' or ''
+  local entry = entry_of(look, topic, id)
+  if not entry then return settled and 'settled_but_live' or 'unrecorded' end
+  look.fields = entry[2]
+  return settled and 'settled_but_live' or verdict_of_side(look, ref, live, entry[2])
+end
+
+-- At most once a message may be given back, until its log is trimmed.
+local function verdict_of_owner(look, ref, topic, id, live, settled)
+  if not look.queue.owner or live ~= '' or call('HEXISTS', K.owners(look.queue.name), ref) == 0 then return '' end
+  local is_over = settled and not look.queue.once or not entry_of(look, topic, id)
+  return is_over and 'owner_left' or ''
 end
 
 -- letters: as `standings_of` gives them. settled: whether the journal says so.
@@ -35,14 +55,15 @@ local function verdict_of(look, ref, letters, settled)
   local read, noted = order_of(id) <= cursor, string.sub(letters, -1) == 'a'
   local live = noted and string.sub(letters, 1, -2) or letters
   local name = ''
-  if live ~= '' then name = verdict_of_live(look, topic, id, live, settled) end
+  if live ~= '' then name = verdict_of_live(look, ref, topic, id, live, settled) end
   if name ~= '' then return name end
   if not read and not noted and (live ~= '' or settled) then
     if live ~= '' then return 'unread_but_live' end
     return entry_of(look, topic, id) and 'settled_but_waiting' or ''
   end
-  if live == '' and not settled then return verdict_of_absent(look, ref, topic, id, noted, read) end
-  return noted and read and 'ahead_left' or ''
+  if live == '' and not settled then name = verdict_of_absent(look, ref, topic, id, noted, read) end
+  if name == '' and noted and read then name = 'ahead_left' end
+  return name ~= '' and name or verdict_of_owner(look, ref, topic, id, live, settled)
 end
 
 -- pairs of ref and how much it is settled up to `after`, in ARGV from an index on. Calls visit(ref, verdict, letters, settled)
