@@ -2,7 +2,7 @@
 --- ARGV now, destination, names...
 --- GIVES {ms of that message, or '' where it has acknowledged everything; ms now}
 --- FLAGS no-writes, allow-oom
---- @include clock, unsent
+--- @include clock, fail, unsent
 -- names: `log <topic>` of what it is to be sent, also where no link has said so yet.
 local oldest, known = nil, call('HGETALL', K.sent(destination))
 local sent = {}

@@ -2,7 +2,7 @@
 --- ARGV destination, places...
 --- GIVES 1
 --- FLAGS allow-oom
---- @include unsent
+--- @include fail, unsent
 -- places: `marked` and the mark up to which it has everything; `log <topic>` or `journal <queue>` and the ID here up to which it was sent, in turn; behind `@` and an origin the ID there.
 -- With `catalog`, the version by which it carries what is named, and nothing else any more.
 local named = {}
