@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ampsq import replication_calls
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
 from ampsq.destinations import read_destinations, remove_destination
@@ -12,6 +13,7 @@ from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
+from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
+    from ampsq.replication.report import Replication
     from ampsq.retention import Trimmed
     from ampsq.session import QueueStats, Session
     from ampsq.store import AsyncStore
@@ -74,6 +77,18 @@ class AsyncAdministration:
     async def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name; see `Client.publishers`."""
         return await self._store.run(publishers(self.instance, self.origin))
+
+    async def replication(self) -> Replication:
+        """Read how replication stands; see `Client.replication`."""
+        return await self._store.run(read_replication(self.instance))
+
+    async def enable_proxied_transfer(self, queue: str) -> None:
+        """Let this instance act for owners that it does not hear of; see `Client.enable_proxied_transfer`."""
+        await self._store.call(replication_calls.proxy(queue, enabled=True))
+
+    async def disable_proxied_transfer(self, queue: str) -> None:
+        """End what `enable_proxied_transfer` began; see `Client.disable_proxied_transfer`."""
+        await self._store.call(replication_calls.proxy(queue, enabled=False))
 
     async def dead_letters(
         self,

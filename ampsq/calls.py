@@ -111,6 +111,7 @@ class Figures:
     ahead: int
     sorted: int
     held: int
+    remote: int
     topics: dict[str, tuple[int, str, str]]
 
 
@@ -352,11 +353,11 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
 
 
 def _read_figures(reply: list[Any]) -> Figures:
-    fields, leased, ready, subscriptions, ahead, placed, held, *rest = reply
+    fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
     topics = {
         rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
     }
-    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, topics)
+    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
 
 
 def stats(queue: str) -> Call[Figures]:

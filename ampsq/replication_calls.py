@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ampsq.flow import Call, command, script_call
+from ampsq.places import parse_id
 from ampsq.schema import key
+from ampsq.values import parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +18,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "JournalPage",
+    "OwnerCounts",
     "Run",
     "Told",
     "apply",
     "apply_journal",
     "assume",
     "behind",
+    "count_owners",
     "downgrade",
     "grant",
     "lacking",
@@ -109,6 +113,32 @@ class Told:
         yield from (*head, *self.bookmarks)
 
 
+class OwnerCounts(NamedTuple):
+    """Who owns the messages of a queue.
+
+    Attributes:
+        elsewhere: those that were read and that another instance owns.
+        owned: those that are ready here.
+        usual: ms from a message's arrival to its settlement by its owner, on average.
+        transferred_in: messages that became this instance's.
+        transferred_out: messages that were given to others.
+        proxied: whether this instance may act for owners out of reach.
+        deferred: what was told of messages of its topics that are still to come.
+        oldest: ms when the oldest of those that another instance owns came; None where there is none.
+        owners: of the oldest of these, who owns how many.
+    """
+
+    elsewhere: int
+    owned: int
+    usual: int
+    transferred_in: int
+    transferred_out: int
+    proxied: bool
+    deferred: int
+    oldest: int | None
+    owners: dict[str, int]
+
+
 class JournalPage(NamedTuple):
     """A page of a queue's journal: where to go on (None: nothing was new), what is told, whether there is more."""
 
@@ -157,6 +187,11 @@ def grant(queue: str, by: str, bookmarks: Sequence[bytes]) -> Call[tuple[int, bo
 def request(queue: str) -> Call[int]:
     """Ask other instances for what somebody here is free for; gives for how many messages."""
     return script_call("request", ["", queue], int, repeatable=True)
+
+
+def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
+    """Count who owns the messages of a queue; the owners of at most `limit` that others own."""
+    return script_call("count_owners", [queue, limit], _counts, repeatable=True)
 
 
 def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
@@ -231,6 +266,13 @@ def _received(reply: Any) -> dict[str, tuple[str, str]]:
         stream_id, _, digest = value.decode().partition(" ")
         found[name.decode()] = (stream_id, digest)
     return found
+
+
+def _counts(reply: Any) -> OwnerCounts:
+    oldest = parse_id(parse_ref(reply[7].decode())[1])[0] if reply[7] else None
+    owners = {name.decode(): int(number) for name, number in zip(reply[8::2], reply[9::2], strict=True)}
+    elsewhere, owned, usual, came, went, proxied, deferred = (int(each) for each in reply[:7])
+    return OwnerCounts(elsewhere, owned, usual, came, went, bool(proxied), deferred, oldest, owners)
 
 
 def _pair(reply: Any) -> tuple[int, int]:

@@ -102,6 +102,8 @@ class QueueStats:
         delayed: come back later.
         scheduled: were published for later.
         leased: delivered and unacknowledged.
+        remote: of a queue that several instances share: read, and owned by another one; not a part of `depth`.
+        transferred_in, transferred_out: how often a message became this instance's, and became another's.
         delivered, acknowledged, expired, evicted, returned, missing: events since the queue was defined.
         subscriptions: how many it has.
         topics: topic -> messages that it has there unread.
@@ -109,7 +111,8 @@ class QueueStats:
 
     __slots__ = (
         "acknowledged", "delayed", "delivered", "depth", "evicted", "expired", "filtered", "held", "leased", "missing",
-        "name", "ready", "returned", "scheduled", "subscriptions", "topics", "waiting",
+        "name", "ready", "remote", "returned", "scheduled", "subscriptions", "topics", "transferred_in",
+        "transferred_out", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, figures: calls.Figures) -> None:
@@ -129,6 +132,8 @@ class QueueStats:
         self.acknowledged, self.expired = count("acknowledged"), count("expired")
         self.returned, self.missing = count("returned"), count("missing")
         self.filtered, self.evicted = count("filtered"), count("evicted")
+        self.remote = figures.remote
+        self.transferred_in, self.transferred_out = count("transferred_in"), count("transferred_out")
         self.subscriptions = figures.subscriptions
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ampsq import replication_calls
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
 from ampsq.destinations import read_destinations, remove_destination
@@ -12,6 +13,7 @@ from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
+from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
+    from ampsq.replication.report import Replication
     from ampsq.retention import Trimmed
     from ampsq.session import QueueStats, Session
     from ampsq.store import Store
@@ -88,6 +91,30 @@ class Administration:
     def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""
         return self._store.run(publishers(self.instance, self.origin))
+
+    def replication(self) -> Replication:
+        """Read how replication stands: each link with its lag, each shared queue with who owns what."""
+        return self._store.run(read_replication(self.instance))
+
+    def enable_proxied_transfer(self, queue: str) -> None:
+        """Let this instance own messages of a queue in the place of owners that it does not hear of.
+
+        For while one of the instances is lost: choose ONE of those left, move the clients there, enable, bring the lost
+        one back without clients, disable, let clients back. A message may be delivered twice where its owner comes
+        back, or where two instances do this.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
+        self._store.call(replication_calls.proxy(queue, enabled=True))
+
+    def disable_proxied_transfer(self, queue: str) -> None:
+        """End what `enable_proxied_transfer` began; what was taken over stays.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
+        self._store.call(replication_calls.proxy(queue, enabled=False))
 
     def dead_letters(
         self,

@@ -29,7 +29,7 @@ __all__ = ["COMMANDS", "main", "program"]
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
-    "apply": "Define transports, topics, address settings, queues, views and actions from a file.",
+    "apply": "Define an instance, its topics, queues, views, actions, destinations and the rest from a file.",
     "topics": "List the topics, or show one with all that is known of it.",
     "readers": "List the subscriptions to topics with what they use of the limits of slow clients.",
     "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "views": "List the views with what they are made of, or show one's definition.",
     "actions": "List the actions with what they have done, or show one; retry or drop what failed.",
     "publishers": "List the publishers that have a name: how far they are, and who is logged on.",
+    "replication": "Show links to other instances with their lag, and who owns the messages of shared queues.",
     "publish": "Publish one message, or one a line of a file.",
     "subscribe": "Print the messages of a queue or of topics as they come.",
     "ack": "Acknowledge, cancel or expire messages by bookmark or filter.",

@@ -24,7 +24,9 @@ depth = waiting + ready + held + leased + delayed + scheduled, that is, what is 
   leased     delivered, and not acknowledged
   delayed    comes back later
   scheduled  was published for later
-The other figures count since the queue was defined. The list has scheduled and evicted where a queue has some.
+Not a part of it: remote, what another instance owns (ampsq replication says which).
+The other figures count since the queue was defined. The list has scheduled, evicted, remote, transferred_in and
+transferred_out where a queue has some.
 
 \b
 Examples:
@@ -39,10 +41,11 @@ _COLUMNS: Final = (
     "expired",
 )  # fmt: skip
 #: Columns of what few queues have, where one has some.
-_RARE: Final = ("scheduled", "evicted")
+_RARE: Final = ("scheduled", "evicted", "remote", "transferred_in", "transferred_out")
 _SPARE: Final = ("held", "delayed", "ready", "leased")
 _SHORT: Final = {
     "subscriptions": "subs", "acknowledged": "acked", "scheduled": "sched", "evicted": "evict", "delayed": "delay",
+    "transferred_in": "in", "transferred_out": "out",
 }  # fmt: skip
 
 

@@ -1,14 +1,14 @@
 --- stats: one queue's figures, each from the structure that is the truth about it.
 --- ARGV queue_name
 --- FAIL UNKNOWN_QUEUE
---- GIVES {fields, leased, ready, subscriptions, ahead, sorted, held, topic, unread, cursor, last ID, ...}
+--- GIVES {fields, leased, ready, subscriptions, ahead, sorted, held, remote, topic, unread, cursor, last ID, ...}
 --- FLAGS no-writes, allow-oom
 --- @include fail
 if call('EXISTS', K.queue(queue_name)) == 0 then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local out = {
   call('HGETALL', K.queue(queue_name)), math.max(call('HLEN', K.leases(queue_name)) - 1, 0),
   call('ZCARD', K.ready(queue_name)), call('SCARD', K.members(queue_name)), call('HLEN', K.ahead(queue_name)),
-  call('ZCARD', K.sorted(queue_name, V.none)), call('ZCARD', K.held(queue_name)),
+  call('ZCARD', K.sorted(queue_name, V.none)), call('ZCARD', K.held(queue_name)), call('ZCARD', K.remote(queue_name)),
 }
 local cursors = call('HGETALL', K.cursors(queue_name))
 for i = 1, #cursors, 2 do

@@ -40,12 +40,14 @@ class Moved(NamedTuple):
         messages: copies recorded at the destination.
         told: entries of journals followed there.
         requests: messages that the destination was asked for.
+        bytes: of the fields of what was sent, copies that were there before among it.
         is_idle: there was nothing more to read.
     """
 
     messages: int
     told: int
     requests: int
+    bytes: int
     is_idle: bool
 
 
@@ -224,16 +226,17 @@ class Link:
         is_idle = not page.entries and not page.places
         if not is_idle:
             gate.put(page)
-        messages = told = 0
+        messages = told = sent = 0
         for ready in gate.take(is_idle=is_idle):
-            messages += self._apply(ready.entries)
+            recorded, size = self._apply(ready.entries)
+            messages, sent = messages + recorded, sent + size
             told += self._follow(ready.told)
             arrived.put({**self._claims, **ready.places})
             self._claims = {}
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
         is_done = is_end and gate.is_empty and arrived.is_empty
-        return Moved(messages, told, self._pass_requests(), is_idle and is_done)
+        return Moved(messages, told, self._pass_requests(), sent, is_idle and is_done)
 
     def _read(self, wait: float) -> tuple[_Page, bool]:
         """A page, and whether it came to the end of the logs.
@@ -329,17 +332,19 @@ class Link:
         origin, _, there = facts[_F_SOURCE].partition(b"~")
         return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
 
-    def _apply(self, entries: list[Copied]) -> int:
+    def _apply(self, entries: list[Copied]) -> tuple[int, int]:
+        """Gives how many were recorded, and the bytes of all that were sent."""
         runs = runs_of(self.carried, entries, self._digest_of)
-        recorded = 0
-        for refill, batch in _batches(self._begun(runs), set(self._refill)):
+        recorded = sent = 0
+        for refill, size, batch in _batches(self._begun(runs), set(self._refill)):
+            sent += size
             recorded += self._destination.call(links.apply(batch, refill=refill)).recorded
         for run in runs:
             self._claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
             self._claims[f"filter {run.topic}@{run.origin}"] = run.filter
         for topic in [topic for topic, end in self._refill.items() if self._places[f"log {topic}"] >= end]:
             del self._refill[topic]
-        return recorded
+        return recorded, sent
 
     def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
         """The runs, each with the ID behind which it begins: where the last one of its origin ended."""
@@ -423,8 +428,8 @@ _F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS, _F_HERE = (
 )
 
 
-def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, list[Run]]]:
-    """Runs in calls of a bounded size; those of topics whose filter was widened in calls of their own."""
+def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, int, list[Run]]]:
+    """Runs in calls of a bounded size, with that; those of topics whose filter was widened in calls of their own."""
     batch: list[Run] = []
     entries = size = 0
     refill = False
@@ -433,13 +438,13 @@ def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, li
             weight = sum(map(len, (value for _, values in part.entries for value in values)))
             is_other = batch and refill != (run.topic in refilled)
             if batch and (is_other or entries + len(part.entries) > _BATCH or size + weight > _BYTES):
-                yield refill, batch
+                yield refill, size, batch
                 batch, entries, size = [], 0, 0
             refill = run.topic in refilled
             batch.append(part)
             entries, size = entries + len(part.entries), size + weight
     if batch:
-        yield refill, batch
+        yield refill, size, batch
 
 
 def _parts(run: Run) -> Iterable[Run]:

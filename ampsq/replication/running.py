@@ -22,7 +22,7 @@ from ampsq.expressions import parse
 from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.replication.carried import Carried, Peer
-from ampsq.replication.link import Link, Moved
+from ampsq.replication.link import Link
 from ampsq.replication.selection import select
 from ampsq.replication.validation import validate
 from ampsq.schema import FIELDS, key
@@ -65,7 +65,12 @@ class State:
         sync_type: as configured.
         since: ms of the server since when the state is this.
         at: ms when it was last said.
+        losses: how often the connection was lost since the coordinator began to run the link.
+        lost_at: ms when it was lost last, 0 for never.
         messages: copies recorded at the destination since the link was connected.
+        bytes: of their fields, by what was sent.
+        messages_per_second: of the last second or so.
+        bytes_per_second: of the last second or so.
         told: journal entries followed there.
         requests: messages asked for there.
         reason: why it waits or is refused.
@@ -81,7 +86,12 @@ class State:
     sync_type: str = "async"
     since: int = 0
     at: int = 0
+    losses: int = 0
+    lost_at: int = 0
     messages: int = 0
+    bytes: int = 0
+    messages_per_second: int = 0
+    bytes_per_second: int = 0
     told: int = 0
     requests: int = 0
     reason: str = ""
@@ -133,17 +143,22 @@ class Run:
         self._owner = secrets.token_hex(8)
         self._said = ""
         self._is_up = False
+        self._losses = self._lost_at = 0
 
     def run(self) -> None:
         """Connect, step, and after a failure again; returns when it is told to stop."""
         pause = _FIRST_PAUSE
         while not self._stopping.is_set():
             state = State(self._definition.name, self._instance, sync_type=self._definition.sync_type)
+            state.losses, state.lost_at = self._losses, self._lost_at
             try:
                 if self._go(state):
                     pause = _FIRST_PAUSE
                 wait = _LOOK_AGAIN
             except AmpsqError as error:
+                if state.state == "connected":
+                    self._losses, self._lost_at = self._losses + 1, round(time.time() * 1000)
+                    state.losses, state.lost_at = self._losses, self._lost_at
                 state.state = "refused" if isinstance(error, LinkRefused) else "waiting"
                 state.reason = str(error)
                 self._say(state)
@@ -163,7 +178,7 @@ class Run:
             if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                 return False
             other = self._reach(own, state, stack)
-            directions = _Directions(own, other, self._definition)
+            directions = _Directions(own, other, self._definition, state)
             try:
                 self._step(own, other, directions, state)
             finally:
@@ -171,7 +186,6 @@ class Run:
         return True
 
     def _step(self, own: End, other: End, directions: _Directions, state: State) -> None:
-        state.since = _server_now(own.store)
         renew_at = 0.0
         versions = own.catalog.version, other.catalog.version
         while not self._stopping.is_set():
@@ -181,15 +195,10 @@ class Run:
                     return
                 if (_version(own.store), _version(other.store)) != versions:
                     return
-                state.state, state.reason, state.at, state.run_by = "connected", "", _server_now(own.store), self._owner
+                directions.report(self._owner)
                 self._say(state)
-                _report(own.store, f"out {state.destination}", state)
-                _report(other.store, f"in {state.source}", state)
                 self._tell(own.store, state)
-            moved = directions.step(_WAIT)
-            state.messages += moved.messages
-            state.told += moved.told
-            state.requests += moved.requests
+            directions.step(_WAIT)
 
     def _reach(self, own: End, state: State, stack: ExitStack) -> End:
         """The first instance of the list that answers; one that has a link to us comes before all others."""
@@ -241,21 +250,53 @@ class Run:
             self._is_up = is_up
 
 
+class _Direction:
+    """A link between two ends, and what it says of itself at both."""
+
+    def __init__(self, source: End, destination: End, definition: Destination, state: State) -> None:
+        self.link, self.state = _link(source, destination, definition), state
+        self._source, self._destination = source.store, destination.store
+        self._counted = time.monotonic(), 0, 0
+
+    def step(self, wait: float) -> None:
+        """Step the link, and count what it moved."""
+        moved, state = self.link.step(wait), self.state
+        state.messages += moved.messages
+        state.bytes += moved.bytes
+        state.told += moved.told
+        state.requests += moved.requests
+
+    def report(self, run_by: str) -> None:
+        """Say that it stands, and how fast it was since this was said last."""
+        state, now = self.state, time.monotonic()
+        at, messages, size = self._counted
+        passed = max(now - at, 0.001)
+        state.messages_per_second = round((state.messages - messages) / passed)
+        state.bytes_per_second = round((state.bytes - size) / passed)
+        self._counted = now, state.messages, state.bytes
+        state.state, state.reason, state.at, state.run_by = "connected", "", _server_now(self._source), run_by
+        state.since = state.since or state.at
+        _report(self._source, f"out {state.destination}", state)
+        _report(self._destination, f"in {state.source}", state)
+
+
 class _Directions:
     """What one connection serves: our own direction, and that of the other side where it has no address for us."""
 
-    def __init__(self, own: End, other: End, definition: Destination) -> None:
-        self._own = _link(own, other, definition)
-        self._back = [_link(other, own, theirs) for theirs in _without_address(own, other)]
+    def __init__(self, own: End, other: End, definition: Destination, state: State) -> None:
+        self._own = _Direction(own, other, definition, state)
+        self._back = [
+            _Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in _without_address(own, other)
+        ]
         self._stopping = threading.Event()
         self._failed: list[AmpsqError] = []
-        self._threads = [threading.Thread(target=self._pull, args=(link,), daemon=True) for link in self._back]
-        for link in (self._own, *self._back):
-            link.open()
+        self._threads = [threading.Thread(target=self._pull, args=(back,), daemon=True) for back in self._back]
+        for direction in (self._own, *self._back):
+            direction.link.open()
         for thread in self._threads:
             thread.start()
 
-    def step(self, wait: float) -> Moved:
+    def step(self, wait: float) -> None:
         """Step our own direction.
 
         Raises:
@@ -263,12 +304,17 @@ class _Directions:
         """
         if self._failed:
             raise self._failed[0]
-        return self._own.step(wait)
+        self._own.step(wait)
 
-    def _pull(self, link: Link) -> None:
+    def report(self, run_by: str) -> None:
+        """Say at both ends that they stand."""
+        for direction in (self._own, *self._back):
+            direction.report(run_by)
+
+    def _pull(self, back: _Direction) -> None:
         try:
             while not self._stopping.is_set():
-                link.step(_WAIT)
+                back.step(_WAIT)
         except AmpsqError as error:
             self._failed.append(error)
 
@@ -277,8 +323,12 @@ class _Directions:
         self._stopping.set()
         for thread in self._threads:
             thread.join(_ENDS_WITHIN)
-        for link in (self._own, *self._back):
-            link.close()
+        for direction in (self._own, *self._back):
+            direction.link.close()
+
+
+def _pulled(theirs: Destination, own: End, other: End) -> State:
+    return State(theirs.name, other.peer.name, instance=own.peer.name, group=own.peer.group, sync_type=theirs.sync_type)
 
 
 def _without_address(own: End, other: End) -> Iterator[Destination]:

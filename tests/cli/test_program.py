@@ -34,6 +34,7 @@ ENDING = {
     "views": ["totals"],
     "actions": [],
     "publishers": [],
+    "replication": [],
     "publish": ["orders", "2", "--publisher", "till-4", "--store", "till-4.db"],
     "subscribe": ["work", "--count", "1", "--no-ack"],
     "ack": ["work", "BOOKMARK"],

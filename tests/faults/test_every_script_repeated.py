@@ -583,6 +583,7 @@ def replicate(work):
         assert bodies == [b"1", b"2"]
     eventually(lambda: work.sweep() or here.redis.zcard(key(here.instance, "ready", "both")) == 2)
     run()
+    assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 1
     here.call(replication_calls.proxy("both", enabled=True))
     here.call(replication_calls.assume("both", 10, [peers[1].name]))
     run()

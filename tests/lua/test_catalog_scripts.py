@@ -26,6 +26,7 @@ ARGUMENTS = {
     "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "0-0", "5-0", 1, 1, "b", "5-0", "body"],
     "apply_journal": [1_000, "work", "", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
     "assume": [1_000, "work", 10, "o"],
+    "count_owners": ["work", 10],
     "grant": [1_000, "work", "o.1", "orders~i.one~1000-0"],
     "proxy": ["work", 1],
     "read_journal": ["work", "0-0", 10],
@@ -369,8 +370,8 @@ def test_stats_count_each_thing_where_it_is(world):
         "returned": "1",
         "delayed": "1",
     }
-    # leased, ready, subscriptions, ahead, sorted, held; then each topic: unread, cursor, last ID
-    assert numbers == [2, 0, 1, 1, 0, 0, "orders", 2, "1000-2", "1000-4", "returns", 0, "0-0", "0-0"]
+    # leased, ready, subscriptions, ahead, sorted, held, remote; then each topic: unread, cursor, last ID
+    assert numbers == [2, 0, 1, 1, 0, 0, 0, "orders", 2, "1000-2", "1000-4", "returns", 0, "0-0", "0-0"]
     assert world.changes() == {}
 
 

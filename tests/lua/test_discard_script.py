@@ -20,7 +20,7 @@ def missing(world, queue="work"):
 
 
 def unread(world, queue="work"):
-    return world.run("stats", queue)[8]
+    return world.run("stats", queue)[9]
 
 
 def test_what_a_queue_has_not_read_is_passed_over_and_journaled(world):

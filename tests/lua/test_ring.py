@@ -17,7 +17,7 @@ def ring(world):
 
 def counts(world, name="foo"):
     """What Artemis calls messageCount, deliveringCount and scheduledCount."""
-    fields, leased, ready, _, ahead, placed, held, *topics = world.run("stats", name)
+    fields, leased, ready, _, ahead, placed, held, _, *topics = world.run("stats", name)
     fields = dict(zip(fields[::2], fields[1::2], strict=True))
     unread = sum(int(topics[i + 1]) for i in range(0, len(topics), 4))
     scheduled = int(fields.get("scheduled", 0)) + int(fields.get("delayed", 0))

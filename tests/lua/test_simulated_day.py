@@ -87,7 +87,7 @@ class Day:
             self.world.take(self.holder)
         # With its only subscription full, somebody else takes it past what is settled.
         other = self.world.subscribe("slow", patience=10**12)
-        while self.world.run("stats", "slow")[8] > 0:
+        while self.world.run("stats", "slow")[9] > 0:
             self.world.take(other)
         self.world.unsubscribe(other)
 
@@ -165,6 +165,6 @@ def test_the_memory_of_a_day_is_that_of_its_first_hours(world):
 
 
 def left_of(world, name):
-    fields, leased, ready, _, _, placed, held, *topics = world.run("stats", name)
+    fields, leased, ready, _, _, placed, held, _, *topics = world.run("stats", name)
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     return leased + ready + placed + held + int(pairs.get("delayed", 0)) + sum(topics[1::4])

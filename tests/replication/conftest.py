@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from sites import World
 
 from ampsq.expressions import parse
 from ampsq.flow import command, script_call
@@ -181,6 +182,13 @@ def pair(fabric):
         site.queue("work", "orders")
     fabric.join(*sites)
     return sites
+
+
+@pytest.fixture
+def world(_session_servers, instance):
+    """Instances with clients and coordinators: ``world.site(name, definitions...)`` gives the client."""
+    with contextlib.ExitStack() as stack:
+        yield World(stack, [_session_servers("valkey").url, _session_servers("redis").url], instance)
 
 
 def command_of(*arguments):

@@ -2,78 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import threading
-
-import pytest
 from observing import eventually
+from sites import shared, to
 
-from ampsq import Client, Destination, Instance, Queue, Topic
-from ampsq.coordinator import Coordinator
+from ampsq import Instance
 from ampsq.schema import key
-
-
-@pytest.fixture
-def world(_session_servers, instance):
-    """Instances with clients and coordinators: ``world(name, definitions...)`` gives the client."""
-    urls = [_session_servers("valkey").url, _session_servers("redis").url]
-    with contextlib.ExitStack() as stack:
-        clients = {}
-
-        def coordinate(url, name):
-            coordinator = Coordinator(url, [name])
-            thread = threading.Thread(target=coordinator.run)
-            thread.start()
-
-            def end():
-                coordinator.stop()
-                thread.join()
-
-            stack.callback(end)
-
-        class World:
-            def name(self, short):
-                return f"{instance}-{short}"
-
-            def address(self, short):
-                return f"{urls['abcdef'.index(short) % 2]}#{self.name(short)}"
-
-            def site(self, short, *definitions, coordinated=True):
-                url = urls["abcdef".index(short) % 2]
-                clients[short] = stack.enter_context(Client(url, instance=self.name(short)))
-                if definitions:
-                    clients[short].apply(*definitions)
-                if coordinated:
-                    coordinate(url, self.name(short))
-                return clients[short]
-
-            def link_of(self, short, field):
-                redis = clients[short]._store.redis
-                text = redis.hget(key(self.name(short), "links"), field)
-                return json.loads(text) if text else None
-
-        yield World()
-
-
-def shared(*topics):
-    return [
-        Topic(name="orders"),
-        Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100),
-        *topics,
-    ]
-
-
-def to(world, short, **elements):
-    return Destination(
-        **{
-            "name": f"to-{short}",
-            "sync_type": "async",
-            "topics": ["orders", "work"],
-            "addresses": [world.address(short)],
-        }
-        | elements
-    )
 
 
 def test_a_message_published_at_one_instance_is_delivered_at_another_that_has_room(world):

@@ -1,0 +1,265 @@
+"""How replication stands: each link with its lag, each replicated queue with who owns what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq import calls
+from ampsq import replication_calls as links
+from ampsq.destination import Destination
+from ampsq.destination_checks import sent_topic
+from ampsq.flow import command
+from ampsq.log_index import complete, rank_of
+from ampsq.places import FIRST, parse_id
+from ampsq.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from ampsq.calls import Catalog
+    from ampsq.flow import Flow
+
+__all__ = ["LinkStatus", "QueueOwnership", "Replication", "read_replication"]
+
+#: Seconds after which a link that says nothing of itself is not running.
+SILENT: Final = 5.0
+#: Of so many messages owned elsewhere their owners are counted.
+_COUNTED: Final = 500
+#: Entries of a journal are counted up to this many; they have no index.
+_LOOKED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One direction, as the coordinator that runs it said last.
+
+    Attributes:
+        destination: its name; of an incoming link the name that the other side gives us.
+        direction: ``out`` or ``in``.
+        instance: the one at the other end; None while there is none.
+        group: of that one.
+        address: where it is, without passwords; None of an incoming link.
+        state: ``connected``; ``waiting`` for somebody to answer; ``refused``; ``silent``: no coordinator runs it.
+        acknowledgement: ``sync``, ``async``, or ``downgraded``: configured as sync, and not waited for.
+        pass_through: patterns of the groups whose messages are passed on; none of an incoming link.
+        connected_for: seconds; None while it is not.
+        behind: messages and journal entries that the destination does not have yet, at most: what a filter keeps out
+            and what does not go there is counted until the link has passed it; of each journal 1,000 at most. None of
+            an incoming link.
+        seconds_behind: how long the oldest of them has been here; 0 where there is none; None of an incoming link.
+        messages: copies recorded at the destination since it was connected.
+        bytes: of what was sent since then.
+        messages_per_second: over the last second.
+        bytes_per_second: over the last second.
+        disconnects: how often the connection was lost since the coordinator began to run the link.
+        disconnected_ago: seconds since it was lost last; None where it never was.
+        reason: why it waits or is refused.
+    """
+
+    destination: str
+    direction: str
+    instance: str | None
+    group: str | None
+    address: str | None
+    state: str
+    acknowledgement: str
+    pass_through: tuple[str, ...]
+    connected_for: float | None
+    behind: int | None
+    seconds_behind: float | None
+    messages: int
+    bytes: int
+    messages_per_second: int
+    bytes_per_second: int
+    disconnects: int
+    disconnected_ago: float | None
+    reason: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOwnership:
+    """A queue that several instances have.
+
+    Attributes:
+        queue: its name.
+        initial_owner: ``origin`` of a distributed queue, an instance's name of a group local one.
+        owned: messages that were read, and wait to be delivered here.
+        elsewhere: messages that were read, and that another instance owns.
+        owners: of the oldest 500 of these who owns how many.
+        oldest: seconds for which the oldest of these has been here; None where there is none.
+        usual: seconds from a message's arrival until its owner has settled it, on average.
+        transferred_in: how often a message became this instance's.
+        transferred_out: how often one was given to another.
+        deferred: what was told of messages that are still to come.
+        proxied: whether this instance may act for owners out of reach.
+    """
+
+    queue: str
+    initial_owner: str
+    owned: int
+    elsewhere: int
+    owners: dict[str, int]
+    oldest: float | None
+    usual: float
+    transferred_in: int
+    transferred_out: int
+    deferred: int
+    proxied: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """All of it.
+
+    Attributes:
+        instance: its name.
+        group: its group.
+        links: those to its destinations, then those that come in.
+        queues: the queues that are not this instance's alone.
+    """
+
+    instance: str
+    group: str
+    links: tuple[LinkStatus, ...]
+    queues: tuple[QueueOwnership, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+def read_replication(instance: str) -> Flow[Replication]:
+    """Read how it stands; what it costs is a few looks a link and a topic."""
+    catalog: Catalog = yield calls.catalog()
+    now: int = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
+    sync: dict[str, str] = yield command(["HGETALL", key(instance, "sync")], _texts)
+    found = []
+    for name, text in sorted(catalog.destinations.items()):
+        definition = Destination.from_json(text)
+        lag = yield from _lag(instance, catalog, definition)
+        found.append(_outgoing(definition, said.get(f"out {name}", {}), now, lag, downgraded=bool(sync.get(name))))
+    found += [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
+    queues = []
+    for queue in sorted(catalog.queues):
+        owner = yield command(
+            ["HGET", key(instance, "queue", queue), FIELDS["owner"]], lambda reply: (reply or b"").decode()
+        )
+        if owner and found:
+            queues.append((yield from _ownership(queue, owner, now)))
+    return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues))
+
+
+def _lag(instance: str, catalog: Catalog, definition: Destination) -> Flow[tuple[int, float]]:
+    """What a destination lacks: how much, and for how many seconds the oldest of it has been here."""
+    sent: dict[str, str] = yield command(["HGETALL", key(instance, "sent", definition.name)], _texts)
+    topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
+    journals = [stream for stream in sent if stream.startswith("journal ") and "@" not in stream]
+    number = 0
+    for stream in (*topics, *journals):
+        kind, _, name = stream.partition(" ")
+        place = sent.get(stream, "0-0")
+        if (yield command(["XRANGE", key(instance, kind, name), f"({place}", "+", "COUNT", 1], len)):
+            number += yield from _number_behind(instance, kind, name, place)
+    oldest, now = yield links.behind(definition.name, topics)
+    return number, 0.0 if oldest is None else max(now - oldest, 0) / 1000
+
+
+def _number_behind(instance: str, kind: str, name: str, place: str) -> Flow[int]:
+    stream = key(instance, kind, name)
+    if kind == "journal":
+        entries: int = yield command(["XRANGE", stream, f"({place}", "+", "COUNT", _LOOKED], len)
+        return entries
+    yield from complete(name)
+    last = yield command(["XREVRANGE", stream, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]))
+    return (yield from rank_of(name, last)) - (yield from rank_of(name, max(parse_id(place), FIRST)))
+
+
+def _outgoing(
+    definition: Destination, known: dict[str, Any], now: int, lag: tuple[int, float], *, downgraded: bool
+) -> LinkStatus:
+    return _status(
+        known,
+        now,
+        # One that waits says so when it tries again.
+        patience=SILENT + float(definition.reconnect_timeout) / 1000,
+        destination=definition.name,
+        direction="out",
+        instance=known.get("instance") or None,
+        group=known.get("group") or None,
+        address=known.get("address") or None,
+        acknowledgement="downgraded" if downgraded else definition.sync_type,
+        pass_through=definition.pass_through,
+        behind=lag[0],
+        seconds_behind=lag[1],
+    )
+
+
+def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
+    return _status(
+        known,
+        now,
+        patience=SILENT,
+        destination=known["destination"],
+        direction="in",
+        instance=known["source"],
+        group=None,
+        address=None,
+        acknowledgement=known["sync_type"],
+        pass_through=(),
+        behind=None,
+        seconds_behind=None,
+    )
+
+
+def _status(known: dict[str, Any], now: int, *, patience: float, **facts: Any) -> LinkStatus:
+    state = known.get("state", "silent")
+    if now - known.get("at", 0) > (SILENT if state == "connected" else patience) * 1000:
+        state = "silent"
+    is_connected = state == "connected"
+    lost_at = known.get("lost_at", 0)
+    return LinkStatus(
+        **facts,
+        state=state,
+        connected_for=max(now - known["since"], 0) / 1000 if is_connected else None,
+        messages=known.get("messages", 0),
+        bytes=known.get("bytes", 0),
+        messages_per_second=known.get("messages_per_second", 0) if is_connected else 0,
+        bytes_per_second=known.get("bytes_per_second", 0) if is_connected else 0,
+        disconnects=known.get("losses", 0),
+        disconnected_ago=max(now - lost_at, 0) / 1000 if lost_at else None,
+        reason=known.get("reason") or None,
+    )
+
+
+def _ownership(queue: str, owner: str, now: int) -> Flow[QueueOwnership]:
+    counted: links.OwnerCounts = yield links.count_owners(queue, _COUNTED)
+    return QueueOwnership(
+        queue=queue,
+        initial_owner="origin" if owner == "*" else owner,
+        owned=counted.owned,
+        elsewhere=counted.elsewhere,
+        owners=counted.owners,
+        oldest=None if counted.oldest is None else max(now - counted.oldest, 0) / 1000,
+        usual=counted.usual / 1000,
+        transferred_in=counted.transferred_in,
+        transferred_out=counted.transferred_out,
+        deferred=counted.deferred,
+        proxied=counted.proxied,
+    )
+
+
+def _said(reply: Any) -> dict[str, Any]:
+    return {name: json.loads(text) for name, text in _texts(reply).items()}
+
+
+def _texts(reply: Any) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}

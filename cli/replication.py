@@ -1,0 +1,242 @@
+"""``ampsq replication`` and what an operator does about a link or a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampsq.replication.report import LinkStatus, QueueOwnership, Replication
+
+__all__ = ["replication"]
+
+_EPILOG = """\b
+Links, of this instance to others, then of others to it:
+  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: no coordinator runs it
+  ack      sync: publishers wait for it; async; downgraded: sync, but not waited for now
+  behind   messages and journal entries that are not there yet, and for how long the oldest of them has been here
+Queues that several instances share:
+  here, elsewhere    messages that this instance owns and that wait, and those that it knows and others own
+  oldest, usual      how long the oldest of these has been here, and how long its owner usually takes to settle one
+  in, out            messages that changed owner, to this instance and from it
+  deferred           what was told of messages that are still to come
+
+\b
+Examples:
+  ampsq replication
+  ampsq replication --json | jq -c '.links[] | {destination, state, seconds_behind}'
+  ampsq replication downgrade nyc-2
+  ampsq replication enable-proxied-transfer work
+"""
+_ORDER: Final = """\b
+When an instance is lost, in this order:
+  1. choose ONE of the instances left, and let the consumers connect there
+  2. enable it there, at no other one
+  3. bring the lost instance back, without consumers, until its links are connected and nothing is behind
+  4. disable it
+  5. let consumers back to all
+
+\b
+Examples:
+  ampsq replication enable-proxied-transfer work
+"""
+_OUT: Final = (
+    "destination", "instance", "group", "state", "ack", "behind", "seconds", "connected", "messages", "per second",
+    "lost",
+)  # fmt: skip
+_IN: Final = ("from instance", "as", "state", "ack", "connected", "messages", "per second")
+_QUEUES: Final = (
+    "queue", "owner", "here", "elsewhere", "of whom", "oldest", "usual", "in", "out", "deferred", "proxied",
+)  # fmt: skip
+#: Owners that a cell names.
+_NAMED: Final = 3
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+
+
+@click.group(epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
+@connected
+@click.pass_context
+def replication(ctx: click.Context, settings: Settings) -> None:
+    """Show links to other instances with their lag, and who owns the messages of shared queues."""
+    ctx.obj = settings
+    if ctx.invoked_subcommand is not None:
+        return
+    with settings.client() as client:
+        found = client.replication()
+    if settings.json:
+        json_line(found.as_dict())
+    elif found.links:
+        _show(found)
+    else:
+        note(f"{found.instance} replicates with nobody; ampsq apply FILE defines destinations (docs/replication.md)")
+
+
+def _show(found: Replication) -> None:
+    outgoing = [link for link in found.links if link.direction == "out"]
+    incoming = [link for link in found.links if link.direction == "in"]
+    tables = [
+        (_OUT, [_out_row(link) for link in outgoing], ("lost", "group")),
+        (_IN, [_in_row(link) for link in incoming], ()),
+        (_QUEUES, [_queue_row(queue) for queue in found.queues], ("deferred", "out", "in")),
+    ]
+    print(f"{found.instance}, group {found.group}")
+    for columns, rows, spare in tables:
+        if rows:
+            print()
+            table(columns, rows, spare=spare)
+    remarks = list(_remarks(found))
+    if remarks:
+        print()
+        print("\n".join(remarks))
+
+
+def _out_row(link: LinkStatus) -> list[object]:
+    lag = None if link.seconds_behind is None else f"{link.seconds_behind:.1f}"
+    head = [link.destination, link.instance, link.group, link.state, link.acknowledgement, link.behind, lag]
+    return [*head, _lasted(link.connected_for), link.messages, link.messages_per_second, link.disconnects]
+
+
+def _in_row(link: LinkStatus) -> list[object]:
+    head = [link.instance, link.destination, link.state, link.acknowledgement]
+    return [*head, _lasted(link.connected_for), link.messages, link.messages_per_second]
+
+
+def _queue_row(queue: QueueOwnership) -> list[object]:
+    most = sorted(queue.owners.items(), key=lambda pair: -pair[1])
+    named = ", ".join(f"{owner}: {number}" for owner, number in most[:_NAMED])
+    owners = f"{named}, ..." if len(most) > _NAMED else named
+    times = [_lasted(queue.oldest), _lasted(queue.usual)]
+    moved = [queue.transferred_in, queue.transferred_out, queue.deferred, "yes" if queue.proxied else "no"]
+    return [queue.queue, queue.initial_owner, queue.owned, queue.elsewhere, owners or None, *times, *moved]
+
+
+def _remarks(found: Replication) -> Iterator[str]:
+    for link in found.links:
+        if link.reason and link.state != "connected":
+            yield f"{link.destination}: {link.reason}"
+        elif link.state == "silent" and link.direction == "out":
+            yield f"{link.destination}: no coordinator runs this link; ampsq coordinator, or ampsq up, does"
+        if link.acknowledgement == "downgraded" and link.direction == "out":
+            yield (
+                f"{link.destination} is downgraded: messages are persisted that are not there, so nobody may fail over "
+                f"to it before it is caught up and ampsq replication upgrade {link.destination} was said"
+            )
+    for queue in found.queues:
+        if queue.proxied:
+            yield (
+                f"{queue.queue}: messages of owners out of reach are delivered here, perhaps a second time; once they "
+                f"are back and caught up: ampsq replication disable-proxied-transfer {queue.queue}"
+            )
+
+
+def _lasted(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f}s"
+    for length, unit, smaller, small in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "m"), (_MINUTE, "m", 1, "s")):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit} {int(seconds % length // smaller)}{small}"
+    return None
+
+
+@replication.command(epilog="\b\nExamples:\n  ampsq replication downgrade nyc-2")
+@click.argument("destination")
+@connected
+def downgrade(settings: Settings, destination: str) -> None:
+    """Wait for a sync destination no more: what its acknowledgement held back is let go at once.
+
+    The link goes on as an async one. It is UNSAFE TO FAIL OVER across it: what publishers were told is persisted may
+    be here alone. Clients do not, and instances that are reached over it count as behind until `upgrade`.
+    """
+    with settings.client() as client:
+        changed = client.downgrade_replication(destination)
+    _tell(
+        settings,
+        destination,
+        "downgraded",
+        changed=changed,
+        text=f"{destination} is not waited for any more: unsafe to fail over to until it is upgraded",
+    )
+
+
+@replication.command(epilog="\b\nExamples:\n  ampsq replication upgrade nyc-2")
+@click.argument("destination")
+@connected
+def upgrade(settings: Settings, destination: str) -> None:
+    """Wait for a sync destination again, from the next message on; publishers wait until it has caught up."""
+    with settings.client() as client:
+        changed = client.upgrade_replication(destination)
+    _tell(settings, destination, "upgraded", changed=changed, text=f"{destination} is waited for again")
+
+
+def _tell(settings: Settings, destination: str, what: str, *, changed: bool, text: str) -> None:
+    if settings.json:
+        json_line({"destination": destination, what: True, "changed": changed})
+    else:
+        print(text if changed else f"{destination} was {what} before")
+
+
+@replication.command("enable-proxied-transfer", epilog=_ORDER)
+@click.argument("queue")
+@connected
+def enable_proxied_transfer(settings: Settings, queue: str) -> None:
+    """Deliver here what owners out of reach would have to give away; it MAY BE DELIVERED TWICE.
+
+    Without it, a message whose owner is lost waits until that is back: nothing is taken by time-out. With it, this
+    instance delivers the messages of every owner that no link comes from. What such an owner had delivered, and was
+    not acknowledged here yet, is delivered again.
+    """
+    with settings.client() as client:
+        client.enable_proxied_transfer(queue)
+    if settings.json:
+        json_line({"queue": queue, "proxied": True})
+    else:
+        print(
+            f"{queue}: messages of owners that no link comes from are delivered here, perhaps a second time; "
+            "enable it at one instance alone, and disable it when they are back"
+        )
+
+
+@replication.command(
+    "disable-proxied-transfer", epilog="\b\nExamples:\n  ampsq replication disable-proxied-transfer work"
+)
+@click.argument("queue")
+@connected
+def disable_proxied_transfer(settings: Settings, queue: str) -> None:
+    """End what enable-proxied-transfer began; what was taken over stays here."""
+    with settings.client() as client:
+        client.disable_proxied_transfer(queue)
+    if settings.json:
+        json_line({"queue": queue, "proxied": False})
+    else:
+        print(f"{queue}: messages change owner only by their owners again")
+
+
+@replication.command(epilog="\b\nExamples:\n  ampsq replication remove nyc-2")
+@click.argument("destination")
+@connected
+def remove(settings: Settings, destination: str) -> None:
+    """Forget a destination: nothing is sent to it, and no log is kept for it, any more.
+
+    What it has stays there. Defined again, it gets what it lacks and the logs still have.
+    """
+    with settings.client() as client:
+        was_there = client.remove_destination(destination)
+        known = () if was_there else sorted(client.destinations())
+    if not was_there:
+        raise click.ClickException(f"no destination {destination!r}; there are: {', '.join(known) or 'none'}")
+    if settings.json:
+        json_line({"destination": destination, "removed": True})
+    else:
+        print(f"{destination} is removed")
