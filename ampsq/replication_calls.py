@@ -46,11 +46,13 @@ class Applied(NamedTuple):
         recorded: entries that are here now.
         before: entries that were here before.
         doubled: how many of those under another bookmark, since their publisher sent them to two instances.
+        waits: whether the rest waits for an earlier message of a publisher, which comes from elsewhere.
     """
 
     recorded: int
     before: int
     doubled: int
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
         refill: a filter was widened: what is at or below `received` may be missing.
     """
     arguments: list[EncodableT] = ["", int(refill), *(value for run in runs for value in run.arguments())]
-    return script_call("apply", arguments, lambda reply: Applied(*reply), repeatable=True)
+    return script_call("apply", arguments, lambda reply: Applied(*reply[:3], bool(reply[3])), repeatable=True)
 
 
 def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:

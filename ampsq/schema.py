@@ -233,7 +233,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "sequences": Key(
             ":sequences", "hash",
             "publisher -> runs of its numbers that are recorded, `<first>-<last>`, rising; `<publisher> open`: the "
-            "first of a run that its session goes on with",
+            "first of a run that its session goes on with; `<publisher> after`: topic and bookmark of its last "
+            "message, of another origin, that its next one there names",
             "apply, logon", "forget_publishers", "nothing: its loss may let a message that was published twice be two",
         ),
         "deferred": Key(
@@ -587,6 +588,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "ended": "o", "record": "k",
         # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
         "source": "s", "path": "v", "here": "here",
+        # the bookmark of a publisher's message before, where that is of another origin
+        "after": "a",
         # state of the world
         "paths": "paths", "life": "life", "read_to": "read_to", "keyless": "keyless",
         # definitions

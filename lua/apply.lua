@@ -1,10 +1,11 @@
 --- apply: record what a link brings of another instance's logs, as copies, in the order in which it comes.
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP
---- GIVES {recorded, here before, of that: the same message of its publisher under another origin}
+--- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
 --- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, doubled(), arrived(), times()
 -- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
--- is recorded. What this instance published never comes back. Call it late or twice: the IDs decide.
+-- is recorded. What this instance published never comes back. A publisher's message that names the one before it, of another
+-- origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
 local ms, own = clock_ms(now), call('HGET', K.instance(), F.origin)
 local runs, routes, reach, fresh, recorded, before, same = read_runs(runs_from), {}, {}, {}, 0, 0, 0
 for _, run in ipairs(runs) do
@@ -74,11 +75,30 @@ local function apply_run(run, up_to)
   end
 end
 
+-- Where nothing carries that origin's log here, nothing is waited for.
+local function has_to_wait(run, up_to)
+  local place = place_of_field(run, F.after)
+  for i = 0, place and run.count - 1 or -1 do
+    local origin, id = string.match(ARGV[run.first + i * (run.width + 1) + place], '^([^~]+)~(.+)$')
+    local there, is_carried = received_of('log ' .. run.topic, origin)
+    if origin ~= own and is_carried and order_of(id) > order_of(there) and order_of(id_of_entry(run, i)) > order_of(up_to) then
+      return true
+    end
+  end
+  return false
+end
+
+local waits = 0
 for _, run in ipairs(runs) do
-  if run.origin ~= own then apply_run(run, (received_of('log ' .. run.topic, run.origin))) end
+  local up_to = received_of('log ' .. run.topic, run.origin)
+  if run.origin ~= own and has_to_wait(run, up_to) then
+    waits = 1
+    break
+  end
+  if run.origin ~= own then apply_run(run, up_to) end
 end
 for topic, found in pairs(fresh) do
   if keeps_records(routes[topic]) then call('ZADD', K.due(), 'LT', ms, 'records ' .. topic) end
   push(routes[topic], topic, found.oldest, ms, math.min(found.count, V.batch), dispatch_or_defer)
 end
-return {recorded, before, same}
+return {recorded, before, same, waits}

@@ -27,7 +27,7 @@ end
 if #old > 0 then
   call('HDEL', K.publishers(), unpack(old))
   call('HDEL', K.sessions(), unpack(old))
-  for _, name in ipairs(old) do call('HDEL', K.sequences(), name, name .. ' open') end
+  for _, name in ipairs(old) do call('HDEL', K.sequences(), name, name .. ' open', name .. ' after') end
   call('HDEL', K.partitions(), unpack(old))
 end
 return scanned[1]

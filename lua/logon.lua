@@ -3,7 +3,7 @@
 --- FAIL NAME_IN_USE
 --- GIVES {session, last sequence recorded, '' or the ID and the topic of that message}
 --- FLAGS allow-oom
---- @include clock, fail, ranges
+--- @include clock, fail, ranges, fails_over()
 -- first: the least sequence that will be sent. What is missing between the last one and this is not held any more: it was
 -- persisted, and the server has lost or forgotten it, or it was refused; the session begins behind it. answered: '' of a client
 -- that was not logged on before; else the last sequence that it was told is recorded. It does not come back where another one
@@ -15,7 +15,10 @@ if answered ~= '' and holder ~= client and (holder or tonumber(last or 0) > tonu
 end
 local ms = string.format('%.0f', clock_ms(now))
 -- Only where instances replicate a number may come from elsewhere, too.
-if call('EXISTS', K.destinations(), K.received()) > 0 then open_session_range(publisher, tonumber(first)) end
+if call('EXISTS', K.destinations(), K.received()) > 0 then
+  open_session_range(publisher, tonumber(first))
+  fails_over().note_before(publisher, place)
+end
 local session = string.format('%.0f', call('HINCRBY', K.instance(), F.logons, 1))
 if not last or tonumber(first) > last + 1 then
   local from = string.format('%.0f', first - 1)

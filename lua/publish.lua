@@ -17,6 +17,7 @@ if publisher ~= '' then from, known = sequences().admit(publisher, sequence, cou
 local first = ''
 if #known < count then
   local recording, last = open_recording(topic, route, shape, ARGV, values_from, #known, count - 1, publisher, from, ms), nil
+  if publisher ~= '' then recording.after = sequences().take_before(publisher, topic) end
   first, last = record_messages(recording)
   if publisher ~= '' then sequences().remember(publisher, from + count - 1, last, topic) end
   push_recorded(recording, first)

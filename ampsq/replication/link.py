@@ -6,6 +6,7 @@ A link keeps nothing that it could not ask for again. Where it goes on follows f
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,6 +32,8 @@ _BATCH: Final = 500
 _BYTES: Final = 1_000_000
 #: Entries that one read asks for of each log; it bounds what is thrown away where several logs are merged.
 _PAGE: Final = 1_000
+#: Seconds of a pause while what is read waits for a message that another link brings.
+_HELD_PAUSE: Final = 0.02
 
 
 class Moved(NamedTuple):
@@ -95,6 +98,8 @@ class Link:
         self._refill: dict[str, Id] = {}
         self._mark = "0-0"
         self._marks = key(source.instance, "marks")
+        # What waits for a publisher's earlier message, or is to be applied now.
+        self._held: list[_Page] = []
         self._gates: tuple[Gate[_Page], Gate[dict[str, str]]] | None = None
         self._behind: dict[str, list[Told]] = {}
 
@@ -208,7 +213,7 @@ class Link:
         """Forget what was read and not applied; the stores stay open."""
         for gate in self._gates or ():
             gate.close()
-        self._gates = None
+        self._gates, self._held = None, []
 
     # --- one step
 
@@ -222,21 +227,39 @@ class Link:
             AmpsqError: either side failed: open the link again.
         """
         gate, arrived = self._gates or self.open()
-        page, is_end = self._read(wait if gate.is_empty and arrived.is_empty else 0.0)
-        is_idle = not page.entries and not page.places
-        if not is_idle:
-            gate.put(page)
-        messages = told = sent = 0
-        for ready in gate.take(is_idle=is_idle):
-            recorded, size = self._apply(ready.entries)
-            messages, sent = messages + recorded, sent + size
-            told += self._follow(ready.told)
-            arrived.put({**self._claims, **ready.places})
-            self._claims = {}
+        if self._held:
+            # A moment for what it waits for, which another link brings.
+            time.sleep(min(wait, _HELD_PAUSE))
+            is_idle, is_end = False, False
+        else:
+            page, is_end = self._read(wait if gate.is_empty and arrived.is_empty else 0.0)
+            is_idle = not page.entries and not page.places
+            if not is_idle:
+                gate.put(page)
+        self._held += gate.take(is_idle=is_idle)
+        messages, told, sent = self._apply_held(arrived)
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
-        is_done = is_end and gate.is_empty and arrived.is_empty
+        is_done = is_end and gate.is_empty and arrived.is_empty and not self._held
         return Moved(messages, told, self._pass_requests(), sent, is_idle and is_done)
+
+    def _apply_held(self, arrived: Gate[dict[str, str]]) -> tuple[int, int, int]:
+        """Apply what may be, in order: copies recorded, entries of journals followed, bytes sent."""
+        messages = told = sent = 0
+        while self._held:
+            page = self._held[0]
+            reached = dict(self._reached)
+            recorded, size, waits = self._apply(page.entries)
+            messages, sent = messages + recorded, sent + size
+            if waits:
+                # The same again, later: what is there by then is passed over.
+                self._reached = reached
+                break
+            told += self._follow(page.told)
+            arrived.put({**self._claims, **page.places})
+            self._claims = {}
+            del self._held[0]
+        return messages, told, sent
 
     def _read(self, wait: float) -> tuple[_Page, bool]:
         """A page, and whether it came to the end of the logs.
@@ -332,19 +355,22 @@ class Link:
         origin, _, there = facts[_F_SOURCE].partition(b"~")
         return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
 
-    def _apply(self, entries: list[Copied]) -> tuple[int, int]:
-        """Gives how many were recorded, and the bytes of all that were sent."""
+    def _apply(self, entries: list[Copied]) -> tuple[int, int, bool]:
+        """Gives how many were recorded, the bytes of all that were sent, and whether the rest has to wait."""
         runs = runs_of(self.carried, entries, self._digest_of)
         recorded = sent = 0
         for refill, size, batch in _batches(self._begun(runs), set(self._refill)):
             sent += size
-            recorded += self._destination.call(links.apply(batch, refill=refill)).recorded
+            applied = self._destination.call(links.apply(batch, refill=refill))
+            recorded += applied.recorded
+            if applied.waits:
+                return recorded, sent, True
         for run in runs:
             self._claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
             self._claims[f"filter {run.topic}@{run.origin}"] = run.filter
         for topic in [topic for topic, end in self._refill.items() if self._places[f"log {topic}"] >= end]:
             del self._refill[topic]
-        return recorded, sent
+        return recorded, sent, False
 
     def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
         """The runs, each with the ID behind which it begins: where the last one of its origin ended."""

@@ -24,3 +24,11 @@ end
 local function remember(publisher, sequence, id, topic)
   call('HSET', K.publishers(), publisher, string.format('%.0f', sequence) .. ' ' .. id .. ' ' .. topic)
 end
+
+-- The bookmark of its last message in a topic, where that came from another instance: told once.
+local function take_before(publisher, topic)
+  local known, source = string.match(call('HGET', K.sequences(), publisher .. ' after') or '', '^(%S+) (%S+)$')
+  if known ~= topic then return nil end
+  call('HDEL', K.sequences(), publisher .. ' after')
+  return source
+end

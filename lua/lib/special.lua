@@ -27,6 +27,7 @@ local function entry_of(recording, i)
     local n = #entry
     entry[n + 1], entry[n + 2], entry[n + 3] = F.publisher, recording.publisher, F.sequence
     entry[n + 4] = string.format('%.0f', recording.sequence + i)
+    if i == recording.from and recording.after then entry[n + 5], entry[n + 6] = F.after, recording.after end
   end
   return entry, is_timed
 end
@@ -41,7 +42,7 @@ local function record_numbered(recording, log)
 end
 
 local function record_special(recording, log)
-  if recording.shape == 'b' and not recording.kept then return record_numbered(recording, log) end
+  if recording.shape == 'b' and not recording.kept and not recording.after then return record_numbered(recording, log) end
   local kept, timed, ms = recording.kept, {}, recording.ms
   local function add(run, id, i)
     local entry, is_timed = entry_of(recording, i)

@@ -193,3 +193,43 @@ def test_a_source_that_lost_what_it_had_sent_is_told_of(fabric):
 
     with pytest.raises(DestinationAhead, match="lost what it had recorded"):
         fabric.link(a, b, "orders").step()
+
+
+def test_a_publisher_that_fails_over_is_heard_in_its_order_everywhere(fabric):
+    # Given a publisher at a, known at b, and c, which has not heard of a's last messages
+    a, b, c = sites = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.run("define_destination", site.version(), "other", "{}", 0)
+    to_b, to_c, on = fabric.link(a, b, "orders"), fabric.link(a, c, "orders"), fabric.link(b, c, "orders")
+    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    a.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
+    to_c.step()
+    a.run("publish", fabric.now, "orders", "p", f"{session} 2", "b", "2")
+    to_b.step()
+    # When it goes on at b, whose link to c is the faster one
+    session = b.run("logon", fabric.now, "p", "c", 3, "")[0]
+    b.run("publish", fabric.now, "orders", "p", f"{session} 3", "b", "3", "4")
+    on.step()
+    assert [row[0] for row in c.log("orders")] == ["1"]
+    to_c.step()
+    on.step()
+    # Then its order holds there, too
+    assert [row[0] for row in c.log("orders")] == ["1", "2", "3", "4"]
+
+
+def test_nothing_waits_for_a_message_whose_origin_nobody_carries_here(fabric):
+    a, b, c = sites = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.run("define_destination", site.version(), "other", "{}", 0)
+    to_b, on = fabric.link(a, b, "orders"), fabric.link(b, c, "orders")
+    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    a.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
+    to_b.step()
+    session = b.run("logon", fabric.now, "p", "c", 2, "")[0]
+    b.run("publish", fabric.now, "orders", "p", f"{session} 2", "b", "2")
+
+    on.step()
+
+    assert [row[0] for row in c.log("orders")] == ["2"]
