@@ -157,7 +157,9 @@ def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
         refill: a filter was widened: what is at or below `received` may be missing.
     """
     arguments: list[EncodableT] = ["", int(refill), *(value for run in runs for value in run.arguments())]
-    return script_call("apply", arguments, lambda reply: Applied(*reply[:3], bool(reply[3])), repeatable=True)
+    return script_call(
+        "apply", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
+    )
 
 
 def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:
