@@ -199,7 +199,13 @@ def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
 
 
 def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
-    """Own messages in the place of owners out of reach; gives how many, and how many are owned elsewhere still."""
+    """Own what was asked for in the place of owners out of reach; gives how many, and how many others own still.
+
+    Args:
+        queue: the queue; proxied transfer is enabled.
+        limit: of so many that were asked for the owners are looked at.
+        owners: names of instances, or origins.
+    """
     return script_call("assume", ["", queue, limit, *owners], _pair, repeatable=True)
 
 

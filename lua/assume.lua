@@ -1,9 +1,10 @@
 --- assume: own messages of a queue in the place of owners that are out of reach: proxied transfer, the operator's word.
 --- ARGV now, queue_name, limit, owners...
 --- FAIL UNKNOWN_QUEUE, NOT_PROXIED
---- GIVES {how many are owned here now, how many of those owners' were looked at}
+--- GIVES {how many are owned here now, how many are owned elsewhere still}
 --- FLAGS allow-oom
 --- @include clock, fail, transfer, catching_up, dispatch
+-- Of what was asked for and not granted, the oldest requests first: that is what somebody here is free for.
 -- owners: names of instances, or origins. A message may be delivered twice when such an owner comes back, or where two instances do this.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
@@ -11,10 +12,12 @@ if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.owner or call('HEXISTS', K.queue(queue_name), F.proxied) == 0 then fail(E.NOT_PROXIED, {queue = queue_name}) end
 read_on(queue, ms)
 local gone, refs, epochs, names = {}, {}, {}, {}
+local asked = call('ZRANGE', K.asked(queue_name), 0, limit - 1)
+local remote = asked[1] and call('ZMSCORE', K.remote(queue_name), unpack(asked))
 for i = owners_from, #ARGV do gone[ARGV[i]] = true end
-for _, ref in ipairs(call('ZRANGE', K.remote(queue_name), 0, limit - 1)) do
+for i, ref in ipairs(asked) do
   local topic, id = parse_ref(ref)
-  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  local entry = remote[i] and call('XRANGE', K.log(topic), id, id)[1]
   if entry then
     local known, epoch = owner().owner_of(queue, ref, entry[2])
     if gone[known] or gone[string.match(known, '^(.*)%.') or known] then

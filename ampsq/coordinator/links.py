@@ -10,6 +10,7 @@ from ampsq import replication_calls
 from ampsq.coordinator.definitions import Definitions
 from ampsq.destination import Destination
 from ampsq.errors import Rejected
+from ampsq.replication.proxied import assume_lost
 from ampsq.replication.running import Run
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two rounds: how soon a new destination is linked, and what waits elsewhere is asked for.
 _PAUSE: Final = 0.1
 _SHORT_PAUSE: Final = 0.01
+#: Of so many messages that were asked for the owners are looked at, a round.
+_ASSUMED: Final = 1_000
 #: Seconds that a link has to end.
 _ENDS_WITHIN: Final = 5.0
 
@@ -78,7 +81,10 @@ class Links:
             type_of = catalog.message_type(queue)
             if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
                 try:
-                    asked += store.call(replication_calls.request(queue))
+                    wanted = store.call(replication_calls.request(queue))
+                    asked += wanted
+                    if wanted:
+                        store.run(assume_lost(store.instance, queue, _ASSUMED))
                 except Rejected as error:
                     _log.debug("queue %s of %s: %s", queue, store.instance, error)
         return asked

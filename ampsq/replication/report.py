@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
 
-__all__ = ["LinkStatus", "QueueOwnership", "Replication", "read_replication"]
+__all__ = ["SILENT", "LinkStatus", "QueueOwnership", "Replication", "heard_of", "read_replication"]
 
 #: Seconds after which a link that says nothing of itself is not running.
 SILENT: Final = 5.0
@@ -139,7 +139,7 @@ class Replication:
 def read_replication(instance: str) -> Flow[Replication]:
     """Read how it stands; what it costs is a few looks a link and a topic."""
     catalog: Catalog = yield calls.catalog()
-    now: int = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    now: int = yield command(["TIME"], _milliseconds)
     said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
     sync: dict[str, str] = yield command(["HGETALL", key(instance, "sync")], _texts)
     found = []
@@ -156,6 +156,14 @@ def read_replication(instance: str) -> Flow[Replication]:
         if owner and found:
             queues.append((yield from _ownership(queue, owner, now)))
     return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues))
+
+
+def heard_of(instance: str) -> Flow[set[str]]:
+    """The names of the instances that a link comes from, and this one's."""
+    now: int = yield command(["TIME"], _milliseconds)
+    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
+    incoming = [_incoming(known, now) for field, known in said.items() if field.startswith("in ")]
+    return {instance, *(link.instance for link in incoming if link.state == "connected" and link.instance)}
 
 
 def _lag(instance: str, catalog: Catalog, definition: Destination) -> Flow[tuple[int, float]]:
@@ -255,6 +263,10 @@ def _ownership(queue: str, owner: str, now: int) -> Flow[QueueOwnership]:
         deferred=counted.deferred,
         proxied=counted.proxied,
     )
+
+
+def _milliseconds(reply: Any) -> int:
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
 
 def _said(reply: Any) -> dict[str, Any]:

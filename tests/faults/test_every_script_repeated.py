@@ -585,7 +585,10 @@ def replicate(work):
     run()
     assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 1
     here.call(replication_calls.proxy("both", enabled=True))
-    here.call(replication_calls.assume("both", 10, [peers[1].name]))
+    with work.subscription("both", backlog=5):
+        here.call(replication_calls.request("both"))
+        here.call(replication_calls.assume("both", 10, [peers[1].name]))
+        assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 0
     run()
     with other.subscription("both") as (core, channel):
         time.sleep(0.05)  # as above

@@ -261,6 +261,8 @@ def test_nothing_is_seized_but_by_the_operator_s_word(fabric, pair):
     at_b = b.subscribe("work")
 
     b.run("proxy", "work", 1)
+    assert b.run("assume", fabric.now, "work", 100, "a") == [0, 1]
+    b.ask("work")
     assert b.run("assume", fabric.now, "work", 100, "a") == [1, 0]
 
     assert b.bodies(at_b) == ["1"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+
 from observing import eventually
-from sites import shared, to
+from sites import World, shared, to
 
 from ampsq import Instance
 from ampsq.schema import key
@@ -80,3 +83,69 @@ def test_a_new_topic_that_matches_a_destination_s_pattern_is_carried(world):
 
     eventually(lambda: b._store.redis.xlen(key(world.name("b"), "log", "prices.eur")) == 1, 10)
     assert not b._store.redis.exists(key(world.name("b"), "log", "orders"))
+
+
+def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_settled_when_it_is_back(
+    start_server, instance
+):
+    lost, kept = start_server("valkey", appendonly=True, options=["--appendfsync", "always"]), start_server("redis")
+    with contextlib.ExitStack() as stack:
+        world = World(stack, [lost.url, kept.url], instance)
+        a = world.site("a", *shared(), to(world, "b"))
+        b = world.site("b", *shared(), to(world, "a"))
+        a.publish_many("orders", [{"id": number} for number in range(4)])
+        redis, links = b._store.redis, key(b.instance, "links")
+        # Given an owner that is gone, and has been silent for a while,
+        eventually(lambda: redis.xlen(key(b.instance, "log", "orders")) == 4, 10)
+        world.leave("a")
+        a.close()
+        lost.process.kill()
+        lost.process.wait()
+        said = json.loads(redis.hget(links, f"in {a.instance}"))
+        redis.hset(links, f"in {a.instance}", json.dumps(said | {"at": said["at"] - 6_000}))
+        with b.subscribe("work", max_backlog=10) as messages:
+            # when somebody is free elsewhere, it waits,
+            eventually(lambda: redis.zcard(key(b.instance, "asked", "work")) == 4, 10)
+            assert b.queue_stats("work").remote == 4
+            # until an operator lets that instance deliver them.
+            b.enable_proxied_transfer("work")
+            taken = [messages.get(10) for _ in range(4)]
+            assert [message.data["id"] for message in taken] == [0, 1, 2, 3]
+            for message in taken[:3]:
+                message.ack()
+            # When the owner comes back, without consumers, it hears of it all,
+            start_server("valkey", appendonly=True, data_dir=lost.directory)
+            a = world.site("a")
+            eventually(lambda: _has_everything(a) and _has_everything(b), 20)
+            b.disable_proxied_transfer("work")
+            assert (a.queue_stats("work").acknowledged, a.queue_stats("work").remote) == (3, 1)
+            taken[3].ack()
+            eventually(lambda: a.queue_stats("work").acknowledged == 4, 10)
+        # and delivers what is published then, and nothing else.
+        a.publish("orders", {"id": 4})
+        with a.subscribe("work") as messages:
+            message = messages.get(10)
+            assert message.data == {"id": 4}
+            message.ack()
+        for client in (a, b):
+            eventually(lambda client=client: (stats := client.queue_stats("work")).depth == stats.remote == 0, 10)
+
+
+def test_owners_that_are_heard_of_are_not_stood_in_for(world):
+    a = world.site("a", *shared(), to(world, "b"))
+    b = world.site("b", *shared(), to(world, "a"))
+    b.enable_proxied_transfer("work")
+
+    a.publish("orders", {"id": 1})
+
+    with b.subscribe("work") as messages:
+        message = messages.get(10)
+        # The owner gave it: it has not learnt of it from here.
+        assert a.queue_stats("work").transferred_out == 1
+        message.ack()
+    eventually(lambda: a.queue_stats("work").acknowledged == 1, 10)
+
+
+def _has_everything(client):
+    links = client.replication().links
+    return all(link.state == "connected" and not link.behind for link in links) and len(links) == 2
