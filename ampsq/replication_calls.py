@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "JournalPage",
+    "Now",
     "OwnerCounts",
     "Run",
     "Told",
@@ -37,6 +38,10 @@ __all__ = [
     "report_sent",
     "request",
 ]
+
+
+#: Milliseconds as scripts take them; "" for the server's time.
+Now = int | str
 
 
 class Applied(NamedTuple):
@@ -149,28 +154,30 @@ class JournalPage(NamedTuple):
     is_more: bool
 
 
-def apply(runs: Iterable[Run], *, refill: bool = False) -> Call[Applied]:
+def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[Applied]:
     """Record copies; at most 500 entries and a megabyte.
 
     Args:
         runs: in the order in which the source received them.
         refill: a filter was widened: what is at or below `received` may be missing.
+        now: milliseconds; default the server's time.
     """
-    arguments: list[EncodableT] = ["", int(refill), *(value for run in runs for value in run.arguments())]
+    arguments: list[EncodableT] = [now, int(refill), *(value for run in runs for value in run.arguments())]
     return script_call(
         "apply", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
     )
 
 
-def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]]) -> Call[tuple[int, int]]:
+def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]], *, now: Now = "") -> Call[tuple[int, int]]:
     """Follow another instance's journal; gives how many messages changed and how many are still to come.
 
     Args:
         queue: the queue.
         starts: origins and the IDs behind which their rows begin, parted by spaces.
         rows: what is told, each with its path from here on.
+        now: milliseconds; default the server's time.
     """
-    arguments: list[EncodableT] = ["", queue, starts, *(value for row, path in rows for value in row.arguments(path))]
+    arguments: list[EncodableT] = [now, queue, starts, *(value for row, path in rows for value in row.arguments(path))]
     return script_call("apply_journal", arguments, _pair, repeatable=True)
 
 
@@ -179,12 +186,12 @@ def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
     return script_call("read_journal", [queue, after, count], _page, repeatable=True)
 
 
-def grant(queue: str, by: str, bookmarks: Sequence[bytes]) -> Call[tuple[int, bool]]:
+def grant(queue: str, by: str, bookmarks: Sequence[bytes], *, now: Now = "") -> Call[tuple[int, bool]]:
     """Make an origin that asked the owner of messages.
 
     Gives how many it owns now, and whether to ask again, since the queue is to be dispatched and read on first.
     """
-    arguments: list[EncodableT] = ["", queue, by, *bookmarks]
+    arguments: list[EncodableT] = [now, queue, by, *bookmarks]
     return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
 
 

@@ -46,6 +46,10 @@ class Gate(Generic[Page]):
         self._fresh: list[Page] = []
         self._marked: list[Page] = []
         self._channel: PinnedChannel | None = None
+        if self._waits:
+            # Connected before anything is read: else a server that came back without it would say that it is flushed.
+            self._channel = store.pinned()
+            self._channel.ask(command(["PING"], bool))
 
     @property
     def is_empty(self) -> bool:

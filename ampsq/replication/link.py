@@ -19,10 +19,10 @@ from ampsq.replication.gate import Gate
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.places import Id
-    from ampsq.replication_calls import Run, Told
+    from ampsq.replication_calls import Now, Run, Told
     from ampsq.store import Store
 
 __all__ = ["Link", "Moved"]
@@ -62,6 +62,10 @@ class _Page(NamedTuple):
     places: dict[str, str]
 
 
+#: Of what was read at the source, and of what the destination has of it.
+_Gates = tuple[Gate[_Page], Gate[dict[str, str]]]
+
+
 class Link:
     """Copies from a source to a destination. Call `open`, then `step` again and again; after an error, `open` again.
 
@@ -73,6 +77,8 @@ class Link:
         topics: those that it carries.
         queues: those whose journals it carries.
         version: of the source's catalog that says so.
+        clock: gives the time that the destination's scripts are called with; default its server's own.
+        gate: makes what lets through only what is durable at a store's server.
     """
 
     def __init__(
@@ -85,7 +91,10 @@ class Link:
         topics: Sequence[str],
         queues: Sequence[str] = (),
         version: int = 0,
+        clock: Callable[[], Now] = str,
+        gate: Callable[[Store], Gate[Any]] = Gate,
     ) -> None:
+        self._clock, self._make_gate = clock, gate
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
         self._queues, self._version = list(queues), version
         # Beside each log what came under another bookmark than its entry's.
@@ -100,7 +109,7 @@ class Link:
         self._marks = key(source.instance, "marks")
         # What waits for a publisher's earlier message, or is to be applied now.
         self._held: list[_Page] = []
-        self._gates: tuple[Gate[_Page], Gate[dict[str, str]]] | None = None
+        self._gates: _Gates | None = None
         self._behind: dict[str, list[Told]] = {}
 
     @property
@@ -110,7 +119,7 @@ class Link:
 
     # --- where it goes on
 
-    def open(self) -> tuple[Gate[_Page], Gate[dict[str, str]]]:
+    def open(self) -> _Gates:
         """Ask both sides where to go on; gives what lets through only what is durable, there and here.
 
         Raises:
@@ -121,7 +130,7 @@ class Link:
         """
         self.close()
         # Peers see only what the source cannot lose, and the source counts on what the destination cannot.
-        gates: tuple[Gate[_Page], Gate[dict[str, str]]] = Gate(self._source), Gate(self._destination)
+        gates: _Gates = self._make_gate(self._source), self._make_gate(self._destination)
         claimed = key(self._source.instance, "sent", self.name)
         sent: dict[str, str] = self._source.call(command(["HGETALL", claimed], _texts))
         if sent.pop("peer", None) != self.carried.destination.origin:
@@ -361,7 +370,7 @@ class Link:
         recorded = sent = 0
         for refill, size, batch in _batches(self._begun(runs), set(self._refill)):
             sent += size
-            applied = self._destination.call(links.apply(batch, refill=refill))
+            applied = self._destination.call(links.apply(batch, refill=refill, now=self._clock()))
             recorded += applied.recorded
             if applied.waits:
                 return recorded, sent, True
@@ -396,7 +405,9 @@ class Link:
             routed = [(row, self.carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
             for first in range(0, len(routed), 32):
                 rows_now = routed[first : first + 32]
-                self._destination.call(links.apply_journal(queue, self._starts(queue, rows_now), rows_now))
+                self._destination.call(
+                    links.apply_journal(queue, self._starts(queue, rows_now), rows_now, now=self._clock())
+                )
             for row, _ in routed:
                 self._claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
             number += len(routed)
@@ -440,7 +451,7 @@ class Link:
             asked += len(bookmarks)
             by = fields[_F_OWNER]
             for _ in range(4):
-                _, again = self._destination.call(links.grant(queue, by.decode(), bookmarks))
+                _, again = self._destination.call(links.grant(queue, by.decode(), bookmarks, now=self._clock()))
                 if not again:
                     break
             relayed += [source, self.carried.path_of(path), queue, by, fields[_F_BOOKMARKS]]

@@ -1,0 +1,256 @@
+"""What must hold after each step of the simulation, read from the servers' keys alone."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+from simulated import QUEUE, TOPIC, decoded, name_of
+
+from ampsq.schema import LEASES_ANCHOR
+from ampsq.values import ref_of
+
+
+class Violation(AssertionError):
+    """Something that must never be."""
+
+
+def order(stream_id):
+    milliseconds, _, number = stream_id.partition("-")
+    return int(milliseconds), int(number)
+
+
+@dataclass
+class Entry:
+    """One entry of a log."""
+
+    id: str
+    ref: str
+    name: str
+    publisher: str
+    number: int
+    kind: int
+    origin: str
+    there: str
+
+
+@dataclass
+class View:
+    """An instance as its keys say.
+
+    Attributes:
+        entries: of its log.
+        places: message -> leased, ready, unread, remote or settled.
+        leases: ref -> (token, holder).
+        owners: ref -> (owner, (epoch, who transferred it)).
+        counting: ID here -> origin and ID of the bookmark that counts, of messages that have several.
+        copies: origin -> members of its index.
+        received: stream -> ID.
+        left: key -> what is still in it, of those that must be empty in the end.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    leases: dict[str, tuple[str, str]] = field(default_factory=dict)
+    owners: dict[str, tuple[str, tuple[int, str]]] = field(default_factory=dict)
+    counting: dict[str, tuple[str, str]] = field(default_factory=dict)
+    copies: dict[str, list[str]] = field(default_factory=dict)
+    received: dict[str, str] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def refs(self):
+        return {entry.ref: entry.name for entry in self.entries}
+
+    @property
+    def names(self):
+        return {entry.name for entry in self.entries}
+
+    def copy_of(self, origin, stream_id):
+        """As lib/copies looks it up."""
+        members = self.copies.get(origin, [])
+        at = bisect.bisect_right(members, _sortable(stream_id) + "~") - 1
+        if at < 0:
+            return None
+        there, count, here = members[at].split(" ")
+        milliseconds, number = _parsed(there)
+        wanted = order(stream_id)
+        if wanted[0] != milliseconds or not 0 <= wanted[1] - number < int(count):
+            return None
+        begin, _, first = here.partition("-")
+        return f"{begin}-{int(first) + wanted[1] - number}"
+
+
+def _sortable(stream_id):
+    return ref_of("", stream_id).partition("/")[0]
+
+
+def _parsed(text):
+    """The two numbers of an ID as refs have it: a letter, which says how long it is, before each."""
+    second = next(at for at in range(1, len(text)) if text[at].isalpha())
+    return int(text[1:second]), int(text[second + 1 :])
+
+
+def look(instance, origins, former=None):
+    """Read an instance; of the log only what `former` has not."""
+    after = "(" + former.entries[-1].id if former and former.entries else "-"
+    names = ("owners", "leases", "cursors", "ahead")
+    reply = instance.ask(
+        ["XRANGE", instance.key("log", TOPIC), after, "+"],
+        *(["HGETALL", instance.key(name, QUEUE)] for name in names),
+        ["ZRANGE", instance.key("remote", QUEUE), 0, -1],
+        ["ZRANGE", instance.key("ready", QUEUE), 0, -1],
+        ["ZRANGE", instance.key("sorted", QUEUE, "none"), 0, -1],
+        ["ZRANGE", instance.key("due"), 0, -1],
+        ["HGETALL", instance.key("received")],
+        ["HGETALL", instance.key("counting")],
+        ["HLEN", instance.key("deferred", TOPIC)],
+        ["ZCARD", instance.key("asked", QUEUE)],
+        *(["ZRANGE", instance.key("copies", TOPIC, origin), 0, -1] for origin in origins),
+    )
+    log, owners, leases, cursors, ahead, remote, ready, placed, due, received, counting, deferred, asked, *copies = (
+        reply
+    )
+    view = View([*(former.entries if former else []), *(_entry(row, instance.origin) for row in log)])
+    view.owners = {ref: (owner, (int(epoch), by)) for ref, (owner, epoch, by) in _pairs(owners)}
+    view.counting = {here.split(" ")[1]: tuple(value[0].split("~")) for here, value in _pairs(counting)}
+    view.leases = {ref: (value[0], value[1]) for ref, value in _pairs(leases) if ref != LEASES_ANCHOR}
+    view.received = {stream: value[0] for stream, value in _pairs(received)}
+    view.copies = {origin: [member.decode() for member in found] for origin, found in zip(origins, copies, strict=True)}
+    late = {member.split(b" ")[2] for member in due if member.startswith((b"ready ", b"scheduled "))}
+    readable = {ref.decode() for ref in (*ready, *placed, *late)}
+    taken = {ref.decode() for ref in ahead}
+    cursor = order(dict(_pairs(cursors)).get(TOPIC, ["0-0"])[0])
+    elsewhere = {ref.decode() for ref in remote}
+    view.left = {"remote": len(remote), "ready": len(readable), "leases": len(view.leases), "deferred": deferred,
+                 "asked": asked, "owners": len(owners), "ahead": len(ahead)}  # fmt: skip
+    for entry in view.entries:
+        places = [
+            word
+            for word, refs in (("leased", view.leases), ("ready", readable), ("remote", elsewhere))
+            if entry.ref in refs
+        ]
+        if len(places) > 1:
+            raise Violation(f"{entry.name} is {' and '.join(places)} at {instance.name}")
+        is_read = order(entry.id) <= cursor or entry.ref in taken
+        view.places[entry.name] = places[0] if places else "settled" if is_read else "unread"
+    return view
+
+
+def _pairs(reply):
+    items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return [(decoded(name), decoded(value).split(" ")) for name, value in items]
+
+
+def _entry(row, own):
+    stream_id, fields = row
+    stream_id = stream_id.decode()
+    body = json.loads(fields[b"b"])
+    origin, _, there = fields.get(b"s", f"{own}~{stream_id}".encode()).decode().partition("~")
+    name = name_of(fields[b"b"])
+    return Entry(stream_id, ref_of(TOPIC, stream_id), name, body["p"], body["n"], body["k"], origin, there)
+
+
+# --- one instance
+
+
+def judge_log(instance, view, passes):
+    """Nothing twice, and each publisher's in order."""
+    seen, last = set(), {}
+    for entry in view.entries:
+        if entry.name in seen:
+            raise Violation(f"{entry.name} is twice in the log of {instance.name}")
+        seen.add(entry.name)
+        if last.get(entry.publisher, 0) >= entry.number:
+            raise Violation(f"{entry.name} came behind {entry.publisher}{last[entry.publisher]} at {instance.name}")
+        last[entry.publisher] = entry.number
+        if entry.origin != instance.origin and not passes(entry.origin, instance, entry.kind):
+            raise Violation(f"{entry.name} passed a filter to {instance.name}")
+
+
+def judge_copies(instance, view):
+    """The index knows each copy, and nothing else."""
+    by_id = {entry.id: entry for entry in view.entries}
+    for entry in view.entries:
+        if entry.origin != instance.origin and view.copy_of(entry.origin, entry.there) != entry.id:
+            raise Violation(f"{instance.name} does not find {entry.name} as {entry.origin}~{entry.there}")
+    for origin, members in view.copies.items():
+        for member in members:
+            there, count, here = member.split(" ")
+            milliseconds, number = _parsed(there)
+            for i in range(int(count)):
+                found = view.copy_of(origin, f"{milliseconds}-{number + i}")
+                if found not in by_id:
+                    raise Violation(f"{instance.name} has no entry for {origin}~{milliseconds}-{number + i} ({here})")
+
+
+def judge_received(instance, view, source, source_view, passes):
+    """`received` is never beyond what is there, nor beyond what the source has."""
+    upto = order(view.received.get(f"log {TOPIC}@{source.origin}", "0-0"))
+    own = [entry for entry in source_view.entries if entry.origin == source.origin]
+    if upto > max((order(entry.id) for entry in own), default=(0, 0)):
+        raise Violation(f"{instance.name} has received more of {source.name} than that has")
+    names = view.names
+    for entry in own:
+        if order(entry.id) <= upto and entry.name not in names and passes(source.origin, instance, entry.kind):
+            raise Violation(f"{instance.name} has received {source.name} up to {upto}, and {entry.name} is not there")
+
+
+def judge_epochs(instance, former, view):
+    """An epoch never falls, but where a lower bookmark of the message came to count."""
+    for entry in view.entries:
+        before, now = former.owners.get(entry.ref), view.owners.get(entry.ref)
+        lowest, known = view.counting.get(entry.id), former.counting.get(entry.id)
+        if before and now and before[1] > now[1] and lowest == known:
+            raise Violation(f"{entry.name} at {instance.name} went from {before} to {now}")
+        if lowest != known and _rank(lowest or (entry.origin, entry.there)) > _rank(
+            known or (entry.origin, entry.there)
+        ):
+            raise Violation(
+                f"the bookmark of {entry.name} that counts at {instance.name} rose from {known} to {lowest}"
+            )
+
+
+def _rank(bookmark):
+    return order(bookmark[1]), bookmark[0]
+
+
+# --- all of them
+
+
+def believers(views, origins, owner):
+    """Message -> instances that would deliver it, and those that did."""
+    found = {}
+    for name, view in views.items():
+        for entry in view.entries:
+            place = view.places[entry.name]
+            if place == "unread":
+                default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
+                known = view.owners.get(entry.ref, (default, 0))[0]
+                place = "ready" if known in (name, origins[name]) else "remote"
+            if place in ("ready", "leased"):
+                found.setdefault(entry.name, []).append((name, place))
+    return found
+
+
+def doubled(views):
+    """Messages that were recorded by several instances as their own."""
+    origins = {}
+    for view in views.values():
+        for entry in view.entries:
+            origins.setdefault(entry.name, set()).add(entry.origin)
+    return {name for name, found in origins.items() if len(found) > 1}
+
+
+def judge_settlements(instance, view):
+    """In the end each message is settled once."""
+    rows = instance.ask(["XRANGE", instance.key("journal", QUEUE), "-", "+"])[0]
+    settled = Counter()
+    for _, fields in rows:
+        if fields[b"how"] in (b"acknowledged", b"expired"):
+            settled.update(fields[b"refs"].decode().split(" "))
+    for ref, name in view.refs.items():
+        if settled[ref] != 1:
+            raise Violation(f"{name} was settled {settled[ref]} times at {instance.name}")

@@ -1,0 +1,116 @@
+"""Runs of the simulation by command: many seeds, or one again with its trace.
+
+python tests/replication/simulate.py --seeds 20000 --jobs 2 --deadline 7200
+python tests/replication/simulate.py --seed 17
+"""
+
+# ruff: noqa: T201  (a command prints)
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import multiprocessing
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from simulated import instances
+from simulation import STEPS, Simulation
+
+#: Kinds of servers, one for each instance.
+KINDS = ("valkey", "redis", "valkey")
+#: Seeds that a process takes at a time, and seconds between two lines of progress.
+_AT_ONCE, _EVERY = 20, 10.0
+
+
+@contextlib.contextmanager
+def servers():
+    """Private servers, one an instance; gives their URLs."""
+    path = Path(__file__).parents[1] / "conftest.py"
+    spec = importlib.util.spec_from_file_location("fixtures", path)
+    fixtures = importlib.util.module_from_spec(spec)
+    sys.modules["fixtures"] = fixtures
+    spec.loader.exec_module(fixtures)
+    with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder, contextlib.ExitStack() as stack:
+        urls = []
+        for number, kind in enumerate(KINDS):
+            server = fixtures.launch(kind, Path(folder, f"{kind}{number}"))
+            stack.callback(server.end)
+            urls.append(server.url)
+        yield urls
+
+
+def run_some(seeds, steps):
+    """What went wrong, by seed."""
+    found = []
+    with servers() as urls, instances(urls) as known:
+        for seed in seeds:
+            try:
+                Simulation(known, seed, steps=steps).run()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the seed is to be known)
+                found.append((seed, f"{type(error).__name__}: {error}"))
+    return len(seeds), found
+
+
+def run_one(seed, steps):
+    """With its trace, and once more to see that it is the same."""
+    with servers() as urls, instances(urls) as known:
+        digests = []
+        for trace in (print, None):
+            run = Simulation(known, seed, steps=steps, trace=trace)
+            try:
+                run.run()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the trace is wanted)
+                if trace:
+                    print(f"{type(error).__name__}: {error}")
+            digests.append(run.history)
+    print(f"history {' and '.join(digests)}: {'the same twice' if len(set(digests)) == 1 else 'DIFFERENT'}")
+    return len(set(digests)) == 1
+
+
+def run_many(first, number, *, jobs, steps, deadline):
+    """All seeds, with progress; gives whether none failed and all were run."""
+    began = told = time.monotonic()
+    done, bad = 0, []
+    parts = [range(at, min(at + _AT_ONCE, first + number)) for at in range(first, first + number, _AT_ONCE)]
+    with multiprocessing.Pool(jobs) as pool:
+        waiting = [pool.apply_async(run_some, (part, steps)) for part in parts]
+        for each in waiting:
+            left = deadline - (time.monotonic() - began)
+            try:
+                count, found = each.get(max(left, 0.001))
+            except multiprocessing.TimeoutError:
+                print(f"the deadline of {deadline:.0f} s is over")
+                break
+            done, bad = done + count, bad + found
+            for seed, error in found:
+                print(f"seed {seed}: {error}", flush=True)
+            if time.monotonic() > told + _EVERY:
+                told = time.monotonic()
+                print(f"{done} of {number} seeds, {len(bad)} failed, {told - began:.0f} s", flush=True)
+    seconds = time.monotonic() - began
+    print(
+        f"{done} of {number} seeds of {steps} steps and the end, {len(bad)} failed, {seconds:.0f} s, {jobs} processes"
+    )
+    return done == number and not bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The simulation of replication on real servers.")
+    parser.add_argument("--seed", type=int, help="run this one with its trace, twice")
+    parser.add_argument("--seeds", type=int, default=300, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first one")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of a run before everything is healed")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--deadline", type=float, default=3600.0, help="seconds")
+    given = parser.parse_args()
+    if given.seed is not None:
+        return run_one(given.seed, given.steps)
+    return run_many(given.first, given.seeds, jobs=given.jobs, steps=given.steps, deadline=given.deadline)
+
+
+if __name__ == "__main__":
+    sys.exit(not main())

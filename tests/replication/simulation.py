@@ -1,0 +1,419 @@
+"""A seeded, deterministic simulation: the real scripts, driven through real links on two and three real servers.
+
+One thread; a scheduler seeded by `random.Random(seed)` chooses the next step of somebody: one call of a script, or one
+step of a link. Servers run scripts one at a time, so the order of calls is the whole of what can differ. Time is the
+simulation's own. What must hold (`invariants`) is judged after every step, and in the end.
+
+`simulate.py` runs seeds by command, and one again with its trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from ending import finish
+from invariants import (
+    Violation,
+    believers,
+    doubled,
+    judge_copies,
+    judge_epochs,
+    judge_log,
+    judge_received,
+    look,
+)
+from simulated import LEASE, QUEUE, SHAPES, TOPIC, FlushGate, Guaranteed, OpenGate, Taken, body_of
+
+from ampsq.errors import AmpsqError, Gap, Rejected, Unavailable
+from ampsq.expressions import parse
+from ampsq.message_types import JSON
+from ampsq.replication import link as links
+from ampsq.replication.carried import Carried
+
+#: When each run begins, ms.
+EPOCH = 1_800_000_000_000
+#: Steps of a run before everything is healed.
+STEPS = 110
+
+
+class Simulation:
+    """One run.
+
+    Args:
+        instances: name -> instance; as many as the largest shape has.
+        seed: what decides everything.
+        steps: before everything is healed.
+        trace: called with a text of each step.
+        gated: whether links wait until what they read is durable.
+    """
+
+    def __init__(self, instances, seed, *, steps=STEPS, trace=None, gated=True):
+        self.seed, self.random, self.steps, self.now = seed, random.Random(seed), steps, EPOCH  # noqa: S311
+        self._trace, self._hash, self._gated, self.number = trace, hashlib.sha256(), gated, 0
+        chance = self.random
+        self.shape_name = chance.choice(sorted(SHAPES))
+        self.shape = SHAPES[self.shape_name]
+        self.proxied = chance.random() < 0.1
+        # A message that a filter keeps from its initial owner would be nobody's.
+        self.owner = chance.choice("***b") if not self.shape.filtered else "*"
+        priority = parse("/k", "query").json if chance.random() < 0.25 else ""
+        self.instances = {name: instances[name] for name in self.shape.instances}
+        self._expression = parse("/k = 1", "replication")
+        for each in self.instances.values():
+            each.begin(self, always=chance.random() < 0.25, owner=self.owner, priority=priority)
+        self.origins = {name: each.origin for name, each in self.instances.items()}
+        self.links = {name: self._link(name) for name in self.shape.links}
+        self.cut = set()
+        self.views = {name: self._look(name) for name in self.instances}
+        self.subscriptions, self.taken, self.clients = {}, [], 0
+        names = "pqr"[: len(self.instances)]
+        self.plain = {f"{name}": [at, 0] for name, at in zip(names, self.instances, strict=True)}
+        self.guaranteed = [Guaranteed("g", "a")] if self.shape.fail_over and chance.random() < 0.7 else []
+        self._undurable = {name: [] for name in self.instances}
+        self._durable_names = {name: set() for name in self.instances}
+        self.acknowledged, self.persisted = set(), set()
+        self.tell("run", self.shape_name, self.owner, "proxied" if self.proxied else "", "sorted" if priority else "",
+                  *(name for name, each in self.instances.items() if each.always))  # fmt: skip
+
+    def _link(self, name):
+        source, destination = (self.instances[each] for each in name)
+        filters = {TOPIC: self._expression} if name in self.shape.filtered else {}
+        carried = Carried(source.peer, destination.peer, lambda _: True, filters, lambda _: JSON)
+        make_gate = FlushGate if self._gated else OpenGate
+        return links.Link(
+            destination.name,
+            source.lossy,
+            destination.lossy,
+            carried,
+            topics=[TOPIC],
+            queues=[QUEUE],
+            clock=lambda: destination.now,
+            gate=lambda store: make_gate(self.instances[store.instance]),
+        )
+
+    # --- the run
+
+    def tell(self, *words):
+        text = " ".join(str(word) for word in words if word != "")
+        self._hash.update(f"{text}\n".encode())
+        if self._trace:
+            self._trace(f"{self.number:>4} {text}")
+
+    @property
+    def history(self):
+        """A digest of all that happened."""
+        return self._hash.hexdigest()[:16]
+
+    def run(self):
+        """Gives the digest; raises `Violation`."""
+        actors = list(_WEIGHTS)
+        for number in range(1, self.steps + 1):
+            self.number = number
+            (actor,) = self.random.choices(actors, [_WEIGHTS[each] for each in actors])
+            for touched in getattr(self, actor)() or ():
+                self.judge(touched)
+            self.judge_all()
+        finish(self)
+        return self.history
+
+    def _look(self, name, former=None):
+        origins = [origin for other, origin in self.origins.items() if other != name]
+        return look(self.instances[name], origins, former)
+
+    def judge(self, name, *, crashed=False):
+        former = self.views[name]
+        view = self._look(name, None if crashed else former)
+        instance = self.instances[name]
+        judge_log(instance, view, self.passes)
+        judge_copies(instance, view)
+        if not crashed:
+            judge_epochs(instance, former, view)
+            self._judge_leases(instance, former, view)
+        self.views[name] = view
+
+    def _judge_leases(self, instance, former, view):
+        """What was acknowledged, and the acknowledgement confirmed, is delivered to nobody."""
+        if self.proxied:
+            return
+        known = view.refs
+        for ref, lease in view.leases.items():
+            if former.leases.get(ref) != lease and known[ref] in self.acknowledged - self._doubled:
+                raise Violation(f"{known[ref]} is delivered again at {instance.name}, though it was acknowledged")
+
+    def judge_all(self):
+        for name, instance in self.instances.items():
+            for other, source in self.instances.items():
+                if other != name:
+                    judge_received(instance, self.views[name], source, self.views[other], self.passes)
+        self._doubled = doubled(self.views) | getattr(self, "_doubled", set())
+        if not self.proxied:
+            for name, found in believers(self.views, self.origins, self.owner).items():
+                if len(found) > 1 and name not in self._doubled:
+                    raise Violation(f"{name} has several owners: {found}")
+
+    def passes(self, origin, destination, kind):
+        """Whether a message of an origin comes to an instance."""
+        if not self.shape.filtered or origin == destination.origin:
+            return True
+        return f"{origin.partition('.')[0]}{destination.name}" not in self.shape.filtered or kind == 1
+
+    # --- publishers
+
+    def publish(self):
+        publisher = self.random.choice(sorted(self.plain))
+        at, last = self.plain[publisher]
+        count = self.random.choice([1, 1, 2, 3])
+        bodies = [body_of(publisher, last + 1 + i, self.random.randrange(3)) for i in range(count)]
+        self.plain[publisher][1] += count
+        instance = self.instances[at]
+        instance.run("publish", instance.now, TOPIC, "", "", "b", *bodies)
+        self._undurable[at] += [("published", f"{publisher}{last + 1 + i}") for i in range(count)]
+        self.tell("publish", at, f"{publisher}{last + 1}", count)
+        return at
+
+    def publish_guaranteed(self):
+        if not self.guaranteed:
+            return ()
+        publisher = self.random.choice(self.guaranteed)
+        instance = self.instances[publisher.at]
+        is_persisted = [n for n in publisher.open if self._is_everywhere(f"{publisher.name}{n}")]
+        publisher.open = [n for n in publisher.open if n not in is_persisted]
+        if not publisher.session:
+            first = publisher.open[0] if publisher.open else publisher.last + 1
+            session, last, _ = instance.run("logon", instance.now, publisher.name, publisher.name, first, "")
+            publisher.session, publisher.sent = session, max(int(last), first - 1)
+            self.tell("logon", publisher.name, publisher.at, first, last)
+            return publisher.at
+        count = self.random.choice([0, 1, 1, 2])
+        publisher.open += range(publisher.last + 1, publisher.last + 1 + count)
+        publisher.last += count
+        numbers = [n for n in publisher.open if n > publisher.sent][:3]
+        if not numbers:
+            return ()
+        bodies = [body_of(publisher.name, n, n % 3) for n in numbers]
+        head = (TOPIC, publisher.name, f"{publisher.session} {numbers[0]}", "b")
+        try:
+            instance.run("publish", instance.now, *head, *bodies)
+            publisher.sent = numbers[-1]
+            outcome = "done"
+        except Rejected as error:
+            publisher.session, outcome = "", error.code
+        if self.random.random() < 0.2:
+            publisher.session = ""
+        self.tell("publish", publisher.at, f"{publisher.name}{numbers[0]}", len(numbers), outcome)
+        return publisher.at
+
+    def _is_everywhere(self, name):
+        return all(name in durable for durable in self._durable_names.values())
+
+    def fail_over(self):
+        if self.guaranteed:
+            publisher = self.random.choice(self.guaranteed)
+            publisher.at, publisher.session = self.random.choice(sorted(self.instances)), ""
+            self.tell("fail over", publisher.name, publisher.at)
+
+    # --- subscribers
+
+    def subscribe(self, at=None):
+        at = at or self.random.choice(sorted(self.instances))
+        if len([each for each in self.subscriptions.values() if each[0] == at]) < 2:
+            self.clients += 1
+            instance, backlog = self.instances[at], self.random.choice([1, 2, 5])
+            wish = (f"c/{self.clients}", backlog, "none", "", "", 10**9, QUEUE)
+            by, _ = instance.run("subscribe", instance.now, "", *wish)
+            self.subscriptions[self.clients] = (at, by)
+            self.tell("subscribe", at, by, backlog)
+        return at
+
+    def unsubscribe(self):
+        if not self.subscriptions:
+            return ()
+        at, by = self.subscriptions.pop(self.random.choice(sorted(self.subscriptions)))
+        self.instances[at].run("unsubscribe", self.instances[at].now, by)
+        self.tell("unsubscribe", at, by)
+        return at
+
+    def take(self):
+        if not self.subscriptions:
+            return ()
+        at, by = self.subscriptions[self.random.choice(sorted(self.subscriptions))]
+        is_lost = self.random.random() < 0.1
+        self.tell("take", at, by, "lost" if is_lost else "", *self.take_of(at, by, is_lost=is_lost))
+        return at
+
+    def take_of(self, at, by, *, is_lost=False):
+        """The names of what is delivered."""
+        instance = self.instances[at]
+        heads = instance.run("take", instance.now, by, 3)[0][::2]
+        self.judge(at)
+        names = self.views[at].refs
+        found = []
+        for head in heads:
+            _, token, _, _, _, ref = head.partition("\n")[0].split(" ")
+            found.append(Taken(at, by, ref, token, names[ref]))
+        if not is_lost:
+            self.taken = [*self.taken, *found][-60:]
+        return [each.name for each in found]
+
+    def acknowledge(self):
+        recent = self.taken if self.random.random() < 0.3 else self.taken[-4:]
+        return self.settle(self.random.choice(recent), "acknowledged") if recent else ()
+
+    def cancel(self):
+        return self.settle(self.random.choice(self.taken), "cancelled") if self.taken else ()
+
+    def settle(self, message, verb):
+        """What is accepted must be what the lease says."""
+        instance = self.instances[message.instance]
+        lease = self.views[message.instance].leases.get(message.ref)
+        refused = instance.run("settle", instance.now, verb, 0, message.by, QUEUE, 1, message.ref, message.token)
+        if not refused and (lease is None or lease[0] != message.token):
+            raise Violation(f"{message} was {verb}, whose lease was {lease}")
+        if not refused and verb == "acknowledged":
+            self._undurable[message.instance].append(("acknowledged", message.name))
+        self.tell(verb, message.instance, message.by, message.name, message.token, *refused[1:])
+        return message.instance
+
+    # --- links
+
+    def link_step(self):
+        name = self.random.choice(self.shape.links)
+        if name in self.cut:
+            return ()
+        faulty = self.random.random() < 0.12
+        if faulty:
+            store = self.instances[self.random.choice(name)].lossy
+            store.lose(self.random.randrange(8), runs=self.random.random() < 0.7)
+        self.step(name)
+        return name
+
+    def step(self, name):
+        """One step of a link; what is lost makes it begin anew."""
+        link = self.links[name]
+        try:
+            moved = link.step()
+            self.tell("link", name, f"{moved.messages} {moved.told} {moved.requests}")
+        except (Unavailable, Gap) as error:
+            link.close()
+            moved = None
+            self.tell("link", name, type(error).__name__)
+        except AmpsqError as error:
+            raise Violation(f"link {name}: {type(error).__name__}: {error}") from error
+        for each in name:
+            self.instances[each].lossy.lose_nothing()
+        return moved
+
+    def cut_link(self):
+        name = self.random.choice(self.shape.links)
+        self.cut.add(name)
+        if self.random.random() < 0.5:
+            self.links[name].close()
+        self.tell("cut", name)
+
+    def heal_link(self):
+        if self.cut:
+            name = self.random.choice(sorted(self.cut))
+            self.cut.discard(name)
+            self.tell("heal", name)
+
+    def begin_anew(self):
+        """A link that forgets where it was, so that all comes again."""
+        name = self.random.choice(self.shape.links)
+        self.links[name].close()
+        if self.random.random() < 0.5:
+            source = self.instances[name[0]]
+            source.ask(["DEL", source.key("sent", name[1])])
+        self.tell("begin anew", name)
+
+    def repeat(self):
+        """A call of a link comes once more, however late."""
+        at = self.random.choice(sorted(self.instances))
+        store = self.instances[at].lossy
+        if not store.past:
+            return ()
+        call = self.random.choice(store.past)
+        try:
+            outcome = store.call(call)
+        except Rejected as error:
+            outcome = error.code
+        self.tell("repeat", at, call.script.name, outcome)
+        return at
+
+    # --- coordinators
+
+    def sweep(self, at=None):
+        at = at or self.random.choice(sorted(self.instances))
+        instance = self.instances[at]
+        self.tell("sweep", at, instance.run("sweep", instance.now)[0])
+        return at
+
+    def sweep_all(self, at):
+        for _ in range(20):
+            if not self.instances[at].run("sweep", self.instances[at].now)[0]:
+                return
+        raise Violation(f"the sweep of {at} never ends")
+
+    def request(self, at=None):
+        at = at or self.random.choice(sorted(self.instances))
+        instance = self.instances[at]
+        self.tell("request", at, instance.run("request", instance.now, QUEUE))
+        return at
+
+    def assume(self):
+        if not self.proxied:
+            return ()
+        at, other = self.random.sample(sorted(self.instances), 2)
+        instance = self.instances[at]
+        instance.run("proxy", QUEUE, 1)
+        done = instance.run("assume", instance.now, QUEUE, 100, other)
+        self.tell("assume", at, other, done)
+        return at
+
+    # --- servers and time
+
+    def flush(self, at=None):
+        at = at or self.random.choice(sorted(self.instances))
+        self.instances[at].flush()
+        for what, name in self._undurable[at]:
+            (self.acknowledged if what == "acknowledged" else self.persisted).add(name)
+        self._undurable[at] = []
+        self._durable_names[at] = self.views[at].names
+        self.tell("flush", at)
+
+    def crash(self):
+        at = self.random.choice(sorted(self.instances))
+        instance = self.instances[at]
+        instance.crash()
+        if not instance.always:
+            self._undurable[at] = []
+        self.tell("crash", at)
+        self.judge(at, crashed=True)
+        there = set(instance.ask(["ZRANGE", instance.key("subscriptions"), 0, -1])[0])
+        lost = [
+            number for number, (where, by) in self.subscriptions.items() if where == at and by.encode() not in there
+        ]
+        for number in lost:
+            del self.subscriptions[number]
+
+    def pass_time(self):
+        self.now += self.random.choice([1, 20, 60, 300, LEASE // 2, LEASE])
+        self.tell("time", self.now - EPOCH)
+
+    def set_clock(self):
+        at = self.random.choice(sorted(self.instances))
+        self.instances[at].skew = self.random.choice([-5_000, -700, 0, 0, 700, 5_000])
+        self.tell("clock", at, self.instances[at].skew)
+
+    def forget_scripts(self):
+        at = self.random.choice(sorted(self.instances))
+        self.instances[at].ask(["SCRIPT", "FLUSH"])
+        self.tell("script flush", at)
+
+
+_WEIGHTS = {
+    "publish": 9, "publish_guaranteed": 9, "fail_over": 3, "subscribe": 4, "unsubscribe": 1, "take": 14,
+    "acknowledge": 11, "cancel": 3, "link_step": 34, "cut_link": 3, "heal_link": 4, "begin_anew": 2, "repeat": 4,
+    "sweep": 6, "request": 8, "assume": 3, "flush": 14, "crash": 2, "pass_time": 8, "set_clock": 1,
+    "forget_scripts": 0.3,
+}  # fmt: skip
