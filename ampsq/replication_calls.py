@@ -84,13 +84,14 @@ class Run:
     names: Sequence[bytes] = ()
     entries: Sequence[tuple[bytes, Sequence[bytes]]] = ()
 
-    def arguments(self) -> Iterable[EncodableT]:
+    def arguments(self) -> list[EncodableT]:
         """The run as `apply` takes it."""
-        head: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.start, self.upto]
-        yield from (*head, len(self.entries), len(self.names), *self.names)
+        found: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.start, self.upto]
+        found += (len(self.entries), len(self.names), *self.names)
         for stream_id, values in self.entries:
-            yield stream_id
-            yield from values
+            found.append(stream_id)
+            found += values
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,9 @@ def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[A
         refill: a filter was widened: what is at or below `received` may be missing.
         now: milliseconds; default the server's time.
     """
-    arguments: list[EncodableT] = [now, int(refill), *(value for run in runs for value in run.arguments())]
+    arguments: list[EncodableT] = [now, int(refill)]
+    for run in runs:
+        arguments += run.arguments()
     return script_call(
         "apply", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
     )

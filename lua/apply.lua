@@ -24,9 +24,13 @@ local function find_new(run, up_to)
   -- What was trimmed is not recorded once more.
   local forgotten = refill == '1' and call('HGET', K.retention(), 'forgotten ' .. run.topic .. '@' .. run.origin)
   local missing, last = {}, refill == '0' and order_of(up_to) or forgotten and order_of(forgotten) or ''
+  local former = nil
   for i = 0, run.count - 1 do
     local id = id_of_entry(run, i)
-    if order_of(id) > last and (refill == '0' or not copy_of(run.topic, run.origin, id)) then missing[#missing + 1] = i end
+    -- Texts of one length have the order of their IDs: what is behind one that is new, is new.
+    local is_behind = former and #id == #former and id > former or order_of(id) > last
+    if is_behind and (refill == '0' or not copy_of(run.topic, run.origin, id)) then missing[#missing + 1] = i end
+    former = is_behind and id or nil
   end
   return missing
 end

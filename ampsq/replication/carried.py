@@ -139,27 +139,33 @@ def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[st
     """
     runs: list[Run] = []
     form: tuple[str, str, str, tuple[bytes, ...]] | None = None
+    # Neighbours mostly came the same way.
+    way: tuple[str, str, str] | None = None
+    is_routed = is_filtered = False
     rows: list[tuple[bytes, Sequence[bytes]]] = []
     upto = b""
 
     def close() -> None:
         if form is not None:
             topic, origin, path, names = form
-            digest, way = digest_of(topic, origin), carried.path_of(path)
-            runs.append(Run(topic, origin, digest, way, b"0-0", upto, names, tuple(rows)))
+            digest = digest_of(topic, origin)
+            runs.append(Run(topic, origin, digest, carried.path_of(path), b"0-0", upto, names, tuple(rows)))
 
     for entry in entries:
-        if not carried.is_routed(entry.origin, entry.path):
+        topic, _, origin, _, path, names, values, _ = entry
+        if way != (topic, origin, path):
+            way = topic, origin, path
+            is_routed, is_filtered = carried.is_routed(origin, path), topic in carried.filters
+        if not is_routed:
             continue
-        is_wanted = carried.passes(entry)
-        same = form is not None and form[:3] == (entry.topic, entry.origin, entry.path)
-        if not same or (is_wanted and form is not None and form[3] != entry.names and rows):
+        is_wanted = not is_filtered or carried.passes(entry)
+        if form is None or form[:3] != way or (is_wanted and form[3] != names and rows):
             close()
-            form, rows = (entry.topic, entry.origin, entry.path, entry.names), []
-        elif is_wanted and not rows and form is not None:
-            form = (*form[:3], entry.names)
+            form, rows = (*way, names), []
+        elif is_wanted and not rows:
+            form = (*way, names)
         upto = entry.id
         if is_wanted:
-            rows.append((entry.id, entry.values))
+            rows.append((upto, values))
     close()
     return runs

@@ -348,10 +348,11 @@ class Link:
             found.sort(key=lambda entry: entry.here)
         if horizon is not None:
             found = [entry for entry in found if entry.here <= horizon]
-        for entry in found:
-            stream = f"{'same' if entry.is_same else 'log'} {entry.topic}"
-            self._places[stream] = entry.here
-            places[stream] = text_of(entry.here)
+        reached = {(entry.is_same, entry.topic): entry.here for entry in found}
+        for (is_same, topic), here in reached.items():
+            stream = f"{'same' if is_same else 'log'} {topic}"
+            self._places[stream] = here
+            places[stream] = text_of(here)
         return found, horizon is None
 
     def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> Copied:
@@ -471,8 +472,7 @@ def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, in
     entries = size = 0
     refill = False
     for run in runs:
-        for part in _parts(run):
-            weight = sum(map(len, (value for _, values in part.entries for value in values)))
+        for weight, part in _parts(run):
             is_other = batch and refill != (run.topic in refilled)
             if batch and (is_other or entries + len(part.entries) > _BATCH or size + weight > _BYTES):
                 yield refill, size, batch
@@ -484,16 +484,17 @@ def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, in
         yield refill, size, batch
 
 
-def _parts(run: Run) -> Iterable[Run]:
-    """A run in parts of a call's size: each is complete up to its last entry, the last one as far as the run."""
+def _parts(run: Run) -> Iterable[tuple[int, Run]]:
+    """A run in parts of a call's size, with that: each is complete up to its last entry, the last one as the run is."""
     size, first, start = 0, 0, run.start
     for number, (_, values) in enumerate(run.entries):
-        size += sum(map(len, values))
-        if number > first and (number - first >= _BATCH or size > _BYTES):
+        weight = len(values[0]) if len(values) == 1 else sum(map(len, values))
+        if number > first and (number - first >= _BATCH or size + weight > _BYTES):
             last = run.entries[number - 1][0]
-            yield replace(run, start=start, upto=last, entries=run.entries[first:number])
-            size, first, start = sum(map(len, values)), number, last
-    yield replace(run, start=start, entries=run.entries[first:]) if first else run
+            yield size, replace(run, start=start, upto=last, entries=run.entries[first:number])
+            size, first, start = 0, number, last
+        size += weight
+    yield size, replace(run, start=start, entries=run.entries[first:]) if first else run
 
 
 def _texts(reply: Any) -> dict[str, str]:

@@ -34,22 +34,21 @@ end
 
 -- pairs: ID there and ID here in turn, rising in both.
 local function note_copies(topic, origin, pairs)
-  local members, start, following, following_here = {}, nil, nil, nil
+  local members, start, prefix, number, prefix_here, number_here = {}, nil, nil, nil, nil, nil
   local function close_run(last)
     if not start then return end
     members[#members + 1] = 0
     members[#members + 1] = string.format('%s %d %s', order_of(pairs[start]), (last - start) / 2 + 1, pairs[start + 1])
   end
-  local function id_behind(id)
-    local ms, sequence = string.match(id, '^(%d+%-)(%d+)$')
-    return ms .. string.format('%.0f', sequence + 1)
-  end
+  -- What is to follow is put together rather than each ID taken apart: this is done of every copy.
   for i = 1, #pairs, 2 do
-    if pairs[i] ~= following or pairs[i + 1] ~= following_here then
+    if start then number, number_here = number + 1, number_here + 1 end
+    if not start or pairs[i] ~= prefix .. number or pairs[i + 1] ~= prefix_here .. number_here then
       close_run(i - 2)
-      start = i
+      start, prefix, number = i, string.match(pairs[i], '^(%d+%-)(%d+)$')
+      prefix_here, number_here = string.match(pairs[i + 1], '^(%d+%-)(%d+)$')
+      number, number_here = tonumber(number), tonumber(number_here)
     end
-    following, following_here = id_behind(pairs[i]), id_behind(pairs[i + 1])
   end
   close_run(#pairs - 1)
   call_in_batches('ZADD', K.copies(topic, origin), members)
