@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,6 +41,8 @@ _HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
 _FUNCTION = re.compile(r"^local function (\w+)\(")
 _VARIABLE = re.compile(r"^local (\w+) = \{\}$")
 _FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
+#: A file that two threads read at once would be two, and an include of both a contradiction.
+_ONE_AT_A_TIME = threading.RLock()
 #: Stands for ``K.`` while a line is folded; no Lua file has it.
 _KEY = "\x00"
 #: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
@@ -306,7 +309,8 @@ def compose(name: str, *, shebang: bool = True) -> Script:
     Raises:
         ComposeError: a name is unknown, an include is missing or in a cycle.
     """
-    return _compose(_read(name), shebang=shebang)
+    with _ONE_AT_A_TIME:
+        return _compose(_read(name), shebang=shebang)
 
 
 def compose_text(name: str, text: str) -> Script:
@@ -315,7 +319,8 @@ def compose_text(name: str, text: str) -> Script:
     Raises:
         ComposeError: as of `compose`.
     """
-    return _compose(_parse(name, text), shebang=True)
+    with _ONE_AT_A_TIME:
+        return _compose(_parse(name, text), shebang=True)
 
 
 def _compose(main: _File, *, shebang: bool) -> Script:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import action_calls, calls
 from ampsq.destination import Address, Destination
-from ampsq.errors import AmpsqError, LinkRefused, Unavailable
+from ampsq.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
 from ampsq.expressions import parse
 from ampsq.first_use import add_published
 from ampsq.flow import command
@@ -159,7 +159,7 @@ class Run:
                 if state.state == "connected":
                     self._losses, self._lost_at = self._losses + 1, round(time.time() * 1000)
                     state.losses, state.lost_at = self._losses, self._lost_at
-                state.state = "refused" if isinstance(error, LinkRefused) else "waiting"
+                state.state = "refused" if isinstance(error, (LinkRefused, ServerUnsuitable)) else "waiting"
                 state.reason = str(error)
                 self._say(state)
                 wait = pause

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -347,3 +348,13 @@ def test_refs_sort_as_their_ids_do(ids):
     refs = [ref_of("t", f"{milliseconds}-{sequence}") for milliseconds, sequence in ids]
 
     assert sorted(refs) == [ref_of("t", f"{milliseconds}-{sequence}") for milliseconds, sequence in sorted(ids)]
+
+
+def test_threads_that_compose_at_once_do_not_disturb_each_other():
+    scripts._read.cache_clear()
+    wanted = ["sweep", "take", "publish", "apply"] * 4
+
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        composed = list(pool.map(compose, wanted))
+
+    assert [one.name for one in composed] == wanted
