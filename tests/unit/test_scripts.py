@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -350,7 +351,14 @@ def test_refs_sort_as_their_ids_do(ids):
     assert sorted(refs) == [ref_of("t", f"{milliseconds}-{sequence}") for milliseconds, sequence in sorted(ids)]
 
 
-def test_threads_that_compose_at_once_do_not_disturb_each_other():
+def test_threads_that_compose_at_once_do_not_disturb_each_other(monkeypatch):
+    parsed = scripts._parse
+
+    def parse_slowly(name, text):
+        time.sleep(0.0005)  # another thread's turn, while a file is being read
+        return parsed(name, text)
+
+    monkeypatch.setattr(scripts, "_parse", parse_slowly)
     scripts._read.cache_clear()
     wanted = ["sweep", "take", "publish", "apply"] * 4
 
