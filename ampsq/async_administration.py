@@ -76,7 +76,7 @@ class AsyncAdministration:
 
     async def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name; see `Client.publishers`."""
-        return await self._store.run(publishers(self.instance, self.origin))
+        return await self._store.run(publishers(self.instance))
 
     async def replication(self) -> Replication:
         """Read how replication stands; see `Client.replication`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
+from ampsq.entry import bookmark_of
 from ampsq.errors import DefinitionError
 from ampsq.expressions import Document, parse
 from ampsq.flow import command
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ampsq.flow import Flow
     from ampsq.message_types import MessageType
     from ampsq.query import Query
+    from ampsq.values import Bookmark
 
 __all__ = ["Scene", "Walker", "ack_matching", "sow_queue"]
 
@@ -52,6 +54,11 @@ class Scene:
     instance: str
     origin: str
 
+    def bookmark(self, found: Browsed) -> Bookmark:
+        """The bookmark of a message that a walk or a look gave."""
+        topic, stream_id = parse_ref(found.ref.decode())
+        return bookmark_of(topic, self.origin, stream_id, found.source)
+
     def document(self, found: Browsed, message_type: MessageType = JSON) -> Document:
         """What expressions read of a message of that type that a walk or a look gave."""
         topic, stream_id = parse_ref(found.ref.decode())
@@ -61,6 +68,7 @@ class Scene:
             topic=topic,
             stream_id=stream_id,
             origin=self.origin,
+            source=found.source,
             instance=self.instance,
             deliveries=found.deliveries,
             message_type=message_type,

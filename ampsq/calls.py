@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ampsq import schema
+from ampsq.entry import read_entry
 from ampsq.flow import Call, command, script_call
 from ampsq.message_types import MessageType
 
@@ -20,6 +21,7 @@ __all__ = [
     "Groups",
     "Opened",
     "Page",
+    "Rank",
     "Replaced",
     "Taken",
     "Verb",
@@ -49,6 +51,8 @@ __all__ = [
 ]
 
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
+#: Score and member in the order of delivery.
+Rank: TypeAlias = "tuple[float, bytes]"
 #: Messages by queue, each a list of refs and the list of their tokens (empty: whoever holds the lease).
 Groups = Mapping[bytes, tuple[Sequence[bytes], Sequence[bytes]]]
 
@@ -179,17 +183,27 @@ class Browsed:
 
     Attributes:
         ref: its place in the queue.
-        fields: of its log entry.
+        fields: its own, of its log entry.
         deliveries: how often it was delivered and came back.
         holder: the subscription that holds it; empty when it is available.
-        rank: score and member in the order of delivery.
+        rank: its place in the order of delivery.
+        source: where it was published first, as `ampsq.entry.source_in` says it.
     """
 
     ref: bytes
     fields: dict[bytes, bytes]
     deliveries: int
     holder: bytes
-    rank: tuple[float, bytes]
+    rank: Rank
+    source: str
+
+    @classmethod
+    def of(
+        cls, ref: bytes, flat: Sequence[bytes], deliveries: int = 0, holder: bytes = b"", rank: Rank = (0.0, b"")
+    ) -> Self:
+        """Make it of its log entry, names and values in turn."""
+        fields, source = read_entry(flat)
+        return cls(ref, fields, deliveries, holder, rank, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,13 +392,7 @@ def walk(queue: str) -> Call[Walk]:
 
 def _browsed(flat: list[Any]) -> list[Browsed]:
     return [
-        Browsed(
-            flat[i],
-            dict(zip(flat[i + 1][::2], flat[i + 1][1::2], strict=True)),
-            int(flat[i + 2]),
-            flat[i + 3],
-            (float(flat[i + 4]), flat[i + 5]),
-        )
+        Browsed.of(flat[i], flat[i + 1], int(flat[i + 2]), flat[i + 3], (float(flat[i + 4]), flat[i + 5]))
         for i in range(0, len(flat), 6)
     ]
 

@@ -180,7 +180,7 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
     whole = yield from _check_whole(name, topics, repair=repair)
     rebuilt: Rebuilt | None = None
     with Ledger() as ledger:
-        judge = Judge(place.instance, place.origin, name, ledger, repair=repair)
+        judge = Judge(place.instance, name, ledger, repair=repair)
         if "rebuilding" in whole.numbers:
             whole.undecided.append("somebody is rebuilding the queue")
             return _checked(queue, whole, judge.findings, _Walk(judge, once=False), None, began, repair=repair)
@@ -190,9 +190,7 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
             again = yield from _check_whole(name, topics, repair=repair)
             whole.numbers.update(again.numbers)
         if repair and any(word in whole.numbers for word in _NEED_REBUILD):
-            rebuilt, findings = yield from rebuild(
-                place.instance, place.origin, name, topics, filtered=queue.filter is not None
-            )
+            rebuilt, findings = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
             judge.findings = findings
         walk = _Walk(judge, once=queue.semantics == "at-most-once")
         if repair or "undefined" not in whole.numbers:
@@ -251,6 +249,6 @@ def rebuild_queue(place: Place, name: str) -> Flow[Rebuilt]:
         raise UnknownQueue(queue=name)
     queue = Queue.from_json(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
-    rebuilt, _ = yield from rebuild(place.instance, place.origin, name, topics, filtered=queue.filter is not None)
+    rebuilt, _ = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
     yield from check(place, [name], repair=True)
     return rebuilt

@@ -118,13 +118,12 @@ class Room(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A point of a log: the last ID up to there, the last of all, entries ever added, entries there, the origin."""
+    """A point of a log: the last ID up to there, the last of all, entries ever added, entries there."""
 
     id: str
     last: str
     added: int
     length: int
-    origin: str
 
 
 def _claimed(claims: Sequence[tuple[bytes, int]]) -> list[EncodableT]:
@@ -276,7 +275,7 @@ def locate(topic: str, point: str) -> Call[Located]:
     return script_call(
         "locate",
         [topic, point],
-        lambda reply: Located(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]), reply[4].decode()),
+        lambda reply: Located(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3])),
         repeatable=True,
     )
 

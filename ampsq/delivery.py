@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, overload
 
+from ampsq.entry import bookmark_of, own_fields, read_entry, source_in
 from ampsq.errors import DefinitionError
 from ampsq.message_types import JSON, MessageType
 from ampsq.schema import BATCH, BYTES
@@ -92,25 +93,27 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
     return _JSON.encode(dict(headers)).encode()
 
 
-def _fields(text: bytes) -> dict[str, bytes]:
-    """Read ``<length>:<text>`` pairs."""
-    parts, at = [], 0
+def _pairs(text: bytes) -> list[bytes]:
+    """Read ``<length>:<text>`` pairs, names and values in turn."""
+    parts: list[bytes] = []
+    at = 0
     while at < len(text):
         colon = text.index(b":", at)
         end = colon + 1 + int(text[at:colon])
         parts.append(text[colon + 1 : end])
         at = end
-    return {name.decode(errors="replace"): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
+    return parts
 
 
 def document_of(parts: list[bytes], body: bytes) -> Document:
     """A delivered message as expressions see it; instance and origin are unknown here."""
     from ampsq.expressions import Document  # noqa: PLC0415  (only a replaced subscription needs it)
 
-    fields = {name.encode(): value for name, value in _fields(b"".join(parts[6:])).items()}
+    fields, source = read_entry(_pairs(b"".join(parts[6:])))
     topic, stream_id = parse_ref(parts[5].decode())
     found = None if parts[4] == b"f" else body
-    return Document(found, fields=fields, topic=topic, stream_id=stream_id, message_type=_type_of(parts))
+    kind = _type_of(parts)
+    return Document(found, fields=fields, topic=topic, stream_id=stream_id, source=source, message_type=kind)
 
 
 def _type_of(parts: list[bytes]) -> MessageType:
@@ -136,13 +139,17 @@ class MessageView:
         """The body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON."""
         if self.parts[4] != b"f":
             return self._body
-        fields = {name: value.decode(errors="surrogateescape") for name, value in self._others.items()}
+        others = self._others
+        fields = {
+            name.decode(errors="replace"): value.decode(errors="surrogateescape")
+            for name, value in zip(others[::2], others[1::2], strict=True)
+        }
         # Bytes that are no text are written \udc80 to \udcff: JSON that can be turned back into them.
         return _JSON.encode(fields).encode(errors="backslashreplace")
 
     @property
-    def _others(self) -> dict[str, bytes]:
-        return _fields(b"".join(self.parts[6:]))
+    def _others(self) -> Sequence[bytes]:
+        return own_fields(_pairs(self.parts[6])) if len(self.parts) > 6 else ()  # noqa: PLR2004
 
     @property
     def delivery(self) -> int:
@@ -182,12 +189,14 @@ class MessageView:
     def bookmark(self) -> Bookmark:
         """Its public identity, the same on every instance, for ever."""
         topic, stream_id = parse_ref(self.parts[5].decode())
-        return Bookmark.of(topic, self._origin, stream_id)
+        source = source_in(_pairs(self.parts[6])) if len(self.parts) > 6 else ""  # noqa: PLR2004
+        return bookmark_of(topic, self._origin, stream_id, source)
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers that it was published with; empty when there were none."""
-        headers = self._others.get("h") if self.parts[4] != b"f" else None
+        others = self._others if self.parts[4] != b"f" else ()
+        headers = dict(zip(others[::2], others[1::2], strict=True)).get(b"h")
         return json.loads(headers) if headers else {}
 
     @property
@@ -285,18 +294,19 @@ class Bookmarks(Sequence[Bookmark]):
 
     def __init__(self, origin: str) -> None:
         self._origin = origin
-        self._runs: list[tuple[int, str, list[str] | tuple[str, int], int]] = []
+        # The number of the first one, its topic, and its ID as two parts; or its bookmark.
+        self._runs: list[tuple[int, str, Bookmark | tuple[str, int]]] = []
         self._total = 0
 
     def add_run(self, topic: str, first_id: str, number: int) -> None:
         """Add `number` messages whose IDs follow each other."""
         ms, sequence = first_id.split("-")
-        self._runs.append((self._total, topic, (ms, int(sequence)), number))
+        self._runs.append((self._total, topic, (ms, int(sequence))))
         self._total += number
 
-    def add(self, topic: str, stream_id: str) -> None:
-        """Add one message; an empty ID is a duplicate whose first record is not found any more."""
-        self._runs.append((self._total, topic, [stream_id], 1))
+    def add(self, bookmark: Bookmark) -> None:
+        """Add one message; one with an empty ID is a duplicate whose first record is not found any more."""
+        self._runs.append((self._total, bookmark.topic, bookmark))
         self._total += 1
 
     def __len__(self) -> int:
@@ -316,6 +326,7 @@ class Bookmarks(Sequence[Bookmark]):
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._runs[middle][0] <= at else (low, middle)
-        start, topic, ids, _ = self._runs[low]
-        stream_id = ids[at - start] if isinstance(ids, list) else f"{ids[0]}-{ids[1] + at - start}"
-        return Bookmark.of(topic, self._origin, stream_id)
+        start, topic, first = self._runs[low]
+        if isinstance(first, Bookmark):
+            return first
+        return Bookmark.of(topic, self._origin, f"{first[0]}-{first[1] + at - start}")

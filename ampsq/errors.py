@@ -361,6 +361,9 @@ class UnknownMessage(Rejected):
     def _text(self) -> str:
         # Where the message is instead, when somebody looked.
         facts = self.detail
+        if "absent" in facts:
+            others = f" (refused={facts['refused']}, settled={facts['settled']})" if "refused" in facts else ""
+            return f"message {facts['bookmark']} of {facts['queue']!r} is not here: {facts['absent']}{others}"
         if "told" not in facts:
             return super()._text()
         return f"no letter {facts['bookmark']} is available in {facts['queue']!r}. {facts['told']}"

@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
-from ampsq.explain_look import EMPTY, Found, Look, settled_reason, state_of
-from ampsq.explain_words import PATIENCE, REASONS, facts_of, sentence_of
+from ampsq.explain_look import ABSENT, EMPTY, Found, Look, settled_reason, state_of
+from ampsq.explain_words import PATIENCE, REASONS, absence_of, facts_of, sentence_of
 from ampsq.flow import command
+from ampsq.naming import find_bookmark
 from ampsq.query import check_text
 from ampsq.schema import FIELDS, key
+from ampsq.transitions import Event
 from ampsq.unknown import taught
-from ampsq.values import Bookmark, ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.flow import Flow
+    from ampsq.naming import Named
+    from ampsq.values import Bookmark
 
 __all__ = ["REASONS", "Explanation", "Place", "explain"]
 
@@ -35,6 +38,7 @@ _STEP: Final = 500
 _LIFE_SIGN: Final = 0.5
 #: Reasons that name something due: only then is it of interest whether a coordinator is at work.
 _DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
+_TRANSFERRED: Final = Event.TRANSFERRED.encode()
 _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
 
 
@@ -95,12 +99,15 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
         bookmark: the message; default the head of the queue, the message that is to be delivered next.
 
     Raises:
-        DefinitionError: it is no bookmark, or one of another origin. UnknownQueue: there is no such queue.
+        DefinitionError: it is no bookmark. UnknownQueue: there is no such queue.
     """
     check_text("queue", queue)
-    ref = "" if bookmark is None else _own_ref(place, bookmark)
-    pairs = yield calls.explain(queue, ref)
-    look = Look(pairs, place.origin, is_head=bookmark is None)
+    named: Named | None = None if bookmark is None else (yield from find_bookmark(place.origin, bookmark))
+    pairs = yield calls.explain(queue, "" if named is None else named.ref)
+    if named is not None and not named.id:
+        facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
+        return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)
+    look = Look(pairs, is_head=bookmark is None)
     reason = look.reason()
     if look.where == "settled":
         look.found = yield from _search(place.instance, queue, look)
@@ -111,12 +118,8 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
         look.next_due, look.next_due_is_exact = yield from _next_due(place.instance, queue)
     if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
         look.attended = yield from _is_attended(place.instance, look.text("attended"))
-    return Explanation(queue, look.bookmark, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
-
-
-def _own_ref(place: Place, text: Bookmark | str) -> str:
-    bookmark = Bookmark.parse_own(text, place.origin)
-    return ref_of(bookmark.topic, bookmark.id)
+    message = look.bookmark if named is None else named.bookmark
+    return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
 
 
 def _next_due(instance: str, queue: str) -> Flow[tuple[int, bool]]:
@@ -161,7 +164,7 @@ def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
             at = int(stream_id.split(b"-")[0])
             fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
             refs = fields.get(FIELDS["refs"], b"")
-            if wanted in refs and wanted in (each := refs.split(b" ")):
+            if wanted in refs and fields[FIELDS["how"]] != _TRANSFERRED and wanted in (each := refs.split(b" ")):
                 return _read_entry(fields, each.index(wanted), at)
         if len(entries) < _STEP:
             whole = not at or (yield command(["XINFO", "STREAM", journal], _is_untrimmed))

@@ -119,11 +119,11 @@ class Look:
             that is not exact, none is due before.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]], origin: str, *, is_head: bool) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]], *, is_head: bool) -> None:
         self._rows: dict[str, list[str]] = {}
         for name, value in pairs:
             self._rows.setdefault(name, []).append(value)
-        self._origin = origin
+        self._names = dict(row.split(" ", 1) for row in self._rows.get("name", ()))
         self.is_head = is_head
         self.found = Found()
         self.attended: bool | None = None
@@ -147,8 +147,8 @@ class Look:
         return {"": None, "0": False}.get(self.text(name), True)
 
     def bookmark_of(self, ref: str) -> Bookmark:
-        """The bookmark of a ref of this instance."""
-        return Bookmark.of(parse_ref(ref)[0], self._origin, parse_ref(ref)[1])
+        """The bookmark of the message that was looked at, or of the barrier that it is about."""
+        return Bookmark(self._names[ref])
 
     @property
     def bookmark(self) -> Bookmark | None:
@@ -169,6 +169,11 @@ class Look:
     def recorded(self) -> bool:
         """Whether the log has it."""
         return bool(self.flag("recorded"))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other instances may own messages of the queue."""
+        return bool(self.text("remote"))
 
     @property
     def once(self) -> bool:
@@ -265,6 +270,8 @@ class Look:
                 return self._leased()
             case "delayed" | "scheduled":
                 return self._later()
+            case State.REMOTE:
+                return "owned_elsewhere"
             case "settled":
                 return "acknowledged"
         return self._unleased()
@@ -361,7 +368,9 @@ _SETTLED: Final[Sequence[tuple[str, Callable[[Look, Found], object]]]] = (
 )
 
 
-_ABSENT: Final = ("kept_out", "kept_out_before", "other_topic", "no_message", "addressed_elsewhere", "before_start")
+_ABSENT: Final = (
+    "kept_out", "kept_out_before", "other_topic", "no_message", "addressed_elsewhere", "before_start", "not_here",
+)  # fmt: skip
 
 
 def settled_reason(look: Look) -> str:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.explain_look import client_of, filter_of
 from ampsq.schema import VALUES
+from ampsq.transitions import State
 from ampsq.written import count_text, moment, span_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ampsq.explain_look import Look, Subscription
+    from ampsq.naming import Named
 
-__all__ = ["PATIENCE", "REASONS", "facts_of", "sentence_of"]
+__all__ = ["PATIENCE", "REASONS", "absence_of", "facts_of", "sentence_of"]
 
 #: Seconds for which the journal is searched.
 PATIENCE: Final = 2.0
@@ -141,8 +143,9 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "enter the queue, and nothing else waits in it."
         ),
         "empty": "Nothing waits in the queue: {leased}, {delayed}{next_due}, and all else is settled.",
-        # Kept for replication: the message belongs to another instance, whose queue delivers it.
-        "owned_elsewhere": "The message is owned by instance {owner}, which delivers it.",
+        # other instances
+        "owned_elsewhere": "{message} is owned elsewhere, by instance {owner}, which delivers it{transfer}{removed}.",
+        "not_here": "The message is not here: {absence}.",
     }
 )
 
@@ -383,8 +386,23 @@ class _Words:
         last = self._look.text("last")
         return f"ends at {last}" if last else "is empty"
 
+    # -- what other instances have
+
     def owner(self) -> str:
-        return self._look.text("owner")
+        return self._look.text("owner") or "unknown"
+
+    def transfer(self) -> str:
+        """How this instance gets it."""
+        look = self._look
+        if not look.number("subscriptions"):
+            return "; nobody is subscribed to the queue here, so that this instance does not ask for it"
+        granted = "which makes it this instance's as soon as nobody there can take it"
+        if look.number("asked"):
+            return f"; this instance asked for it {span_text(max(look.now - look.number('asked'), 0))} ago, {granted}"
+        return (
+            "; where it waits longer than usual, and a subscription here has room and a filter that it matches, this "
+            f"instance asks for it, {granted}"
+        )
 
     # -- what is settled
 
@@ -428,6 +446,11 @@ class _Words:
         return moment(self._look.found.at)
 
 
+def absence_of(named: Named) -> str:
+    """The sentence of a message that is not here."""
+    return REASONS["not_here"].format(absence=named.absence)
+
+
 def sentence_of(look: Look, reason: str) -> str:
     """The sentence of a reason, in the words of what was seen."""
     return REASONS[reason].format_map(_Words(look))
@@ -451,7 +474,7 @@ def facts_of(look: Look) -> dict[str, Any]:
     """What is known, ready for JSON; what does not apply is left out."""
     facts: dict[str, Any] = {
         "now": look.now,
-        **{name: look.number(name) for name in ("leased", "delayed", "scheduled", "held", "unread")},
+        **{name: look.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
         "ready": look.number("ready") + look.number("sorted"),
         "subscriptions_in_all": look.number("subscriptions"),
     }
@@ -466,17 +489,26 @@ def facts_of(look: Look) -> dict[str, Any]:
         facts["priority"] = look.priority
     if look.attempts is not None:
         facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), look.attempts, strict=True))
-    if look.where == "leased":
-        facts["lease"] = _lease_facts(look)
     if look.number("ends"):
         facts["ends"] = look.number("ends")
-    if look.where in ("delayed", "scheduled"):
-        facts["due"] = look.number("due")
-    if look.where == "settled":
-        facts["journal"] = _journal_facts(look)
+    facts |= _facts_where(look)
     if look.text("before"):
         facts |= _waiting_facts(look)
     return facts
+
+
+def _facts_where(look: Look) -> dict[str, Any]:
+    """What is known of a message because of where it is."""
+    match look.where:
+        case State.LEASED:
+            return {"lease": _lease_facts(look)}
+        case State.DELAYED | State.SCHEDULED:
+            return {"due": look.number("due")}
+        case State.REMOTE:
+            return {"owner": look.text("owner") or None, "asked": look.number("asked") or None}
+        case State.SETTLED:
+            return {"journal": _journal_facts(look)}
+    return {}
 
 
 def _lease_facts(look: Look) -> dict[str, Any]:

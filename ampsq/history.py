@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import calls
+from ampsq.entry import own_fields, source_in
 from ampsq.explain_look import ABSENT, Found, Look, client_of, settled_reason, state_of
-from ampsq.explain_words import REASONS, sentence_of
+from ampsq.explain_words import REASONS, absence_of, sentence_of
 from ampsq.flow import command
 from ampsq.models import Queue
+from ampsq.naming import find_bookmark
 from ampsq.recovery import recorded_starts
 from ampsq.schema import FIELDS, KEYS, key
 from ampsq.transitions import Event, State
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from ampsq.explain import Place
     from ampsq.flow import Flow
+    from ampsq.naming import Named
 
 __all__ = ["History", "HistoryEvent", "QueueState", "history"]
 
@@ -45,10 +48,10 @@ class HistoryEvent:
     Attributes:
         at: when, ms since 1970 by the server's clock; None where nobody wrote it down.
         queue: in which queue; "" for what happened to the message itself.
-        event: a stable word: published, delivered, cancelled, lapsed, disconnected, given_back, acknowledged, expired,
-            evicted, missing, barrier.
+        event: a stable word: published, received (by this instance, from another one), delivered, cancelled, lapsed,
+            disconnected, given_back, transferred (to another owner), acknowledged, expired, evicted, missing, barrier.
         by: the subscription or publisher; "" where it is not known.
-        details: what else is known, ready for JSON.
+        details: what else is known, ready for JSON; ``instance`` where another instance did it.
     """
 
     at: int | None
@@ -83,7 +86,7 @@ class History:
 
     Attributes:
         bookmark: the message.
-        recorded: whether the log still has it.
+        recorded: whether this instance's log has it, still.
         events: what happened, the earliest first.
         queues: where it is in each queue that its topic feeds.
     """
@@ -124,22 +127,43 @@ def history(place: Place, text: Bookmark | str) -> Flow[History]:
         text: the message.
 
     Raises:
-        DefinitionError: it is no bookmark, or one of another origin.
+        DefinitionError: it is no bookmark.
     """
-    bookmark = Bookmark.parse_own(text, place.origin)
-    log = key(place.instance, "log", bookmark.topic)
-    entries = yield command(["XRANGE", log, bookmark.id, bookmark.id], list)
-    events = [_published(bookmark, entries[0][1])] if entries else []
+    named = yield from find_bookmark(place.origin, text)
+    bookmark, entries = named.bookmark, []
+    if named.id:
+        log = key(place.instance, "log", bookmark.topic)
+        entries = yield command(["XRANGE", log, named.id, named.id], list)
+    begun = _begun(named, entries[0][1]) if entries else []
+    events: list[HistoryEvent] = []
     catalog = yield calls.catalog()
     states = []
     for name, stored in catalog.queues.items():
         if Queue.from_json(stored).feeds_from(bookmark.topic):
-            state, found = yield from _in_queue(place, name, bookmark)
+            state, found = yield from _in_queue(place, name, named)
             states.append(state)
             events += found
     # What was not written down has no time: it stands behind what happened before it, as it was found.
     ordered = sorted(enumerate(events), key=lambda pair: (pair[1].at is None, pair[1].at or 0, pair[0]))
-    return History(bookmark, bool(entries), tuple(event for _, event in ordered), tuple(states))
+    return History(bookmark, bool(entries), (*begun, *(event for _, event in ordered)), tuple(states))
+
+
+def _begun(named: Named, flat: Sequence[bytes]) -> list[HistoryEvent]:
+    """How it came into this instance's log."""
+    source = source_in(flat)
+    # One bookmark may stand for another: the same message, sent twice by its publisher.
+    origin, _, stream_id = source.partition("~") if source else (named.bookmark.origin, "", named.bookmark.id)
+    events = [_published(Bookmark.of(named.bookmark.topic, origin, stream_id), own_fields(flat))]
+    if source:
+        events[0].details["instance"] = _name_of(origin)
+        hops = [_name_of(hop.partition("/")[0]) for hop in flat[-1].decode().split(" ")]
+        events.append(HistoryEvent(_ms(named.id), "", "received", "", {"from": hops[0], "path": hops}))
+    return events
+
+
+def _name_of(origin: str) -> str:
+    """The name of the instance that an origin is an incarnation of."""
+    return origin.rpartition(".")[0]
 
 
 def _published(bookmark: Bookmark, flat: Sequence[bytes]) -> HistoryEvent:
@@ -162,26 +186,33 @@ def _ms(stream_id: str) -> int:
 # -- one queue
 
 
-def _in_queue(place: Place, name: str, bookmark: Bookmark) -> Flow[tuple[QueueState, list[HistoryEvent]]]:
-    ref = ref_of(bookmark.topic, bookmark.id)
+def _in_queue(place: Place, name: str, named: Named) -> Flow[tuple[QueueState, list[HistoryEvent]]]:
+    if not named.id:
+        return QueueState(name, ABSENT, absence_of(named)), []
+    ref = named.ref
     starts = yield from recorded_starts(place.instance, name)
-    start = starts.get(bookmark.topic, "0-0")
-    if ref_of("-", bookmark.id) <= ref_of("-", start):
+    start = starts.get(named.bookmark.topic, "0-0")
+    if ref_of("-", named.id) <= ref_of("-", start):
         return QueueState(name, ABSENT, REASONS["before_start"]), []
     pairs = yield calls.explain(name, ref)
-    look = Look(pairs, place.origin, is_head=False)
+    look = Look(pairs, is_head=False)
     events = [event for entry in (yield from _search(place.instance, "deliveries", name, ref, look))
               for event in _recorded(name, entry)]  # fmt: skip
     settled: list[_Entry] = []
-    if look.where == "settled" or look.once:
+    if look.where == "settled" or look.once or look.is_shared:
         settled = yield from _search(place.instance, "journal", name, ref, look)
     for entry in settled:
-        events += _settled(name, entry, with_returns=not events)
-    if not settled and not events:
+        events += _settled(name, entry, with_returns=_is_untold(events))
+    if _is_untold(events):
         events += _returns(name, (*look.text("attempts").split(" "), "", "", "", "")[3])
     if look.where == "leased":
         events.append(_leased(name, look))
     return _state(name, look, settled), _unlike(events)
+
+
+def _is_untold(events: Sequence[HistoryEvent]) -> bool:
+    """Whether nothing is told yet of what this or another instance's subscriptions did."""
+    return all(event.event == Event.TRANSFERRED for event in events)
 
 
 def _search(instance: str, kind: str, queue: str, ref: str, look: Look) -> Flow[list[_Entry]]:
@@ -217,6 +248,12 @@ def _entry_with(wanted: bytes, flat: Sequence[bytes]) -> tuple[int, Mapping[byte
 def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[HistoryEvent]:
     how = entry.fields[FIELDS["how"]]
     details: dict[str, Any] = {}
+    if source := entry.fields.get(FIELDS["source"]):
+        details["instance"] = _name_of(source.partition("~")[0])
+    if how == Event.TRANSFERRED:
+        to, epoch = entry.fields[FIELDS["owner"]], int(entry.word(FIELDS["epochs"]))
+        yield HistoryEvent(entry.at, queue, how, "", {**details, "to": _name_of(to), "epoch": epoch})
+        return
     if with_returns:
         yield from _returns(queue, entry.word("history"))
     if entry.fields.get(FIELDS["reason"]):
@@ -265,7 +302,7 @@ def _unlike(events: list[HistoryEvent]) -> list[HistoryEvent]:
 def _state(queue: str, look: Look, settled: Sequence[_Entry]) -> QueueState:
     reason = look.reason()
     if look.where == "settled":
-        last = settled[-1] if settled else None
+        last = next((entry for entry in reversed(settled) if entry.fields[FIELDS["how"]] != Event.TRANSFERRED), None)
         look.found = Found(ended=True, whole=True)
         if last is not None:
             deliveries, cancels = (last.word(FIELDS["attempts"]) or "0:0").split(":")

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ampsq import check_calls
-from ampsq.values import Bookmark, parse_ref
+from ampsq.naming import name_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.flow import Flow
     from ampsq.ledger import Ledger
+    from ampsq.values import Bookmark
 
 __all__ = ["Findings", "Judge"]
 
@@ -39,6 +40,10 @@ class Findings:
     examples: dict[str, list[Bookmark]] = field(default_factory=dict)
     undecided: list[str] = field(default_factory=list)
 
+    def wants(self, word: str) -> bool:
+        """Whether one more example of a kind is told."""
+        return len(self.examples.get(word, ())) < _EXAMPLES
+
     def add(self, word: str, number: int = 1, bookmark: Bookmark | None = None) -> None:
         """Note something; nothing where the number is 0."""
         if not number:
@@ -53,7 +58,7 @@ class Judge:
     """Judges messages of one queue, and mends them.
 
     Args:
-        instance, origin: where.
+        instance: where.
         queue: the queue.
         ledger: what its journal says.
         repair: whether to mend what is wrong.
@@ -62,10 +67,9 @@ class Judge:
         findings: what was found.
     """
 
-    def __init__(self, instance: str, origin: str, queue: str, ledger: Ledger, *, repair: bool) -> None:
+    def __init__(self, instance: str, queue: str, ledger: Ledger, *, repair: bool) -> None:
         self.instance, self.queue, self.ledger, self.repair = instance, queue, ledger, repair
         self.findings = Findings()
-        self._origin = origin
 
     def catch_up(self) -> Flow[None]:
         """Read the journal to its end."""
@@ -94,7 +98,7 @@ class Judge:
                 if word:
                     wrong.append(ref)
                     if self.ledger.find(word, ref):
-                        topic, stream_id = parse_ref(ref.decode())
-                        self.findings.add(word, 1, Bookmark.of(topic, self._origin, stream_id))
+                        example = (yield from name_messages([ref]))[0] if self.findings.wants(word) else None
+                        self.findings.add(word, 1, example)
             at += len(judged.words or ())
         return wrong

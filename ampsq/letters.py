@@ -15,9 +15,10 @@ from ampsq.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.explain import explain
 from ampsq.flow import command
 from ampsq.models import Queue, Reason
+from ampsq.naming import find_bookmarks
 from ampsq.query import Query, SowMessage, check_text, parse_query_filter
 from ampsq.schema import BATCH, FIELDS, key
-from ampsq.values import Bookmark, parse_name, parse_ref, ref_of, shown
+from ampsq.values import Bookmark, parse_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,6 @@ __all__ = [
     "look_at",
     "named_letters",
     "read_letters",
-    "refs_of",
     "server_time",
 ]
 
@@ -262,19 +262,6 @@ def server_time() -> Flow[int]:
     return now
 
 
-def refs_of(scene: Scene, bookmarks: Iterable[Bookmark | str]) -> list[bytes]:
-    """Where messages with these bookmarks stand.
-
-    Raises:
-        DefinitionError: one is no bookmark, or of another origin.
-    """
-    refs = []
-    for text in bookmarks:
-        bookmark = Bookmark.parse_own(text, scene.origin)
-        refs.append(ref_of(bookmark.topic, bookmark.id).encode())
-    return refs
-
-
 def look_at(queue: str, refs: Sequence[bytes]) -> Flow[list[Browsed | None]]:
     """Some messages of a queue, None in the place of one that is not available."""
     looked: list[Browsed | None] = []
@@ -285,13 +272,11 @@ def look_at(queue: str, refs: Sequence[bytes]) -> Flow[list[Browsed | None]]:
 
 def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str]) -> Flow[list[DeadLetter]]:
     """The letters with these bookmarks; see `Client.dead_letters`."""
-    refs = refs_of(scene, bookmarks)
+    named = yield from find_bookmarks(scene.origin, bookmarks)
     now = yield from server_time()
-    looked = yield from look_at(queue, refs)
+    looked = yield from look_at(queue, [each.ref.encode() for each in named])
     letters = []
-    for ref, found in zip(refs, looked, strict=True):
-        topic, stream_id = parse_ref(ref.decode())
-        bookmark = Bookmark.of(topic, scene.origin, stream_id)
+    for (bookmark, *_), found in zip(named, looked, strict=True):
         if found is None:
             explained = yield from explain(scene, queue, bookmark)
             raise UnknownMessage(queue=queue, bookmark=str(bookmark), told=explained.sentence)

@@ -137,11 +137,13 @@ class End:
         kind: `EPOCH`, `NOW`, `MOST_RECENT`, ``bookmark`` or ``time``.
         bookmark: of that kind.
         milliseconds: of a time, since 1970.
+        here: of a bookmark of another origin, the ID of its message in this instance's log; "" where it is not known.
     """
 
     kind: str
     bookmark: Bookmark | None = None
     milliseconds: int = 0
+    here: str = ""
 
     def __str__(self) -> str:
         if self.kind == "time":
@@ -149,12 +151,17 @@ class End:
             return text.replace("+00:00", "Z").replace(".000Z", "Z")
         return str(self.bookmark) if self.bookmark is not None else self.kind
 
+    @property
+    def id(self) -> Id:
+        """The place of a bookmark's message in the log."""
+        return parse_id(self.here or (self.bookmark.id if self.bookmark is not None else "0-0"))
+
     def cut(self, now: Id, *, behind: bool) -> Cut:
         """The place, `behind` what the end names or before it; `now` is the last ID that there is."""
         if self.kind == NOW:
             return Cut.behind_all(now)
         if self.bookmark is not None:
-            return Cut(parse_id(self.bookmark.id), self.bookmark.topic, behind)
+            return Cut(self.id, self.bookmark.topic, behind)
         if self.kind == EPOCH or self.milliseconds <= 0:
             return Cut(FIRST)
         return Cut.behind_all((self.milliseconds, _LAST)) if behind else Cut((self.milliseconds, 0))
@@ -211,42 +218,51 @@ def parse_asked(value: object) -> Asked:
     return Asked(starts, ranges)
 
 
-def check_ranges(ranges: Iterable[Range], now: int | None = None) -> None:
+def check_ranges(ranges: Iterable[Range], now: int | None = None, origin: str | None = None) -> None:
     """Refuse ranges that end before they begin; one that is only empty is none of them.
 
     Args:
         ranges: of them.
         now: the server's time, ms; None: it is not known yet, and whatever needs it is left for later.
+        origin: of the instance whose log has them; None: it is not known yet. Bookmarks of others are known by their
+            places here.
 
     Raises:
         DefinitionError: one is; the text names both ends.
     """
     for each in ranges:
-        if _is_reversed(each.start, each.end, now):
+        if _is_reversed(each.start, each.end, now, origin):
             raise DefinitionError(
                 f"bookmark: the range from {each.start} to {each.end} ends before it begins; allowed: the earlier "
                 f"place first, as in [{each.end}:{each.start}]"
             )
 
 
-def _is_reversed(start: End, end: End, now: int | None) -> bool:
-    # What was handled may well be behind the end, and bookmarks of two origins have no order.
+def _is_reversed(start: End, end: End, now: int | None, origin: str | None) -> bool:
+    # What was handled may well be behind the end.
     if MOST_RECENT in {start.kind, end.kind} or start.kind == end.kind == NOW:
         return False
     if EPOCH in {start.kind, end.kind}:
         return start.kind != EPOCH
     if NOW not in {start.kind, end.kind}:
-        has_order = start.bookmark is None or end.bookmark is None or start.bookmark.origin == end.bookmark.origin
-        return has_order and start.cut(FIRST, behind=False) > end.cut(FIRST, behind=False)
+        return _have_order(start, end, origin) and start.cut(FIRST, behind=False) > end.cut(FIRST, behind=False)
     if now is None:
         return False
     return _milliseconds(start, now - _CLOCKS) > _milliseconds(end, now) + (_CLOCKS if end.kind == NOW else 0)
 
 
+def _have_order(start: End, end: End, origin: str | None) -> bool:
+    """Whether two places that say something say it in the same order: that of this instance, or that of one other."""
+    if start.bookmark is not None and end.bookmark is not None and start.bookmark.origin == end.bookmark.origin:
+        # One origin's messages come in its own order, wherever they come to.
+        return True
+    return all(each.bookmark is None or each.here or each.bookmark.origin == origin for each in (start, end))
+
+
 def _milliseconds(end: End, now: int) -> int:
     if end.kind == NOW:
         return now
-    return parse_id(end.bookmark.id)[0] if end.bookmark is not None else end.milliseconds
+    return end.id[0] if end.bookmark is not None else end.milliseconds
 
 
 def _split(text: str) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ampsq.flow import Call, script_call
+from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +53,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a batch: duplicates come first (topic and ID of each, or None), then a run of new IDs."""
+    """What became of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs."""
 
     topic: str
-    duplicates: list[tuple[str, str] | None]
+    duplicates: list[Bookmark | None]
     first_id: str
     number: int
 
@@ -77,10 +78,7 @@ class LoggedOn:
 
 
 def _read_published(reply: list[Any]) -> Published:
-    duplicates: list[tuple[str, str] | None] = []
-    for text in reply[4:]:
-        topic, _, stream_id = text.decode().partition(" ")
-        duplicates.append((topic, stream_id) if text else None)
+    duplicates = [Bookmark(text.decode()) if text else None for text in reply[4:]]
     return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))
 
 

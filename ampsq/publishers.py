@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from ampsq.flow import command
+from ampsq.naming import name_messages
 from ampsq.schema import key
-from ampsq.values import Bookmark
+from ampsq.values import ref_of
 
 if TYPE_CHECKING:
     from ampsq.flow import Flow
+    from ampsq.values import Bookmark
 
 __all__ = ["PublisherState", "Sequences", "publishers"]
 
@@ -20,7 +22,7 @@ class PublisherState(NamedTuple):
     """What the server knows of a publisher.
 
     Attributes:
-        name: its name; of an action or a view ``action:<name>``, ``view:<name>``.
+        name: its name; of an action or a view ``action:<name>@<origin>:...``, ``view:<name>``.
         sequence: of its last message.
         bookmark: of that message; None where the publisher has recorded nothing.
         at: when that was, or when it logged on before it recorded anything.
@@ -36,7 +38,7 @@ class PublisherState(NamedTuple):
     seen: datetime | None
 
 
-def publishers(instance: str, origin: str) -> Flow[list[PublisherState]]:
+def publishers(instance: str) -> Flow[list[PublisherState]]:
     """Read all publishers, by name."""
 
     def read(reply: list[bytes]) -> dict[str, str]:
@@ -44,12 +46,14 @@ def publishers(instance: str, origin: str) -> Flow[list[PublisherState]]:
 
     known = yield command(["HGETALL", key(instance, "publishers")], read)
     sessions = yield command(["HGETALL", key(instance, "sessions")], read)
+    rows = [(name, *value.split(" ", 2)) for name, value in sorted(known.items())]
+    recorded = [ref_of(topic, stream_id) for _, _, stream_id, topic in rows if topic and _ms(stream_id)]
+    bookmarks = dict(zip(recorded, (yield from name_messages(recorded)), strict=True))
     out = []
-    for name, value in sorted(known.items()):
-        sequence, stream_id, topic = value.split(" ", 2)
+    for name, sequence, stream_id, topic in rows:
         _, seen, client = sessions[name].split(" ", 2) if name in sessions else ("", "", None)
         at = _moment(stream_id.partition("-")[0])
-        bookmark = Bookmark.of(topic, origin, stream_id) if topic and at.timestamp() else None
+        bookmark = bookmarks.get(ref_of(topic, stream_id))
         out.append(
             PublisherState(name, int(sequence), bookmark, at, client, _moment(seen) if client is not None else None)
         )
@@ -58,6 +62,10 @@ def publishers(instance: str, origin: str) -> Flow[list[PublisherState]]:
 
 def _moment(milliseconds: str) -> datetime:
     return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+
+
+def _ms(stream_id: str) -> int:
+    return int(stream_id.partition("-")[0])
 
 
 class Sequences(Sequence[int]):

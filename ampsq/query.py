@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.accumulators import place_of
 from ampsq.delivery import decoded, in_short
+from ampsq.entry import bookmark_of
 from ampsq.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first
 from ampsq.message_types import JSON
 from ampsq.schema import FIELDS
-from ampsq.values import Bookmark, parse_ref, shown
+from ampsq.values import parse_ref, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Browsed
     from ampsq.expressions import Expression
     from ampsq.message_types import MessageType
+    from ampsq.values import Bookmark
 
 __all__ = ["Query", "Selection", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
 
@@ -94,7 +96,7 @@ class SowMessage:
         return cls(
             as_json(found.fields) if body is None else body,
             topic,
-            Bookmark.of(topic, origin, stream_id),
+            bookmark_of(topic, origin, stream_id, found.source),
             json.loads(headers) if headers else {},
             found.deliveries,
             key=key,

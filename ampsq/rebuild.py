@@ -222,13 +222,12 @@ class _Rebuild:
 
 @taught("queue")
 def rebuild(
-    instance: str, origin: str, queue: str, topics: Sequence[str], starts: Cursors | None = None, *, filtered: bool
+    instance: str, queue: str, topics: Sequence[str], starts: Cursors | None = None, *, filtered: bool
 ) -> Flow[tuple[Rebuilt, Findings]]:
     """Rebuild a queue's state from log and journal, in bounded steps.
 
     Args:
         instance: its name.
-        origin: its name and incarnation.
         queue: the queue.
         topics: those that feed it.
         starts: where it begins from now on; default where it began.
@@ -241,7 +240,7 @@ def rebuild(
     if starts is None:
         starts = yield from starts_of_record(instance, queue, topics)
     with Ledger() as ledger:
-        judge = Judge(instance, origin, queue, ledger, repair=True)
+        judge = Judge(instance, queue, ledger, repair=True)
         work = _Rebuild(judge, starts)
         yield from work.pause(changed=changed)
         yield from work.walk()
@@ -286,4 +285,4 @@ def move_queues(place: Place, definitions: list[Definition], server: Server | No
     for queue, topics in moved:
         starts = yield from starts_of(queue, topics)
         filtered = queue.filter is not None
-        yield from rebuild(place.instance, place.origin, queue.name, topics, starts, filtered=filtered)
+        yield from rebuild(place.instance, queue.name, topics, starts, filtered=filtered)

@@ -57,8 +57,7 @@ def is_end(fields: Mapping[bytes, bytes]) -> bool:
 
 def record_of(topic: str, key: bytes, stream_id: bytes, flat: Sequence[bytes]) -> Record:
     """Make a record of its key and of the log entry of its message, fields in turn."""
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    return Record(key, Browsed(ref_of(topic, stream_id.decode()).encode(), fields, 0, b"", (0.0, b"")))
+    return Record(key, Browsed.of(ref_of(topic, stream_id.decode()).encode(), flat))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from ampsq.conflated_records import ConflatedChanges
 from ampsq.conflation import conflation_asked
+from ampsq.entry import bookmark_of, source_in
 from ampsq.errors import BookmarkNotFound, NoRecords
 from ampsq.flow import Pause
 from ampsq.message_types import JSON
 from ampsq.places import FIRST, parse_asked, parse_id, text_of
 from ampsq.query import SowMessage
-from ampsq.record_history import change_of, moment_of, records_at
+from ampsq.record_history import change_of, moment_of, parse_moment, records_at
 from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records, record_message
 from ampsq.replay import Reader
 from ampsq.unknown import taught
@@ -140,7 +141,7 @@ class RecordFollowing:
         self._conflated = None if period is None else ConflatedChanges(period)
         self._bookmark, self._looked = bookmark, float("-inf")
         if bookmark is not None:
-            moment_of(bookmark, scene)
+            parse_moment(bookmark)
         # What was read and may be handed out; of a conflated one only the records.
         self._changes: deque[RecordChange] = deque()
         self._view: _View | None = None
@@ -249,7 +250,7 @@ class RecordFollowing:
         topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
-        moment = moment_of(bookmark, self._scene)
+        moment = yield from moment_of(bookmark, self._scene)
         end = yield from caught_up(self.topic)
         view = _View(self._reader(text_of(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
         # The log is held before the records are looked at.
@@ -314,7 +315,7 @@ class RecordFollowing:
                 out = self._told(view, change.record, "oof", "match")
             else:
                 reason: Reason = "expired" if change.how == "expired" else "deleted"
-                out = self._gone(change.key, reason, entry[1].decode())
+                out = self._gone(change.key, reason, entry)
             self._add(change.key, entry[1], out, was_known=True)
 
     def _add(self, key: bytes, stream_id: bytes, change: RecordChange, *, was_known: bool) -> None:
@@ -327,8 +328,10 @@ class RecordFollowing:
         message = record_message(self._scene, view.topic, record)
         return RecordChange(message, command, reason, type=view.topic.type)
 
-    def _gone(self, record_key: bytes, reason: Reason, stream_id: str | None) -> RecordChange:
-        bookmark = None if stream_id is None else Bookmark.of(self.topic, self._scene.origin, stream_id)
+    def _gone(self, record_key: bytes, reason: Reason, entry: Entry | None) -> RecordChange:
+        bookmark = None
+        if entry is not None:
+            bookmark = bookmark_of(self.topic, self._scene.origin, entry[1].decode(), source_in(entry[2]))
         return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
     def _look_anew(self, channel: Any) -> Flow[None]:

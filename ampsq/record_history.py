@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.errors import BookmarkNotFound, DefinitionError
 from ampsq.flow import command
+from ampsq.naming import find_bookmark
 from ampsq.record_calls import is_end, record_of
 from ampsq.records import RecordKey, caught_up, chosen, read_records
 from ampsq.schema import BATCH, BYTES, FIELDS, key
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.query import Query, SowMessage
     from ampsq.record_calls import Record
 
-__all__ = ["Change", "Moment", "change_of", "moment_of", "records_at", "sow_history"]
+__all__ = ["Change", "Moment", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
 
 _BODY: Final = FIELDS["body"].encode()
 _ADDRESSED: Final = FIELDS["addressed"].encode()
@@ -70,14 +71,30 @@ class Moment:
     ms: int
 
 
-def moment_of(bookmark: object, scene: Scene) -> Moment:
-    """Read a message's bookmark, whatever its topic, or a time."""
+def moment_of(bookmark: object, scene: Scene) -> Flow[Moment]:
+    """Find the moment that a message's bookmark, whatever its topic, or a time says.
+
+    Raises:
+        DefinitionError: it is neither. BookmarkNotFound: the message is not here.
+    """
+    moment = parse_moment(bookmark)
+    if isinstance(moment, Moment):
+        return moment
+    named = yield from find_bookmark(scene.origin, moment)
+    if not named.id:
+        raise BookmarkNotFound(f"bookmark {str(moment)!r} is not here: {named.absence}")
+    milliseconds, sequence = _numbers(named.id)
+    return Moment((milliseconds, sequence), milliseconds)
+
+
+def parse_moment(bookmark: object) -> Moment | Bookmark:
+    """Read a message's bookmark or a time.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
     if isinstance(bookmark, str) and "~" in bookmark:
-        found = Bookmark.parse(bookmark)
-        if found.origin != scene.origin:
-            raise DefinitionError(f"bookmark {bookmark!r} is of origin {found.origin}, not of {scene.origin}")
-        milliseconds, sequence = _numbers(found.id)
-        return Moment((milliseconds, sequence), milliseconds)
+        return Bookmark.parse(bookmark)
     try:
         at = bookmark if isinstance(bookmark, datetime) else datetime.fromisoformat(str(bookmark))
     except ValueError:
@@ -121,9 +138,9 @@ def records_at(scene: Scene, topic: Topic, query: Query, named: list[bytes] | No
     Where the log was trimmed, what is left of it and the records that did not change since must tell everything.
 
     Raises:
-        BookmarkNotFound: they do not.
+        BookmarkNotFound: they do not, or the message of the bookmark is not here.
     """
-    moment = moment_of(bookmark, scene)
+    moment = yield from moment_of(bookmark, scene)
     for _ in range(_READS):
         horizon = yield from _horizon(scene, topic.name)
         state = yield from _state_at(scene, topic, moment, horizon)

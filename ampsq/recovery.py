@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ampsq import check_calls
 from ampsq.errors import DefinitionError
 from ampsq.flow import command
+from ampsq.naming import find_bookmark
 from ampsq.schema import FIELDS, key
-from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ _BEGUN: Final = "start"
 _LAST_SEQUENCE: Final = 2**64 - 1
 
 
-def _point_of(queue: Queue) -> str:
+def _point_of(queue: Queue) -> Flow[str]:
     """The point as a stream ID, the last that is not in the queue."""
     text = queue.recovery_point
     if text == "epoch":
@@ -35,7 +35,13 @@ def _point_of(queue: Queue) -> str:
     if text in ("now", "creation"):
         return _END
     if "~" in text:
-        return Bookmark(text).id
+        named = yield from find_bookmark("", text)
+        if not named.id:
+            raise DefinitionError(
+                f"{queue.titled}: recovery_point: bookmark {text!r} is not here: {named.absence}; allowed: a "
+                "bookmark of a message that is here"
+            )
+        return str(named.id)
     # Everything from this millisecond on.
     before = round(datetime.fromisoformat(text).timestamp() * 1000) - 1
     return f"{before}-{_LAST_SEQUENCE}" if before >= 0 else _START
@@ -45,17 +51,11 @@ def starts_of(queue: Queue, topics: Iterable[str]) -> Flow[Cursors]:
     """Find where a queue begins in each of its topics by its `recovery_point`; what lies behind is counted in steps.
 
     Raises:
-        DefinitionError: the recovery point is a bookmark of another origin.
+        DefinitionError: the recovery point is the bookmark of a message that is not here.
     """
-    point, out = _point_of(queue), []
+    point, out = (yield from _point_of(queue)), []
     for topic in topics:
-        cursor, origin = yield from _cursor_at(topic, point)
-        bookmark = queue.recovery_point if "~" in queue.recovery_point else ""
-        if bookmark and Bookmark(bookmark).origin != origin:
-            raise DefinitionError(
-                f"{queue.titled}: recovery_point: {bookmark!r} is of origin {Bookmark(bookmark).origin}, not of "
-                f"{origin}; allowed: a bookmark of this instance"
-            )
+        cursor = yield from _cursor_at(topic, point)
         out.append((topic, cursor))
     return out
 
@@ -65,7 +65,7 @@ def starts_of_record(instance: str, queue: str, topics: Iterable[str]) -> Flow[C
     starts = yield from recorded_starts(instance, queue)
     out = []
     for topic in topics:
-        cursor, _ = yield from _cursor_at(topic, starts.get(topic, _START))
+        cursor = yield from _cursor_at(topic, starts.get(topic, _START))
         out.append((topic, cursor))
     return out
 
@@ -95,13 +95,12 @@ def _definitions(instance: str, queue: str) -> Flow[list[tuple[str, dict[str, st
     return out
 
 
-def _cursor_at(topic: str, point: str) -> Flow[tuple[str, str]]:
-    """A cursor, and the instance's origin."""
+def _cursor_at(topic: str, point: str) -> Flow[str]:
     found = yield check_calls.locate(topic, point)
     if found.id == "0-0":
-        return f"0-0 {found.added - found.length}", found.origin
+        return f"0-0 {found.added - found.length}"
     behind = yield from count_between(topic, found.id, found.last)
-    return f"{found.id} {max(found.added - behind, 0)}", found.origin
+    return f"{found.id} {max(found.added - behind, 0)}"
 
 
 def count_between(topic: str, after: str, until: str) -> Flow[int]:

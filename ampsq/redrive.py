@@ -19,11 +19,12 @@ from ampsq.delivery import encode_headers
 from ampsq.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
 from ampsq.expressions import Document, parse
 from ampsq.flow import Pause, command
-from ampsq.letters import NOT_THERE, DeadLetter, NotALetter, letter_filter, look_at, refs_of, server_time
+from ampsq.letters import NOT_THERE, DeadLetter, NotALetter, letter_filter, look_at, server_time
 from ampsq.models import Queue
+from ampsq.naming import find_bookmarks
 from ampsq.query import SowMessage, check_text, parse_query_filter
 from ampsq.schema import BATCH, BYTES, FIELDS, VALUES, key
-from ampsq.values import Bookmark, parse_ref, shown
+from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from ampsq.calls import Browsed
     from ampsq.expressions import Expression
     from ampsq.flow import Flow
+    from ampsq.naming import Named
+    from ampsq.values import Bookmark
 
 __all__ = ["REDRIVEN_FROM", "Order", "Progress", "Redriven", "Refusal", "parse_rate", "redrive"]
 
@@ -174,11 +177,12 @@ class _Unfit(Exception):
 
 
 class _Sent(NamedTuple):
-    """A letter as the script takes it: its place, its message's body and headers."""
+    """A letter as the script takes it: its place, its message's body and headers; and its name."""
 
     ref: bytes
     body: bytes
     headers: bytes
+    bookmark: Bookmark
 
 
 class _Redrive:
@@ -202,22 +206,22 @@ class _Redrive:
     def run(self) -> Flow[None]:
         self._began = yield from server_time()
         if self._order.bookmarks is not None:
-            refs = refs_of(self._scene, self._order.bookmarks)
-            self._total = len(refs)
-            yield from self._by_ref(refs)
+            named = yield from find_bookmarks(self._scene.origin, self._order.bookmarks)
+            self._total = len(named)
+            yield from self._by_name(named)
         else:
             yield from self._walk()
         while self._waiting:
             yield from self._send(next(iter(self._waiting)))
         self._tell()
 
-    def _by_ref(self, refs: list[bytes]) -> Flow[None]:
-        for at in range(0, len(refs), BATCH):
-            some = refs[at : at + BATCH]
-            looked = yield from look_at(self._order.queue, some)
-            for ref, found in zip(some, looked, strict=True):
+    def _by_name(self, named: list[Named]) -> Flow[None]:
+        for at in range(0, len(named), BATCH):
+            some = named[at : at + BATCH]
+            looked = yield from look_at(self._order.queue, [each.ref.encode() for each in some])
+            for each, found in zip(some, looked, strict=True):
                 if found is None:
-                    self._refuse(ref, NOT_THERE)
+                    self._refuse(each.bookmark, NOT_THERE if each.id else f"it is not here: {each.absence}")
                 else:
                     yield from self._take(found)
 
@@ -248,7 +252,7 @@ class _Redrive:
         try:
             way, sent = self._addressed(found)
         except (NotALetter, _Unfit) as reason:
-            self._refuse(found.ref, str(reason))
+            self._refuse(self._scene.bookmark(found), str(reason))
             return
         if sent is None:
             return
@@ -286,7 +290,7 @@ class _Redrive:
             except Exception as error:
                 raise _Unfit(f"edit: {error or type(error).__name__}") from error
         self._check_filter(way[1], way[0], body)
-        return way, _Sent(found.ref, body, headers)
+        return way, _Sent(found.ref, body, headers, letter.bookmark)
 
     def _way(self, letter: DeadLetter) -> tuple[str, str]:
         name = self._order.to or letter.queue
@@ -325,12 +329,12 @@ class _Redrive:
             yield Pause(min(left, _STEP))
             self._tell()
         topic, target = way
-        call = calls.redrive(self._order.queue, topic, target, self._order.by, letters)
+        call = calls.redrive(self._order.queue, topic, target, self._order.by, [sent[:3] for sent in letters])
         try:
             number, refused = yield call
         except Rejected as error:
             for sent in letters:
-                self._refuse(sent.ref, str(error))
+                self._refuse(sent.bookmark, str(error))
             return
         known = dict(refused)
         if call.repeated and known:
@@ -340,11 +344,12 @@ class _Redrive:
                 number += 1
         self._targets[target] += number
         self._pace.spend(number)
-        for ref, code in known.items():
+        for sent in letters if known else ():
+            code = known.get(sent.ref)
             if code in _REFUSED:
-                self._refuse(ref, _REFUSED[code])
-            elif self._order.bookmarks is not None:
-                self._refuse(ref, NOT_THERE)
+                self._refuse(sent.bookmark, _REFUSED[code])
+            elif code is not None and self._order.bookmarks is not None:
+                self._refuse(sent.bookmark, NOT_THERE)
         self._tell()
 
     def _put_back(self, refs: dict[bytes, str]) -> Flow[list[bytes]]:
@@ -364,11 +369,10 @@ class _Redrive:
                 return []
             last = f"({entries[-1][0].decode()}"
 
-    def _refuse(self, ref: bytes, reason: str) -> None:
+    def _refuse(self, bookmark: Bookmark, reason: str) -> None:
         self._refused += 1
         if len(self._refusals) < _KEPT:
-            topic, stream_id = parse_ref(ref.decode())
-            self._refusals.append(Refusal(Bookmark.of(topic, self._scene.origin, stream_id), reason))
+            self._refusals.append(Refusal(bookmark, reason))
 
     def _tell(self) -> None:
         if self._order.progress is not None:

@@ -12,13 +12,14 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq import calls
 from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
+from ampsq.naming import find_bookmarks
 from ampsq.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, next_id, parse_id, spans_of, text_of
 from ampsq.retention import hold
 from ampsq.schema import BYTES, FIELDS, key
@@ -177,34 +178,40 @@ class Reader:
 
         Raises:
             UnknownTopic: there is neither a topic nor a queue of this name.
-            BookmarkNotFound: the log has not everything any more, and `not_found` says ``fail``.
+            BookmarkNotFound: the log has not everything any more, or a bookmark's message is not here, and `not_found`
+                says ``fail``; or the bookmark ends a range.
             DefinitionError: a range up to now, or from now on, ends before it begins.
         """
-        self._asked = self._with_known(self._asked)
+        self._asked = yield from self._located(self._asked)
         yield from self._look_at_clock()
-        check_ranges(self._asked.ranges, self._past[0])
+        check_ranges(self._asked.ranges, self._past[0], self._origin)
         yield from self._refresh(channel)
         self._held = time.monotonic()
         self._count = max(_FIRST_PAGE // max(len(self._logs), 1), 1)
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
-    def _with_known(self, asked: Asked) -> Asked:
-        """The same with something else for bookmarks of another origin, which this instance's logs do not have."""
-        unknown = [end for end in asked.ends if end.bookmark is not None and end.bookmark.origin != self._origin]
-        if not unknown:
+    def _located(self, asked: Asked) -> Flow[Asked]:
+        """The same with the places here of bookmarks of other origins; something else for those that are not here."""
+        foreign = [end for end in asked.ends if end.bookmark is not None and end.bookmark.origin != self._origin]
+        if not foreign:
             return asked
-        last = [each.end for each in asked.ranges if each.end in unknown]
-        text = f"bookmark {str(unknown[0].bookmark)!r} is of another origin than {self._origin}"
-        if last or self._not_found == "fail":
-            raise BookmarkNotFound(f"{text}; allowed: one of this instance, or a time")
-        _log.warning("%s: beginning at %s", text, self._not_found)
+        named = yield from find_bookmarks(self._origin, [end.bookmark for end in foreign if end.bookmark is not None])
+        known = {end: replace(end, here=found.id) for end, found in zip(foreign, named, strict=True) if found.id}
+        unknown = next((found for found in named if not found.id), None)
+        if unknown is not None:
+            text = f"bookmark {str(unknown.bookmark)!r} is not here: {unknown.absence}"
+            last = [each.end for each in asked.ranges if each.end in foreign and each.end not in known]
+            if last or self._not_found == "fail":
+                raise BookmarkNotFound(f"{text}; allowed: one of a message that is here, or a time")
+            _log.warning("%s; beginning at %s", text, self._not_found)
+            known |= {end: End(self._not_found) for end in foreign if end not in known}
 
-        def known(end: End) -> End:
-            return End(self._not_found) if end in unknown else end
+        def located(end: End) -> End:
+            return known.get(end, end)
 
-        starts = tuple(known(end) for end in asked.starts)
-        return Asked(starts, tuple(each._replace(start=known(each.start)) for each in asked.ranges))
+        ranges = tuple(each._replace(start=located(each.start), end=located(each.end)) for each in asked.ranges)
+        return Asked(tuple(located(end) for end in asked.starts), ranges)
 
     def _look_at_clock(self) -> Flow[None]:
         """Note the last ID that was given, and up to where none can come any more."""

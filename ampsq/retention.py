@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
@@ -12,12 +12,13 @@ from ampsq.action_sources import sources, track_name
 from ampsq.definition import nearest
 from ampsq.destination import Destination
 from ampsq.destination_checks import sent_queue, sent_topic
+from ampsq.entry import bookmark_of, source_in
 from ampsq.errors import CatalogChanged, DefinitionError
 from ampsq.flow import command, script_call
 from ampsq.models import Action, Interval, Queue, Topic
+from ampsq.naming import name_message
 from ampsq.records import caught_up
 from ampsq.schema import FIELDS, key
-from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Catalog
     from ampsq.flow import Call, Flow
+    from ampsq.values import Bookmark
 
 __all__ = [
     "Pin",
@@ -259,9 +261,7 @@ def forget_publishers(cursor: str) -> Call[str]:
 # -- by hand
 
 
-def trim(
-    instance: str, origin: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool
-) -> Flow[Trimmed]:
+def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Flow[Trimmed]:
     """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Client.trim`."""
     catalog = yield calls.catalog()
     policy = _policy(catalog, topic, age)
@@ -277,7 +277,7 @@ def trim(
     size = used * removed // max(length, 1)
     if first is None:
         return Trimmed(topic, removed, kept, size)
-    return Trimmed(topic, removed, kept, size, first.by, Bookmark.of(topic, origin, first.id), first.state)
+    return Trimmed(topic, removed, kept, size, first.by, (yield from name_message(topic, first.id)), first.state)
 
 
 def _policy(catalog: Catalog, topic: str, age: timedelta | float | str | None) -> Policy:
@@ -345,14 +345,14 @@ def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> Flow
     log = key(instance, "log", name)
     length = yield command(["XLEN", log], int)
     used = yield command(["MEMORY", "USAGE", log], lambda reply: reply or 0)
-    first = yield command(["XRANGE", log, "-", "+", "COUNT", 1], _first_id)
-    last = yield command(["XREVRANGE", log, "+", "-", "COUNT", 1], _first_id)
+    first = yield command(["XRANGE", log, "-", "+", "COUNT", 1], partial(_first_name, name, origin))
+    last = yield command(["XREVRANGE", log, "+", "-", "COUNT", 1], partial(_first_name, name, origin))
     topic = Topic.stored(name, catalog.topics[name])
     facts: dict[str, Any] = {
         "messages": length,
         "bytes": used,
-        "first": str(Bookmark.of(name, origin, first)) if first else None,
-        "last": str(Bookmark.of(name, origin, last)) if last else None,
+        "first": str(first) if first else None,
+        "last": str(last) if last else None,
         "queues": feeding(catalog, name),
         "retention": {each: value for each, value in topic.elements().items() if each.startswith("retention")},
         "key": list(topic.key),
@@ -366,7 +366,7 @@ def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> Flow
         found = yield from _read_walk(instance, name)
         if found is not None:
             facts |= {"kept": max(found[0], 1), "pinned_by": found[1].by, "state": found[1].state}
-            facts["pinned"] = str(Bookmark.of(name, origin, found[1].id))
+            facts["pinned"] = str((yield from name_message(name, found[1].id)))
     return facts
 
 
@@ -383,6 +383,13 @@ def _read_walk(instance: str, topic: str) -> Flow[tuple[int, Pin] | None]:
 def _order(stream_id: str) -> tuple[int, int]:
     milliseconds, _, sequence = (stream_id or _HEAD).partition("-")
     return int(milliseconds), int(sequence)
+
+
+def _first_name(topic: str, origin: str, reply: list[Any]) -> Bookmark | None:
+    if not reply:
+        return None
+    stream_id, flat = reply[0]
+    return bookmark_of(topic, origin, stream_id.decode(), source_in(flat))
 
 
 def _first_id(reply: list[Any]) -> str:

@@ -21,14 +21,16 @@ from ampsq.errors import (
     DefinitionError,
     Rejected,
     ServerFull,
+    UnknownMessage,
     UnknownTopic,
     rejection,
 )
 from ampsq.first_use import add_published
 from ampsq.flow import command
-from ampsq.letters import letter_filter, named_letters, read_letters, refs_of
+from ampsq.letters import letter_filter, named_letters, read_letters
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
+from ampsq.naming import find_bookmarks
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
@@ -42,7 +44,7 @@ from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
 from ampsq.sow import sow
 from ampsq.unknown import taught
-from ampsq.values import Bookmark, is_name, parse_name, parse_ref
+from ampsq.values import Bookmark, is_name, parse_name
 from ampsq.views import aggregated, follow
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from ampsq.guarantee import Guarantee
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
+    from ampsq.naming import Named
     from ampsq.publish_calls import Published
     from ampsq.publish_settlements import Settlements
     from ampsq.query import Query, SowMessage
@@ -280,8 +283,7 @@ class Session:
         published = yield from self._published(topic, call)
         if published.number:
             return Bookmark.of(published.topic, self.origin, published.first_id)
-        recorded = published.duplicates[0] or (published.topic, "")
-        return Bookmark.of(recorded[0], self.origin, recorded[1])
+        return published.duplicates[0] or Bookmark.of(published.topic, self.origin, "")
 
     def publish_first(self, topic: str, call: Call[Published]) -> Flow[Published]:
         """Run the first call of a batch, so that the topic exists for the others."""
@@ -319,7 +321,7 @@ class Session:
     def note(self, bookmarks: Bookmarks, published: Published) -> None:
         """Add what became of one call."""
         for duplicate in published.duplicates:
-            bookmarks.add(*(duplicate or (published.topic, "")))
+            bookmarks.add(duplicate or Bookmark.of(published.topic, self.origin, ""))
         if published.number:
             self.confirmed_id = published.first_id
             bookmarks.add_run(published.topic, published.first_id, published.number)
@@ -448,8 +450,10 @@ class Session:
     def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
         if option not in _VERBS:
             raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
-        refs = refs_of(self.scene, bookmarks)
-        failures: list[Rejected] = []
+        named = yield from find_bookmarks(self.origin, bookmarks)
+        failures: list[Rejected] = [_not_here(queue, each) for each in named if not each.id]
+        names = {each.ref.encode(): each.bookmark for each in named if each.id}
+        refs = [each.ref.encode() for each in named if each.id]
         for first in range(0, len(refs), BATCH):
             some = refs[first : first + BATCH]
             messages = [[queue.encode(), b"", b"", b"", b"", ref] for ref in some]
@@ -465,15 +469,10 @@ class Session:
                 raise
             if kept is not None:
                 kept.answered(messages)
-            failures += [self._refusal(queue, ref, code) for ref, code in refused]
+            failures += [_refusal(queue, names[ref], code) for ref, code in refused]
         if failures:
-            raise _several(failures, len(refs) - len(failures))
+            raise _several(failures, len(named) - len(failures))
         return len(refs)
-
-    def _refusal(self, queue: str, ref: bytes, code: str) -> Rejected:
-        topic, stream_id = parse_ref(ref.decode())
-        error = type(rejection(code) or Rejected())
-        return error(queue=queue, bookmark=str(Bookmark.of(topic, self.origin, stream_id)))
 
     @taught("queue")
     def queue_stats(self, queue: str) -> Flow[QueueStats]:
@@ -506,11 +505,20 @@ class Session:
 
     def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Flow[Trimmed]:
         """Remove what a topic's retention gives up; see `Client.trim`."""
-        return (yield from trim(self.instance, self.origin, topic, age, dry_run=dry_run))
+        return (yield from trim(self.instance, topic, age, dry_run=dry_run))
 
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:
     return [bookmarks] if isinstance(bookmarks, str) else list(bookmarks)
+
+
+def _refusal(queue: str, bookmark: Bookmark, code: str) -> Rejected:
+    error = type(rejection(code) or Rejected())
+    return error(queue=queue, bookmark=str(bookmark))
+
+
+def _not_here(queue: str, named: Named) -> Rejected:
+    return UnknownMessage(queue=queue, bookmark=str(named.bookmark), absent=named.absence)
 
 
 def _several(failures: list[Rejected], done: int) -> Rejected:

@@ -90,7 +90,7 @@ class Administration:
 
     def publishers(self) -> list[PublisherState]:
         """Read all publishers that have a name: how far they are, and who is logged on."""
-        return self._store.run(publishers(self.instance, self.origin))
+        return self._store.run(publishers(self.instance))
 
     def replication(self) -> Replication:
         """Read how replication stands: each link with its lag, each shared queue with who owns what."""

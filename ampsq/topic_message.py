@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.delivery import decoded
+from ampsq.entry import bookmark_of, read_entry, source_in
 from ampsq.expressions import Document
 from ampsq.message_types import JSON
 from ampsq.query import as_json
 from ampsq.schema import FIELDS
-from ampsq.values import Bookmark
 
 if TYPE_CHECKING:
     from ampsq.bookmark_store import Received
     from ampsq.message_types import MessageType
     from ampsq.replay import Entry
     from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
+    from ampsq.values import Bookmark
 
 __all__ = ["AsyncTopicMessage", "TopicMessage", "TopicMessageView", "document_of", "is_message"]
 
@@ -35,13 +36,14 @@ def is_message(fields: list[bytes]) -> bool:
 def document_of(entry: Entry, origin: str, instance: str, message_type: MessageType = JSON) -> Document:
     """An entry as expressions see it."""
     topic, stream_id, flat = entry
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    fields, source = read_entry(flat)
     return Document(
         fields.get(_BODY),
         fields=fields,
         topic=topic,
         stream_id=stream_id.decode(),
         origin=origin,
+        source=source,
         instance=instance,
         message_type=message_type,
     )
@@ -63,7 +65,7 @@ class TopicMessageView:
     def raw(self) -> bytes:
         """The body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON."""
         fields = self._fields
-        return fields[1] if fields[0] == _BODY else as_json(dict(zip(fields[::2], fields[1::2], strict=True)))
+        return fields[1] if fields[0] == _BODY else as_json(read_entry(fields)[0])
 
     @property
     def data(self) -> Any:
@@ -79,7 +81,7 @@ class TopicMessageView:
     @property
     def bookmark(self) -> Bookmark:
         """Its public identity, the same on every instance, for ever; a subscription may begin behind it."""
-        return Bookmark.of(self.topic, self._subscription.origin, self._id.decode())
+        return bookmark_of(self.topic, self._subscription.origin, self._id.decode(), source_in(self._fields))
 
     @property
     def headers(self) -> dict[str, str]:

@@ -257,7 +257,7 @@ class RecordedMessages:
         for entry_id, flat in entries:
             total += sum(map(len, flat))
             ref = ref_of(topic, entry_id.decode()).encode()
-            found = calls.Browsed(ref, dict(zip(flat[::2], flat[1::2], strict=True)), 0, b"", (0.0, ref))
+            found = calls.Browsed.of(ref, flat, rank=(0.0, ref))
             if not is_end(found.fields):
                 rows.add(ref, self._scene.document(found, self._types[topic]), for_good=True)
         if entries:

@@ -3,8 +3,8 @@
 --- GIVES the cursor of the next call, '0' after the last
 --- FLAGS allow-oom
 --- @include clock, fail
--- Publishers of definitions (`action:<name>`, `view:<name>`) stay: they may be told twice of what is long ago.
-local ms = clock_ms(now)
+-- Publishers of definitions here (`action:<name>@<origin>:...`, `view:<name>`) stay: they may be told twice of what is long ago.
+local ms, own = clock_ms(now), call('HGET', K.instance(), F.origin)
 local scanned = call('HSCAN', K.publishers(), cursor, 'COUNT', V.batch)
 local old = {}
 
@@ -21,7 +21,8 @@ end
 
 for i = 1, #scanned[2], 2 do
   local name, last = scanned[2][i], string.match(scanned[2][i + 1], '^%d+ (%d+)%-')
-  local defined = string.find(name, '^action:') or string.find(name, '^view:')
+  local is_own_action = string.find(name, '^action:') and string.find(name, '@' .. own .. ':', 1, true)
+  local defined = is_own_action or string.find(name, '^view:')
   if not defined and last and tonumber(last) + V.publisher_age < ms and ends_job(name) then old[#old + 1] = name end
 end
 if #old > 0 then

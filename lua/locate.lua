@@ -1,6 +1,6 @@
 --- locate: where a topic's log has a point: its last entry up to there, and what is needed to count those behind.
 --- ARGV topic, point
---- GIVES {last ID up to the point, last ID of all, entries ever added, entries there, the instance's origin}
+--- GIVES {last ID up to the point, last ID of all, entries ever added, entries there}
 --- FLAGS no-writes, allow-oom
 --- @include fail
 -- point: an ID, `+` for the end, `-` for the start.
@@ -9,5 +9,4 @@ for k = 1, #info, 2 do facts[info[k]] = info[k + 1] end
 local entry = point ~= '-' and call('XREVRANGE', K.log(topic), point, '-', 'COUNT', 1)[1]
 return {
   entry and entry[1] or '0-0', facts['last-generated-id'] or '0-0', facts['entries-added'] or 0, facts['length'] or 0,
-  call('HGET', K.instance(), F.origin),
 }

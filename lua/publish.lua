@@ -1,7 +1,7 @@
 --- publish: record messages of one topic and push what somebody is free for.
 --- ARGV now, name, publisher, sequence, shape, values...
 --- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, RECORDS_BEHIND, DELTA_NOT_JSON
---- GIVES {topic, duplicates, first ID, number, topic and ID of each duplicate or ''...}
+--- GIVES {topic, duplicates, first ID, number, bookmark of each duplicate or ''...}
 --- @include clock, fail, target, recording, sequences()
 -- shape: a letter for each value of a message: `b` its body, or `m` one that is merged into the record of its key, `h` its
 -- headers, `e` how long it lives, ms, `d` when it is due: ms, or `+` and ms from now on, `k` its routing key; all but the body

@@ -21,7 +21,7 @@ from ampsq.errors import DefinitionError
 from ampsq.places import FIRST, Id
 from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.logs import Logs
-from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
+from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
 from ampsq.spark.read_options import ReadOptions
 from ampsq.spark.reading import Hold, LogPart, hold_call, read_part
 
@@ -73,8 +73,10 @@ class BatchReader(DataSourceReader):
                 check_offsets(place, logs, names)
         found = []
         for log, lag in self._logs.lags(dict.fromkeys(logs, FIRST)).items():
-            after = check_start(self._options, log, place_of(start, log, lag, is_start=True), lag, start)
-            last = self._end(end, log, lag)
+            store = self._logs.store(log.address)
+            begin = located(store, log, start)
+            after = check_start(self._options, log, place_of(begin, log, lag, is_start=True), lag, begin)
+            last = self._end(located(store, log, end), log, lag)
             if after < last:
                 found.append(Range(log, after, last, lag.removed))
         return found

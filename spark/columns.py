@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ampsq.entry import read_entry, source_in
 from ampsq.errors import DefinitionError
 from ampsq.query import as_json
 from ampsq.schema import FIELDS
@@ -46,6 +47,7 @@ RawEntry: TypeAlias = "list[Any]"
 _BODY, _ADDRESSED = FIELDS["body"].encode(), FIELDS["addressed"].encode()
 _HEADERS, _KEY = FIELDS["headers"].encode(), FIELDS["routing_key"].encode()
 _PUBLISHER, _SEQUENCE = FIELDS["publisher"].encode(), FIELDS["sequence"].encode()
+_SOURCE: Final = FIELDS["source"].encode()
 #: Up to so many digits a number of milliseconds is one of microseconds that 64 bits hold.
 _DIGITS: Final = 15
 _LAST_MOMENT: Final = 2**63 - 1
@@ -110,7 +112,7 @@ class PageColumns:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._has_headers = "headers" in schema.fieldNames()
         self._log, self._expression = log, expression
-        self._prefix = pa.scalar(f"{log.topic}~{log.origin}~")
+        self._topic, self._origin = pa.scalar(f"{log.topic}~"), pa.scalar(f"{log.origin}~")
 
     def batch(self, entries: Sequence[RawEntry]) -> pa.RecordBatch | None:
         """The messages among these entries as columns; None if there are none."""
@@ -135,7 +137,7 @@ class PageColumns:
         columns = [
             pa.repeat(pa.scalar(self._log.topic), number),
             pa.repeat(pa.scalar(self._log.address.instance), number),
-            pc.binary_join_element_wise(self._prefix, texts, pa.scalar("")),
+            pc.binary_join_element_wise(self._topic, self._sources(texts, named.get(_SOURCE)), pa.scalar("")),
             _column(named.get(_KEY), number, pa.binary()),
             pa.array(named[_BODY], pa.binary()),
             _moments(texts),
@@ -146,6 +148,13 @@ class PageColumns:
             headers = [_headers(each) for each in named.get(_HEADERS) or [None] * number]
             columns.append(pa.array(headers, self._schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _sources(self, ids: pa.Array, copied: Sequence[bytes | None] | None) -> pa.Array:
+        """Where each message was published first, as bookmarks say it."""
+        own = pc.binary_join_element_wise(self._origin, ids, pa.scalar(""))
+        if copied is None:
+            return own
+        return pc.coalesce(pa.array(copied, pa.binary()).cast(pa.string()), own)
 
 
 class LeasedColumns(PageColumns):
@@ -174,7 +183,7 @@ def _named(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]] |
             return None
         named[names.pop()] = columns[place + 1]
     is_ours = next(iter(named)) == _BODY and _ADDRESSED not in named
-    return named if is_ours else None
+    return named if is_ours and (_SOURCE not in named or all(map(source_in, flats))) else None
 
 
 def _gathered(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]]:
@@ -182,14 +191,15 @@ def _gathered(entries: Sequence[RawEntry]) -> dict[bytes, Sequence[bytes | None]
     found: dict[bytes, list[bytes | None]] = {
         name: [None] * len(entries) for name in (_BODY, _HEADERS, _KEY, _PUBLISHER, _SEQUENCE)
     }
+    sources: list[bytes | None] = [source_in(flat).encode() or None for _, flat in entries]
     for number, (_, flat) in enumerate(entries):
         if flat[0] != _BODY:
-            found[_BODY][number] = as_json(dict(zip(flat[::2], flat[1::2], strict=True)))
+            found[_BODY][number] = as_json(read_entry(flat)[0])
             continue
         for name, value in zip(flat[::2], flat[1::2], strict=True):
             if name in found:
                 found[name][number] = value
-    return dict(found)
+    return {**found, _SOURCE: sources}
 
 
 def _headers(text: bytes | None) -> list[tuple[str, str]] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.client import Client
 from ampsq.errors import Rejected
 from ampsq.spark.queue_offsets import Leased, QueueOffset
-from ampsq.values import Bookmark
+from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ class Leasing:
                 return None
             self._batches[number] = messages
             self._left -= len(messages)
-        leased = [Leased(each.topic, each.bookmark.id, each.delivery) for each in self._batches[number]]
+        leased = [Leased(*parse_ref(each.parts[5].decode()), each.delivery) for each in self._batches[number]]
         return QueueOffset(number, self._queue, tuple(leased))
 
     def finish(self, offset: QueueOffset) -> None:
@@ -102,6 +102,7 @@ class Leasing:
 
     def _acknowledge_by_bookmark(self, messages: Sequence[Leased]) -> None:
         """Of a driver that died before this one: its leases went back, and nobody should do the work again."""
+        # IDs in this instance's logs, which are known under its origin, wherever the messages are from.
         bookmarks = [Bookmark.of(each.topic, self._client.origin, each.id) for each in messages]
         for first in range(0, len(bookmarks), _TOGETHER):
             try:

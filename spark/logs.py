@@ -46,7 +46,7 @@ class Log:
 
     Attributes:
         address: where it is.
-        origin: of the messages in it.
+        origin: of the instance, and of what was published there.
         topic: the topic.
         type: its message type.
     """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq import log_index
 from ampsq.definition import nearest
 from ampsq.errors import BookmarkNotFound, DefinitionError
+from ampsq.naming import find_bookmark
 from ampsq.places import FIRST, NOW, End, Id, text_of
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ampsq.spark.logs import Log, Logs
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.read_places import Offsets, ReadPlace
+    from ampsq.store import Store
 
 __all__ = [
     "Range",
@@ -25,6 +28,7 @@ __all__ = [
     "check_start",
     "count_of",
     "cut",
+    "located",
     "numbers_of_parts",
     "place_of",
     "shares",
@@ -54,26 +58,35 @@ class Range(NamedTuple):
 # -- places
 
 
+def located(store: Store, log: Log, place: ReadPlace) -> ReadPlace:
+    """The same for one log, with the place there of a bookmark of another origin.
+
+    Raises:
+        BookmarkNotFound: its message is not on the log's instance.
+    """
+    if not isinstance(place, End) or place.bookmark is None or place.bookmark.origin == log.origin:
+        return place
+    named = store.run(find_bookmark(log.origin, place.bookmark))
+    if not named.id:
+        raise BookmarkNotFound(
+            f"bookmark {str(place.bookmark)!r} is not on the instance of {log}: {named.absence}; allowed: one of a "
+            "message that is there, a timestamp, or the JSON of an offset, which says a place on each instance"
+        )
+    return replace(place, here=named.id)
+
+
 def place_of(place: ReadPlace, log: Log, lag: Lag, *, is_start: bool) -> Id:
     """The last ID of a log that is before a place.
 
     Args:
-        place: as it was asked for.
+        place: as `located` gives it.
         log: the log.
         lag: how far it goes.
         is_start: whether reading begins there; else it ends there.
-
-    Raises:
-        BookmarkNotFound: a bookmark is of another origin.
     """
     if not isinstance(place, End):
         offset = place.get(log.address.instance)
         return offset.topics.get(log.topic, FIRST) if offset is not None else FIRST
-    if place.bookmark is not None and place.bookmark.origin != log.origin:
-        raise BookmarkNotFound(
-            f"bookmark {str(place.bookmark)!r} is of another origin than {log.origin}, that of {log}; allowed: one of "
-            "this instance, a timestamp, or the JSON of an offset, which says a place on each instance"
-        )
     if place.kind == NOW:
         return lag.last
     # Behind a message, but before a time.

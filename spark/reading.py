@@ -21,7 +21,7 @@ from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -104,11 +104,6 @@ def read_part(part: InputPartition, options: ReadOptions, schema: StructType) ->
         tell_loss(options, text)
 
 
-def _resolved(page: Sequence[RawEntry]) -> Sequence[RawEntry]:
-    """The messages that a page stands for: where an entry stands for a batch of another origin, that is read here."""
-    return page
-
-
 def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> Iterator[pa.RecordBatch | None]:
     """A batch for each page, None for one that has no messages."""
     log, count, is_full = key(part.log.address.instance, "log", part.log.topic), min(_FIRST_PAGE, most), True
@@ -123,7 +118,7 @@ def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> It
                     count = min(_next_count(page), most, count * 10)
                     request = _page(log, page[-1][0].decode(), part.last, count)
                     _post(channel, request)
-                batch = columns.batch(_resolved(page)) if page else None
+                batch = columns.batch(page) if page else None
                 del page
             yield batch
 

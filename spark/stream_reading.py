@@ -26,7 +26,7 @@ from ampsq.spark.admission import admitted
 from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.holding import Holding
 from ampsq.spark.logs import Logs
-from ampsq.spark.planning import Range, check_offsets, check_start, cut, place_of
+from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
 from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.read_options import StreamReadOptions
 from ampsq.spark.read_places import InstanceOffset, offsets_of, written
@@ -88,10 +88,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start, logs = self._options.start("latest"), self._logs.find()
         if isinstance(start, dict):
             check_offsets(start, logs, [address.instance for address in self._options.addresses])
-        found = {
-            log: check_start(self._options, log, place_of(start, log, lag, is_start=True), lag, start)
-            for log, lag in self._logs.lags(dict.fromkeys(logs, FIRST)).items()
-        }
+        found = {}
+        for log, lag in self._logs.lags(dict.fromkeys(logs, FIRST)).items():
+            begin = located(self._logs.store(log.address), log, start)
+            found[log] = check_start(self._options, log, place_of(begin, log, lag, is_start=True), lag, begin)
         self._hold(found)
         return written(_moved({}, found))
 

@@ -97,7 +97,8 @@ class Document:
         fields: the entry's other fields, such as ``h`` (headers, JSON) and ``p`` (the publisher).
         topic: the topic of the log that the entry is in.
         stream_id: the entry's id in that log, milliseconds and a sequence.
-        origin: the origin of the message, for its bookmark.
+        origin: of the instance that evaluates, for the bookmarks of what was published there.
+        source: of a copy, where it was published, ``<origin>~<id>``; "" of what was published at `origin`.
         instance: the name of the instance that evaluates.
         deliveries: how often a queue delivered the message before.
         now: the server's time in milliseconds; None reads this machine's clock.
@@ -112,6 +113,7 @@ class Document:
         "message_type",
         "now",
         "origin",
+        "source",
         "stream_id",
         "topic",
         "topics",
@@ -125,6 +127,7 @@ class Document:
         topic: str = "",
         stream_id: str = "0-0",
         origin: str = "",
+        source: str = "",
         instance: str = "",
         deliveries: int = 0,
         now: int | None = None,
@@ -136,6 +139,7 @@ class Document:
         self.topic = topic
         self.stream_id = stream_id
         self.origin = origin
+        self.source = source
         self.instance = instance
         self.deliveries = deliveries
         self.now = now

@@ -306,7 +306,8 @@ def _client_name(document: Document) -> Value:
 
 
 def _bookmark(document: Document) -> Value:
-    return f"{document.topic}~{document.origin}~{document.stream_id}".encode("utf-8", "surrogateescape")
+    source = document.source or f"{document.origin}~{document.stream_id}"
+    return f"{document.topic}~{source}".encode("utf-8", "surrogateescape")
 
 
 _PLAIN = {

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ampsq.entry import source_in
 from ampsq.replication_calls import Run
-from ampsq.schema import FIELDS
 from ampsq.topic_message import document_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Carried", "Copied", "Peer", "chain", "runs_of", "split_entry"]
 
-_SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 #: Of a stream under no filter.
 NO_FILTER = "-"
 
@@ -72,7 +71,7 @@ def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], own: str) -
     """Take an entry of the source's log apart; `own` is the source's origin."""
     milliseconds, _, sequence = stream_id.partition(b"-")
     here = int(milliseconds), int(sequence)
-    if len(flat) > 2 and flat[-2] == _PATH and flat[-4] == _SOURCE:  # noqa: PLR2004  (both are the last two pairs)
+    if source_in(flat):
         origin, _, there = flat[-3].partition(b"~")
         return Copied(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
     return Copied(topic, here, own, stream_id, "", tuple(flat[::2]), flat[1::2])

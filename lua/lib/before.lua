@@ -40,6 +40,7 @@ local function tell_unread_before(look, ref, read)
   local count, barrier = find_unread_barrier(look, ref)
   if barrier then
     tell(look, 'barrier', barrier)
+    tell_name(look, barrier)
     tell(look, 'barrier_before', read + count_unread_before(look, barrier))
   end
   return count

@@ -1,17 +1,22 @@
 --- crowd: what a queue's head is, who could get a message, who holds others; at most a hundred of each are named.
 --- @include explain
 
--- The message that is to be delivered next; nil when nothing waits.
+-- The first message that another instance delivers; nil when there is none.
+local function first_remote(look)
+  return look.queue.owner and call('ZRANGE', K.remote(look.queue.name), 0, 0)[1] or look.remote
+end
+
+-- The message that is to be delivered next; where only other instances have something to deliver, theirs; nil when nothing waits.
 local function next_ref(look)
   local queue, first = look.queue, call('ZRANGE', K.ready(look.queue.name), 0, 0)[1]
-  if not queue.sorted then return first or first_unread(look) end
+  if not queue.sorted then return first or first_unread(look) or first_remote(look) end
   local barrier = call('ZRANGE', K.held(queue.name), 0, 0)[1]
   if barrier and first and barrier < first then first = nil end
   local placed = call('ZRANGE', K.sorted(queue.name, V.none), 0, 0)[1]
   if placed and (not first or look.plan.trees.priority or ref_of_member(placed) < ref_of_member(first)) then
     first = placed
   end
-  return first and ref_of_member(first) or barrier or first_unread(look)
+  return first and ref_of_member(first) or barrier or first_unread(look) or first_remote(look)
 end
 
 local function verdict_of(look, filter, document)

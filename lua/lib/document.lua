@@ -1,5 +1,5 @@
 --- document: a message as expressions see it; its body is decoded when something first asks, and once.
---- @include marked, formats()
+--- @include marked, source, formats()
 
 -- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one outside of strings.
 local function has_bare_point(text)
@@ -61,7 +61,7 @@ end
 -- The document of an entry that somebody else wrote, all strings; as numbers_as_text has it if so asked.
 local function foreign_root(fields, exact)
   local root, as_is = {}, not exact
-  for i = 1, #fields, 2 do
+  for i = 1, own_fields(fields), 2 do
     root[as_is and fields[i] or marked_text(fields[i])] = as_is and fields[i + 1] or marked_text(fields[i + 1])
   end
   return root

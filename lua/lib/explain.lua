@@ -1,8 +1,9 @@
 --- explain: facts about a queue and one message of it, in one bounded look.
---- @include ref, plan, whereabouts, leases, element, rank, unread, life
+--- @include ref, plan, whereabouts, leases, element, rank, unread, life, bookmark, owner()
 
 local function open_look(queue, ms)
-  return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
+  local own = call('HGET', K.instance(), F.origin)
+  return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0, own = own}
 end
 
 -- Numbers are written whole; what is not there is not told.
@@ -21,6 +22,19 @@ local function find_place_of(look, ref)
   return barrier and barrier < ref and 'held' or where, known
 end
 
+-- Of a ref how its message is named.
+local function tell_name(look, ref)
+  if ref then tell(look, 'name', ref .. ' ' .. (bookmark_of(ref, look.own))) end
+end
+
+-- The name of the instance that delivers it, and when it was asked for, ms.
+local function tell_owner(look, ref, fields)
+  local holder, epoch = owner().owner_of(look.queue, ref, fields)
+  local is_origin = look.queue.owner == V.everywhere or epoch > 0
+  tell(look, 'owner', is_origin and string.match(holder, '^(.*)%.') or holder)
+  tell(look, 'asked', call('ZSCORE', K.asked(look.queue.name), ref))
+end
+
 local function tell_queue(look)
   local name, trees = look.queue.name, look.plan.trees
   tell(look, 'now', look.ms)
@@ -33,14 +47,18 @@ local function tell_queue(look)
   tell(look, 'ready', call('ZCARD', K.ready(name)))
   tell(look, 'sorted', call('ZCARD', K.sorted(name, V.none)))
   tell(look, 'held', call('ZCARD', K.held(name)))
-  tell(look, 'barrier', call('ZRANGE', K.held(name), 0, 0)[1])
+  tell(look, 'remote', look.queue.owner and call('ZCARD', K.remote(name)))
+  local barrier = call('ZRANGE', K.held(name), 0, 0)[1]
+  tell(look, 'barrier', barrier)
+  tell_name(look, barrier)
   tell(look, 'subscriptions', call('SCARD', K.members(name)))
   tell(look, 'dispatch_due', call('ZSCORE', K.due(), 'dispatch ' .. name))
   tell(look, 'resort', trees.resort and 1)
   tell_unread(look)
 end
 
--- What the queue's own expressions say of it, each evaluated now. Returns its document.
+-- What the queue's own expressions say of it, each evaluated now. Returns its document, and whether the
+-- queue takes it in as a message that has an owner.
 local function tell_verdicts(look, ref, fields)
   local plan, trees = look.plan, look.plan.trees
   local attempts = call('HGET', K.attempts(look.queue.name), ref) or '0'
@@ -51,14 +69,16 @@ local function tell_verdicts(look, ref, fields)
   trees.json = '["n",1]'
   tell(look, 'recorded', 1)
   tell(look, 'json', judge(plan, 'json', document) and 1 or 0)
-  tell(look, 'enters', trees.entry and (judge(plan, 'entry', document) and 1 or 0))
-  tell(look, 'is_barrier', trees.barrier and (judge(plan, 'barrier', document) and 1 or 0))
+  local enters = not trees.entry or judge(plan, 'entry', document)
+  tell(look, 'enters', trees.entry and (enters and 1 or 0))
+  local is_barrier = trees.barrier and judge(plan, 'barrier', document)
+  tell(look, 'is_barrier', trees.barrier and (is_barrier and 1 or 0))
   if trees.priority then
     local score, prefix = language().expression_priority(compiled_tree(plan, 'priority'), document)
     look.place = {score = score, member = prefix .. ref}
     tell(look, 'priority', string.format('%.17g %s', score, prefix))
   end
-  return document
+  return document, enters and not is_barrier and (not addressed or addressed == look.queue.name)
 end
 
 -- Whether it still lies in the inbox: its element is written anew and looked for.

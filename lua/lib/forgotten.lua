@@ -1,5 +1,5 @@
 --- forgotten: what is kept beside a log about entries that it has no more: where copies are, and who owns messages.
---- @include copies, owner()
+--- @include copies, source, owner()
 
 local function last_of_run(run)
   return string.format('%s-%.0f', run.here_ms, run.here + run.count - 1)
@@ -71,7 +71,7 @@ local function forget_copies(topic, ids, entries, needed)
   for _, origin in ipairs(origins) do forget_head(topic, origin, oldest) end
   forget_same(topic, oldest)
   for i, id in ipairs(ids) do
-    local source = not needed[i] and order_of(id) > oldest and owner().source_of(entries[i])
+    local source = not needed[i] and order_of(id) > oldest and source_of(entries[i])
     if source then sources[#sources + 1] = source end
   end
   forget_holes(topic, sources)

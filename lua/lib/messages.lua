@@ -1,5 +1,5 @@
 --- messages: functions that tell something of the message.
---- @include document, numbers
+--- @include document, source, numbers
 
 local function message_functions()
   local M = {}
@@ -29,7 +29,9 @@ local function message_functions()
   function M.NAN_VALUE() return 0 / 0 end
   function M.MESSAGE_SIZE(d) return d.body and exact_of(d, #d.body) end
   function M.TOPIC_NAME(d) return filled(d.topic) end
-  function M.BOOKMARK(d) return d.topic .. '~' .. instance_field(d, 2) .. '~' .. d.id end
+  function M.BOOKMARK(d)
+    return d.topic .. '~' .. (source_of(d.fields) or instance_field(d, 2) .. '~' .. d.id)
+  end
   function M.CLIENT_NAME(d) return filled(field_of(d, F.publisher)) end
   function M.AMPS_INSTANCE_NAME(d) return filled(instance_field(d, 1)) end
   function M.LEASE_COUNT(d) return exact_of(d, tonumber(d.deliveries)) end

@@ -1,5 +1,5 @@
 --- owner: which instance may deliver a message of a queue that several instances have. Included as `owner()`.
---- @include ref
+--- @include ref, source
 -- A queue's `owner`: `*`, the origin of each message; an instance's name; nil, everybody delivers what is recorded there.
 
 local own_names = {}
@@ -7,13 +7,6 @@ local own_names = {}
 local function names_of_instance()
   if not own_names.origin then own_names.name, own_names.origin = unpack(call('HMGET', K.instance(), F.name, F.origin)) end
   return own_names
-end
-
--- `<origin>~<id>` of a copy; nil of what was published here.
-local function source_of(fields)
-  for i = #fields - 1, 1, -2 do
-    if fields[i] == F.source then return fields[i + 1] end
-  end
 end
 
 -- `<origin>~<id>` of a message: of several bookmarks the one that counts.

@@ -1,5 +1,5 @@
 --- record: a record of the state of the world as text: its message's ID, when its life is over, its entry.
---- @include element
+--- @include element, source
 
 -- ends: ms, or nil. `b`: a body of ours stands behind the other fields; `f`: somebody else's entry, fields alone.
 local function record_text(id, fields, ends)
@@ -37,6 +37,6 @@ local function body_of_record(text)
   if kind == 'b' then return string.sub(text, at + size) end
   local _, fields = read_record(text)
   local members = {}
-  for i = 1, #fields, 2 do members[fields[i]] = fields[i + 1] end
+  for i = 1, own_fields(fields), 2 do members[fields[i]] = fields[i + 1] end
   return cjson.encode(members)
 end

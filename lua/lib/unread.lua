@@ -22,7 +22,7 @@ local function tell_unread(look)
   look.facts[#look.facts + 1], look.facts[#look.facts + 2] = 'unread', string.format('%.0f', total)
 end
 
--- Whether an unread entry is settled already, for another queue alone, or will be kept out; the work is counted.
+-- Whether an unread entry is settled already, for another queue alone, owned elsewhere, or will be kept out; the work is counted.
 local function is_passed_over(look, ref, fields)
   local bytes, plan = 0, look.plan
   for _, text in ipairs(fields) do bytes = bytes + #text end
@@ -30,12 +30,19 @@ local function is_passed_over(look, ref, fields)
   if call('HEXISTS', K.ahead(look.queue.name), ref) == 1 then return true end
   local _, _, addressed = wishes_of(fields)
   if addressed and addressed ~= look.queue.name then return true end
-  if not plan.trees.entry then return false end
+  local remote = is_remote(look.queue, ref, fields)
+  if not plan.trees.entry and not (remote and plan.trees.barrier) then
+    if remote then look.remote = look.remote or ref end
+    return remote
+  end
   local document, before = document_of(plan, ref, fields, 0, look.ms), plan.spent.work
-  local enters = judge(plan, 'entry', document)
+  local enters = not plan.trees.entry or judge(plan, 'entry', document)
+  -- A barrier is every instance's own.
+  remote = remote and enters and not (plan.trees.barrier and judge(plan, 'barrier', document))
   bill(plan, document, 1)
   look.work = look.work + plan.spent.work - before + 1
-  return not enters
+  if remote then look.remote = look.remote or ref end
+  return remote or not enters
 end
 
 -- Calls visit(ref, fields) with a topic's unread entries until it returns true or the work is done.

@@ -51,4 +51,4 @@ def test_a_queue_where_nothing_waits(defined):
 def test_what_is_asked_wrongly_is_explained(defined):
     assert "wrok" in defined("explain", "wrok", code=1).err
     assert "is not a bookmark; allowed: " in defined("explain", "work", "orders", code=1).err
-    assert "is of origin other.one" in defined("explain", "work", "orders~other.one~1-0", code=1).err
+    assert "is not here: its origin is other.one" in defined("explain", "work", "orders~other.one~1-0").out

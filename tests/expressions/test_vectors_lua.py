@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ampsq import schema
+from ampsq.entry import read_entry
 from ampsq.expressions import Document, Expression, parse
 from ampsq.expressions.check import checked
 from ampsq.expressions.evaluate import Evaluation, compile_tree
@@ -97,7 +98,8 @@ class Case:
 
     @property
     def document(self):
-        return Document(self.body, fields=self.fields, message_type=self.message_type, **self.known)
+        fields, source = read_entry([text for pair in self.fields.items() for text in pair])
+        return Document(self.body, fields=fields, source=source, message_type=self.message_type, **self.known)
 
     @property
     def arguments(self):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ampsq.entry import read_entry
 from ampsq.errors import ExpressionError
 from ampsq.expressions import Document, Expression, parse
 from ampsq.expressions.check import checked
@@ -46,9 +47,11 @@ def name_of(case):
 
 def document_of(case):
     body = case["body"].encode() if "body" in case else None
+    fields, source = read_entry([text.encode() for pair in case.get("fields", {}).items() for text in pair])
     return Document(
         bytes.fromhex(case["body_hex"]) if "body_hex" in case else body,
-        fields={name.encode(): text.encode() for name, text in case.get("fields", {}).items()},
+        fields=fields,
+        source=source,
         topic=case.get("topic", ""),
         stream_id=case.get("id", "0-0"),
         origin=case.get("origin", ""),

@@ -52,6 +52,7 @@ from ampsq.explain import explain
 from ampsq.history import history
 from ampsq.log_index import complete, cuts
 from ampsq.message_types import JSON
+from ampsq.naming import name_message
 from ampsq.query import Query
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
@@ -573,8 +574,11 @@ def replicate(work):
         while any(moved.messages or moved.told or moved.requests for moved in [link.step() for link in links]):
             pass
 
-    other.publish("shared", b"1", b"2", b"3")
+    bookmarks = other.publish("shared", b"1", b"2", b"3")
     run()
+    assert work.run(history(work.session, bookmarks[0])).recorded
+    first = here.redis.xrange(key(here.instance, "log", "shared"), count=1)[0][0]
+    assert work.run(name_message("shared", first.decode())) == bookmarks[0]
     with work.subscription("both", backlog=2) as (core, channel):
         time.sleep(0.05)  # messages are asked for when they have been here for a moment
         here.call(replication_calls.request("both"))

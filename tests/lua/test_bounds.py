@@ -186,10 +186,16 @@ def test_duplicates_of_large_bodies_are_found_with_few_bytes_read(world):
     world.mark()
     # When the last ones are published again, then one look finds them
     before = calls_of(world, "xrevrange")
-    assert world.publish("orders", "again", publisher="p", sequence=3) == ["orders", 1, "", 0, f"orders {recorded[1]}"]
+    assert world.publish("orders", "again", publisher="p", sequence=3) == [
+        "orders",
+        1,
+        "",
+        0,
+        f"orders~i.one~{recorded[1]}",
+    ]
     assert calls_of(world, "xrevrange") == before + 1
     answer = world.publish("orders", "again", "again", publisher="p", sequence=2)
-    assert answer == ["orders", 2, "", 0, *(f"orders {place}" for place in recorded)]
+    assert answer == ["orders", 2, "", 0, *(f"orders~i.one~{place}" for place in recorded)]
     assert calls_of(world, "xrevrange") == before + 2
     # And when the first one is, it is known to be one, and looked for in a call's share of bytes, two entries at a time
     before = calls_of(world, "xrevrange")

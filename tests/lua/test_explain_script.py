@@ -40,7 +40,8 @@ def test_an_unread_message(world):
     assert explain(world, THIRD) == {
         "now": "1000", "definition": "{}", "delayed": "0", "scheduled": "0", "filtered": "0", "leased": "0",
         "ready": "0", "sorted": "0", "held": "0", "subscriptions": "0", "unread": "3", "ref": THIRD, "where": "waiting",
-        "last": "1000-2", "recorded": "1", "json": "1", "filter": "none 1 0 0 -1 ", "before": "2",
+        "name": f"{THIRD} orders~i.one~1000-2", "last": "1000-2", "recorded": "1", "json": "1",
+        "filter": "none 1 0 0 -1 ", "before": "2",
     }  # fmt: skip
 
 

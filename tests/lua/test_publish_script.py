@@ -221,7 +221,7 @@ def test_a_batch_sent_twice_is_answered_with_its_ids_and_changes_nothing(world):
 
     reply = world.publish("orders", "one", "two", publisher="p", sequence=1)
 
-    assert reply == ["orders", 2, "", 0, "orders 1000-0", "orders 1000-1"]
+    assert reply == ["orders", 2, "", 0, "orders~i.one~1000-0", "orders~i.one~1000-1"]
     assert world.changes() == {}
 
 
@@ -234,7 +234,7 @@ def test_of_a_batch_that_is_known_in_part_only_the_rest_is_recorded(world):
 
     reply = world.publish("orders", "two", "three", "four", publisher="p", sequence=2)
 
-    assert reply == ["orders", 1, "2000-0", 2, "orders 1000-1"]
+    assert reply == ["orders", 1, "2000-0", 2, "orders~i.one~1000-1"]
     assert world.changes() == {
         ":log:orders": [("2000-0", entry("three", p="p", n="3")), ("2000-1", entry("four", p="p", n="4"))],
         ":clock": "2000-1",
@@ -251,11 +251,11 @@ def test_duplicates_are_known_across_topics_and_found_where_the_last_ones_went(w
 
     assert world.publish("returns", "two", publisher="p", sequence=2) == [
         *("returns", 1, "", 0),
-        "returns 1000-1",
+        "returns~i.one~1000-1",
     ]
     assert world.publish("orders", "two", publisher="p", sequence=2) == [
         *("orders", 1, "", 0),
-        "returns 1000-1",
+        "returns~i.one~1000-1",
     ]
     assert world.publish("orders", "one", publisher="p", sequence=1) == ["orders", 1, "", 0, ""]
     assert world.changes() == {}
@@ -269,7 +269,7 @@ def test_a_duplicate_whose_entry_is_gone_is_answered_without_an_id(world):
 
     assert world.publish("orders", "one", "two", publisher="p", sequence=1) == [
         *("orders", 2, "", 0),
-        *("", "orders 1000-1"),
+        *("", "orders~i.one~1000-1"),
     ]
     assert world.changes() == {}
 
@@ -281,7 +281,7 @@ def test_entries_of_others_that_look_like_a_publishers_do_not_disturb(world):
     world.xadd("orders", "1000-2", "p", "p", "n", "no number")
     world.publish("orders", "two", publisher="p", sequence=2)
 
-    assert world.publish("orders", "one", publisher="p", sequence=1)[4:] == ["orders 1000-0"]
+    assert world.publish("orders", "one", publisher="p", sequence=1)[4:] == ["orders~i.one~1000-0"]
 
 
 def test_sequences_beyond_14_digits_keep_every_digit(world):

@@ -82,6 +82,15 @@ def a_topic_that_the_pattern_does_not_match(stage):
     )
 
 
+@scene("not_here", "absent")
+def a_message_of_another_instance_that_never_came(stage):
+    stage.queue()
+    return stage.explain("orders~other.one~1-0"), (
+        "The message is not here: its origin is other.one, of whose messages of topic 'orders' this instance does not "
+        "have all up to 1-0 yet: where a link brings them, it is to come."
+    )
+
+
 @scene("no_message", "absent")
 def a_message_that_never_was(stage):
     stage.queue()

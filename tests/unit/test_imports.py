@@ -115,6 +115,7 @@ GROUND = {
     },
     "ampsq.scripts": {"ampsq.schema", "ampsq.errors"},
     "ampsq.flow": {"ampsq.scripts"},
+    "ampsq.entry": {"ampsq.schema", "ampsq.values"},
     "ampsq.addresses": {"ampsq.errors"},
     "ampsq.causes": {"ampsq.errors", "ampsq.addresses"},
     "ampsq.connection_state": set(),
@@ -138,8 +139,8 @@ GROUND = {
         "ampsq.lines",
         "ampsq.route",
     },
-    "ampsq.calls": {"ampsq.schema", "ampsq.flow", "ampsq.message_types"},
-    "ampsq.publish_calls": {"ampsq.flow"},
+    "ampsq.calls": {"ampsq.schema", "ampsq.entry", "ampsq.flow", "ampsq.message_types"},
+    "ampsq.publish_calls": {"ampsq.flow", "ampsq.values"},
 }
 #: Who may open connections: on which calls run, and to ask who serves an instance.
 OPENERS = {"ampsq.lines", "ampsq.finding"}

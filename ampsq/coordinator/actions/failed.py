@@ -109,7 +109,7 @@ class _Retry:
 
     def _publish(self, event: Event, step: Do.publish) -> bool:
         """Publish and move on in one step; False when somebody else did."""
-        publisher = f"action:{self._action.name}:failed:{self._number}:{event.step}"
+        publisher = f"action:{self._action.name}@{self._followed.origin}:failed:{self._number}:{event.step}"
         letter = (named_topic(event, step), event.body(step.data), event.headers, publisher)
         event.step += 1
         try:

@@ -76,17 +76,18 @@ class Followed:
     Attributes:
         action: the definition.
         catalog: what is defined.
+        origin: the instance's.
         performer: makes the action's steps.
         is_repeatable: two coordinators may follow it at once without any effect being made twice.
     """
 
     def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str, powers: Powers) -> None:
-        self._store, self.action, self.catalog, self._origin = store, action, catalog, origin
+        self._store, self.action, self.catalog, self.origin = store, action, catalog, origin
         self.is_repeatable = all(step.is_pure or isinstance(step, Do.publish | Do.increment) for step in action.do)
         # Where effects are made at least once, as few as possible are made again.
         self._at_once = _TOGETHER if self.is_repeatable else 1
         self.performer = Performer(store, action.name, catalog, origin, powers)
-        self._runner = Runner(store, action, self.performer)
+        self._runner = Runner(store, action, origin, self.performer)
         self._sources = sources(action, catalog)
         self._cursors: dict[str, str] = {}
         self._count = _FIRST_READ
@@ -141,9 +142,9 @@ class Followed:
         place = self._place(source)
         count = self._count
         entries = read_entries(self._store, self._stream(source), place.cursor, count)
-        size = sum(len(value) for _, fields in entries for value in fields.values())
+        size = sum(len(value) for entry in entries for value in entry.fields.values())
         self._count = max(count // 2, 1) if size > BYTES else min(count * 2, _MOST_READ) if size < BYTES // 4 else count
-        slots = Reader(self._store, self.action, source, self._origin, self.catalog).slots(entries, place)
+        slots = Reader(self._store, self.action, source, self.origin, self.catalog).slots(entries, place)
         for some in _together(slots, self._at_once):
             settled = self._settle(source, place, some)
             if settled is None or time.monotonic() >= until:
@@ -208,7 +209,8 @@ class Followed:
             index for index, step in enumerate(self.action.do) if isinstance(step, Do.publish) and index >= failure.step
         ]
         publishers = [
-            (publisher_of(self.action, source.name, index), _topic(event, self.action.do[index])) for index in steps
+            (publisher_of(self.action, self.origin, source.name, index), _topic(event, self.action.do[index]))
+            for index in steps
         ]
         at = now + back_off(1)
         known = event.to_json(error=str(failure.error), tries=1, failed=moment(now), next=moment(at))

@@ -10,13 +10,15 @@ from ampsq.action_parts import On
 from ampsq.action_sources import LINKED
 from ampsq.coordinator.actions.event import Event, always, moment
 from ampsq.coordinator.actions.letter import letter
+from ampsq.entry import bookmark_of, read_entry
 from ampsq.expressions import Document, parse
 from ampsq.expressions.show import show
 from ampsq.flow import command
 from ampsq.letters import embedded
+from ampsq.naming import name_message
 from ampsq.record_calls import is_end
 from ampsq.schema import FIELDS, key
-from ampsq.values import Bookmark, parse_ref
+from ampsq.values import parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +28,9 @@ if TYPE_CHECKING:
     from ampsq.action_sources import Source
     from ampsq.calls import Catalog
     from ampsq.store import Store
+    from ampsq.values import Bookmark
 
-__all__ = ["Reader", "Slot", "place_of", "read_entries", "stream_of"]
-
-Entry = tuple[str, dict[bytes, bytes]]
+__all__ = ["Entry", "Reader", "Slot", "place_of", "read_entries", "stream_of"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -39,6 +40,14 @@ _TOGETHER: Final = 100
 _STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries"}
 #: How a message leaves a queue, as its journal says it, and what follows that.
 _LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delivered")}
+
+
+class Entry(NamedTuple):
+    """An entry of a stream: its ID, its own fields, and where it was first, as `ampsq.entry.source_in` says it."""
+
+    id: str
+    fields: dict[bytes, bytes]
+    source: str
 
 
 class _Draft(NamedTuple):
@@ -69,7 +78,7 @@ def read_entries(store: Store, stream: str, cursor: str, count: int) -> list[Ent
     """The entries behind a cursor; if a part of one is done, that one first."""
     start = cursor.partition("+")[0] if "+" in cursor else f"({cursor}"
     found = store.call(command(["XRANGE", stream, start, "+", "COUNT", count], list[tuple[bytes, list[bytes]]]))
-    return [(entry.decode(), dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in found]
+    return [Entry(stream_id.decode(), *read_entry(flat)) for stream_id, flat in found]
 
 
 def place_of(store: Store, action: str, source: str) -> Place:
@@ -104,14 +113,14 @@ class Reader:
         for entry in entries:
             drafts = self._drafts(entry)
             partly, _, done = place.cursor.partition("+")
-            first = int(done) if done and partly == entry[0] else 0
+            first = int(done) if done and partly == entry.id else 0
             read = place.read + 1
             if not drafts:
-                place = Place(entry[0], place.sequence, read)
+                place = Place(entry.id, place.sequence, read)
                 pending.append((None, place))
             for index in range(first, len(drafts)):
                 last = index == len(drafts) - 1
-                cursor = entry[0] if last else f"{entry[0]}+{index + 1}"
+                cursor = entry.id if last else f"{entry.id}+{index + 1}"
                 place = Place(cursor, place.sequence + 1, read if last else place.read)
                 pending.append((drafts[index], place))
                 if len(pending) >= _TOGETHER:
@@ -123,21 +132,24 @@ class Reader:
         """What an entry has: as many as there are events, those that are wanted filled as far as they can be."""
         match self._source.kind:
             case "journal":
-                return self._settled(entry[1])
+                return self._settled(entry)
             case "deliveries":
-                return self._delivered(entry[1])
+                return self._delivered(entry.fields)
             case "happenings":
-                return [self._happened(entry)]
+                return [self._happened(entry.fields)]
             case "overdue":
-                return [self._overdue(entry[1])]
+                return [self._overdue(entry.fields)]
             case _:
                 return [self._published(entry)]
 
-    def _settled(self, fields: Mapping[bytes, bytes]) -> list[_Draft | Event | None]:
-        trigger = self._source.trigger
+    def _settled(self, entry: Entry) -> list[_Draft | Event | None]:
+        trigger, fields = self._source.trigger, entry.fields
         if fields.get(b"how") not in _LEAVING[trigger.word]:
             return []
         refs = fields[b"refs"].decode().split()
+        if entry.source:
+            # It left the queue at another instance, whose own actions follow that: else each would publish a letter.
+            return [None] * len(refs)
         reason = fields.get(b"reason", b"")
         if isinstance(trigger, On.expire):
             named = reason.decode().split(",")
@@ -166,7 +178,7 @@ class Reader:
         ]
 
     def _published(self, entry: Entry) -> Event | None:
-        stream_id, fields = entry
+        stream_id, fields, source = entry
         if is_end(fields):
             return None
         trigger = self._source.trigger
@@ -174,7 +186,7 @@ class Reader:
         if filter_ is not None:
             document = Document(
                 fields.get(_BODY), fields=fields, topic=self._source.of, stream_id=stream_id, origin=self._origin,
-                instance=self._store.instance, message_type=self._catalog.message_type(self._source.of),
+                source=source, instance=self._store.instance, message_type=self._catalog.message_type(self._source.of),
             )  # fmt: skip
             if not parse(filter_, "filter").matches(document):
                 return None
@@ -183,7 +195,7 @@ class Reader:
             "AMPS_TIMESTAMP": moment(stream_id.partition("-")[0]).encode(),
             "AMPS_CLIENT_NAME": fields.get(_PUBLISHER, b"") if _BODY in fields else b"",
         }
-        return self._event(known, self._source.of, stream_id, fields)
+        return self._event(known, bookmark_of(self._source.of, self._origin, stream_id, source), fields)
 
     def _overdue(self, fields: Mapping[bytes, bytes]) -> Event | None:
         topic = fields[b"topic"].decode()
@@ -194,10 +206,11 @@ class Reader:
             "AMPS_TIMESTAMP": moment(fields[b"since"].decode()).encode(),
             "AMPS_SOW_KEY": fields[b"key"],
         }
-        return self._event(known, topic, fields[b"id"].decode(), fields)
+        bookmark = self._store.run(name_message(topic, fields[b"id"].decode()))
+        return self._event(known, bookmark, fields)
 
-    def _happened(self, entry: Entry) -> Event | None:
-        fields, trigger = entry[1], self._source.trigger
+    def _happened(self, fields: Mapping[bytes, bytes]) -> Event | None:
+        trigger = self._source.trigger
         if fields[b"what"].decode() != trigger.word or not _concerns(trigger, fields):
             return None
         if isinstance(trigger, LINKED):
@@ -217,7 +230,7 @@ class Reader:
                 known["AMPS_REASON"] = fields.get(b"data", b"")
         return Event(self._source.name, 0, known)
 
-    def _event(self, known: dict[str, bytes], topic: str, stream_id: str, fields: Mapping[bytes, bytes]) -> Event:
+    def _event(self, known: dict[str, bytes], bookmark: Bookmark, fields: Mapping[bytes, bytes]) -> Event:
         """An event about a message."""
         body = embedded(fields) if _BODY not in fields else fields[_BODY]
         headers = fields.get(_HEADERS, b"") if _BODY in fields else b""
@@ -227,7 +240,7 @@ class Reader:
             "AMPS_DATA": body,
             "AMPS_DATA_LENGTH": b"%d" % len(body),
             "AMPS_CORRELATION_ID": _correlation(headers),
-            "AMPS_BOOKMARK": Bookmark.of(topic, self._origin, stream_id).encode(),
+            "AMPS_BOOKMARK": bookmark.encode(),
         }
         return Event(self._source.name, 0, variables, headers)
 
@@ -239,15 +252,15 @@ class Reader:
             event = item if isinstance(item, Event) else None
             if isinstance(item, _Draft):
                 topic, stream_id = parse_ref(item.ref)
-                fields = next(bodies)
-                event = self._event(item.known, topic, stream_id, fields)
+                fields, source = next(bodies)
+                event = self._event(item.known, bookmark_of(topic, self._origin, stream_id, source), fields)
                 if item.facts is not None:
                     event.letter = letter(self._source.of, topic, event.variables["AMPS_BOOKMARK"], item.facts, fields)
             if event is not None:
                 event.number = place.sequence
             yield Slot(event, place)
 
-    def _messages(self, refs: Sequence[str]) -> Iterator[dict[bytes, bytes]]:
+    def _messages(self, refs: Sequence[str]) -> Iterator[tuple[dict[bytes, bytes], str]]:
         with self._store.channel() as channel:
             for ref in refs:
                 topic, stream_id = parse_ref(ref)
@@ -257,9 +270,8 @@ class Reader:
                 yield channel.collect()
 
 
-def _only(reply: list[tuple[bytes, list[bytes]]]) -> dict[bytes, bytes]:
-    flat = reply[0][1] if reply else []
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def _only(reply: list[tuple[bytes, list[bytes]]]) -> tuple[dict[bytes, bytes], str]:
+    return read_entry(reply[0][1] if reply else [])
 
 
 def _linked(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:

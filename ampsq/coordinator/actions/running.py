@@ -49,14 +49,16 @@ class _Publication(NamedTuple):
     body: bytes
 
 
-def publisher_of(action: Action, source: str, index: int) -> str:
+def publisher_of(action: Action, origin: str, source: str, index: int) -> str:
     """Under which name a step publishes what comes of a source: the same for all coordinators and for ever.
 
-    By topic, not by place, so that steps keep theirs when others come before them.
+    By topic, not by place, so that steps keep theirs when others come before them. By origin, since the same action of
+    another instance, or of an earlier incarnation, gives the same numbers to other events: a link would take their
+    messages for doubles.
     """
     topic = action.do[index].topic  # type: ignore[attr-defined]  # publishes have one
     same = sum(isinstance(step, Do.publish) and step.topic == topic for step in action.do[:index])
-    return f"action:{action.name}:{source}:{topic}" + (f":{same + 1}" if same else "")
+    return f"action:{action.name}@{origin}:{source}:{topic}" + (f":{same + 1}" if same else "")
 
 
 def named_topic(event: Event, step: Do.publish) -> str:
@@ -70,11 +72,12 @@ class Runner:
     Args:
         store: where to publish.
         action: what to do.
+        origin: the instance's.
         performer: does what is no publish.
     """
 
-    def __init__(self, store: Store, action: Action, performer: Performer) -> None:
-        self._store, self._action, self._performer = store, action, performer
+    def __init__(self, store: Store, action: Action, origin: str, performer: Performer) -> None:
+        self._store, self._action, self._origin, self._performer = store, action, origin, performer
         # What changes nothing outside may run for many events before the first of them is published.
         self._together = all(step.is_pure or isinstance(step, Do.publish | Do.echo) for step in action.do)
 
@@ -166,7 +169,7 @@ class Runner:
     def _publish(self, index: int, run: list[_Publication]) -> None:
         first = run[0]
         headers = [publication.event.headers for publication in run]
-        publisher = publisher_of(self._action, first.event.source, index)
+        publisher = publisher_of(self._action, self._origin, first.event.source, index)
         bodies = [publication.body for publication in run]
         call = publish_calls.publish(
             first.topic, bodies, headers if any(headers) else [], publisher, first.event.number

@@ -86,11 +86,11 @@ class Timing:
         return len(entries) == _ENTRIES
 
     def _changes(self, watched: _Watched, entry: Entry) -> Iterator[tuple[bytes, str, str, bytes]]:
-        stream_id, fields = entry
+        stream_id, fields, source = entry
         topic = watched.trigger.topic
         document = Document(
             fields.get(_BODY), fields=fields, topic=topic, stream_id=stream_id, origin=self._origin,
-            instance=self._store.instance, message_type=self._catalog.message_type(topic),
+            source=source, instance=self._store.instance, message_type=self._catalog.message_type(topic),
         )  # fmt: skip
         if is_end(fields):
             for values in _keys_that_end(watched, fields[_RECORD]):
