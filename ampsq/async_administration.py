@@ -11,6 +11,7 @@ from ampsq.destinations import read_destinations, remove_destination
 from ampsq.downgrading import downgrade, sync_states, upgrade
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
 from ampsq.replication.report import read_replication
@@ -202,6 +203,16 @@ class AsyncAdministration:
             DefinitionError: there is no such destination, or it is configured as async.
         """
         return await self._store.run(upgrade(destination))
+
+    async def begin_incarnation(self) -> str:
+        """Begin a new incarnation of this instance; see `Client.begin_incarnation`."""
+        begun = await self._store.call(new_incarnation())
+        self._session.origin = begun.origin
+        self._store.route.logged_on(begun.origin)
+        await self._store.run(end_connections())
+        for queue in begun.queues:
+            await self._store.run(rebuild_queue(self._session, queue))
+        return begun.origin
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

@@ -155,8 +155,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "instance": Key(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
-            "its name",
-            "open, and every script that changes the catalog", "never", "nothing: its loss is a new incarnation",
+            "its name; `former`: its former incarnations whose entries it has, last ID and origin of each",
+            "open, begin_incarnation, and every script that changes the catalog", "never",
+            "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
             ":clock", "string", "the last ID given to any topic", "publish, notice", "never", "the logs",
@@ -565,7 +566,7 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # instance
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group",
+        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "former": "former",
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",

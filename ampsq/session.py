@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import socket
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import action_calls, calls, publish_calls
@@ -31,6 +30,7 @@ from ampsq.letters import letter_filter, named_letters, read_letters
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
 from ampsq.naming import find_bookmarks
+from ampsq.origins import next_incarnation
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing
 from ampsq.query import parse_query_filter
@@ -76,17 +76,7 @@ __all__ = ["QueueStats", "Session"]
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
-_BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
-
-
-def _incarnation() -> str:
-    """A name for a new life of an instance: rises with time, so that an emptied server is seen to be another."""
-    number, text = time.time_ns() // 1_000_000, ""
-    while number:
-        number, digit = divmod(number, 36)
-        text = _BASE36[digit] + text
-    return text + secrets.choice(_BASE36)
 
 
 class QueueStats:
@@ -202,7 +192,7 @@ class Session:
         self.server = yield from examine()
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
-        opened = yield calls.open_instance(self.instance, _incarnation())
+        opened = yield calls.open_instance(self.instance, next_incarnation())
         self.origin = opened.origin
         if not (yield command(["SISMEMBER", INSTANCES, self.instance], int)):
             # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.

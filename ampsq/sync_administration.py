@@ -11,6 +11,7 @@ from ampsq.destinations import read_destinations, remove_destination
 from ampsq.downgrading import downgrade, sync_states, upgrade
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
 from ampsq.replication.report import read_replication
@@ -304,6 +305,24 @@ class Administration:
             DefinitionError: there is no such destination, or it is configured as async.
         """
         return self._store.run(upgrade(destination))
+
+    def begin_incarnation(self) -> str:
+        """Begin a new incarnation of this instance: after its server was restored, or failed over to one that had less.
+
+        The links of other instances then give back what they have of it and it lacks. Messages of queues that were
+        published here before are owned by nobody until `enable_proxied_transfer`; docs/replication.md has the order.
+        All other clients of the server lose their connections, and those of this instance have to be made anew.
+
+        Returns:
+            The new origin, as bookmarks have it from now on.
+        """
+        begun = self._store.call(new_incarnation())
+        self._session.origin = begun.origin
+        self._store.route.logged_on(begun.origin)
+        self._store.run(end_connections())
+        for queue in begun.queues:
+            self._store.run(rebuild_queue(self._session, queue))
+        return begun.origin
 
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

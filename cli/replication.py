@@ -223,6 +223,24 @@ def disable_proxied_transfer(settings: Settings, queue: str) -> None:
         print(f"{queue}: messages change owner only by their owners again")
 
 
+@replication.command(
+    "begin-incarnation", epilog="\b\nExamples:\n  ampsq replication begin-incarnation --instance nyc-1"
+)
+@connected
+def begin_incarnation(settings: Settings) -> None:
+    """Say that this instance's server was restored, or failed over to one that had less.
+
+    The links of the others then give back what they have of it and it lacks. Messages of queues that were published
+    here before are delivered by nobody until enable-proxied-transfer. Clients of the instance have to be made anew.
+    """
+    with settings.client() as client:
+        origin = client.begin_incarnation()
+    if settings.json:
+        json_line({"origin": origin})
+    else:
+        print(f"{origin} from now on: other instances give back what they have of its last incarnation")
+
+
 @replication.command(epilog="\b\nExamples:\n  ampsq replication remove nyc-2")
 @click.argument("destination")
 @connected

@@ -2,25 +2,28 @@
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
---- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, doubled(), arrived(), times()
+--- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, restoring, doubled(), arrived(), times()
 -- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
--- is recorded. What this instance published never comes back. A publisher's message that names the one before it, of another
--- origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
+-- is recorded. What this instance published never comes back, unless a former incarnation did: see lib/restoring. A publisher's
+-- message that names the one before it, of another origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
 local ms, own = clock_ms(now), call('HGET', K.instance(), F.origin)
 local runs, routes, reach, fresh, recorded, before, same = read_runs(runs_from), {}, {}, {}, 0, 0, 0
 for _, run in ipairs(runs) do
   local route = routes[run.topic] or call('HGET', K.routes(), run.topic)
   if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
   local stream = 'log ' .. run.topic
-  if refill == '0' then check_filter(stream, run.origin, run.filter) end
   local reached = reach[stream .. run.origin] or received_of(stream, run.origin)
-  check_start(stream, run.origin, run.start, reached)
+  if not owner().is_former(run.origin) then
+    if refill == '0' then check_filter(stream, run.origin, run.filter) end
+    check_start(stream, run.origin, run.start, reached)
+  end
   if order_of(run.upto) > order_of(reached) then reach[stream .. run.origin] = run.upto end
   routes[run.topic] = route
 end
 
 -- Which of a run's entries are not here yet.
 local function find_new(run, up_to)
+  if owner().is_former(run.origin) then return find_lost(run) end
   -- What was trimmed is not recorded once more.
   local forgotten = refill == '1' and call('HGET', K.retention(), 'forgotten ' .. run.topic .. '@' .. run.origin)
   local missing, last = {}, refill == '0' and order_of(up_to) or forgotten and order_of(forgotten) or ''
@@ -85,7 +88,7 @@ local function has_to_wait(run, up_to)
   for i = 0, place and run.count - 1 or -1 do
     local origin, id = string.match(ARGV[run.first + i * (run.width + 1) + place], '^([^~]+)~(.+)$')
     local there, is_carried = received_of('log ' .. run.topic, origin)
-    if origin ~= own and is_carried and order_of(id) > order_of(there) and order_of(id_of_entry(run, i)) > order_of(up_to) then
+    if origin ~= own and not owner().is_former(origin) and is_carried and order_of(id) > order_of(there) and order_of(id_of_entry(run, i)) > order_of(up_to) then
       return true
     end
   end

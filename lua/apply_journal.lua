@@ -14,7 +14,7 @@ local period = call('HGET', K.queue(queue_name), F.deferral) or V.deferred_perio
 local stream, freed, changed, waiting, complete = 'journal ' .. queue_name, {}, 0, 0, {}
 
 for origin, start in string.gmatch(starts, '(%S+) (%S+)') do
-  check_start(stream, origin, start, (received_of(stream, origin)))
+  if not owner().is_former(origin) then check_start(stream, origin, start, (received_of(stream, origin))) end
 end
 
 local function follow(entry)
@@ -38,7 +38,7 @@ for _, entry in ipairs(read_told(rows_from)) do
   local origin, id = string.match(entry.source, '^([^~]+)~(.+)$')
   complete[origin] = complete[origin] or received_of(stream, origin)
   if origin ~= own and order_of(id) > order_of(complete[origin]) then
-    follow(entry)
+    if not owner().is_recorded_here(K.journal(queue_name), origin, id) then follow(entry) end
     complete[origin] = id
     note_received(stream, origin, id, '-')
   end

@@ -6,14 +6,14 @@
 --- @include fail, ref, owner, queue
 -- Barriers are each instance's own. A message that is not in its log any more is named as if it was published here.
 if not load_queue(queue_name) then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
-local own, rows, last, number, bytes, ended = names_of_instance().origin, {}, '', 0, 0, false
+local rows, last, number, bytes, ended = {}, '', 0, 0, false
 
 local function bookmark_of(ref)
   local topic, id = parse_ref(ref)
-  if call('EXISTS', K.origins(topic)) == 0 then return topic .. '~' .. own .. '~' .. id end
+  if call('EXISTS', K.origins(topic)) == 0 then return topic .. '~' .. origin_at(id) .. '~' .. id end
   local entry = call('XRANGE', K.log(topic), id, id)[1]
   for _, text in ipairs(entry and entry[2] or {}) do bytes = bytes + #text end
-  return topic .. '~' .. (entry and counting_of(topic, id, entry[2]) or own .. '~' .. id)
+  return topic .. '~' .. (entry and counting_of(topic, id, entry[2]) or origin_at(id) .. '~' .. id)
 end
 
 local function row_of(id, fields)
@@ -24,7 +24,7 @@ local function row_of(id, fields)
   for ref in string.gmatch(bookmarks[1] and '' or known[F.refs] or '', '%S+') do bookmarks[#bookmarks + 1] = bookmark_of(ref) end
   number = number + #bookmarks + 1
   return {
-    known[F.source] or own .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',
+    known[F.source] or origin_at(id) .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',
     known[F.attempts] or '', known[F.returns] or '', known[F.owner] or '', known[F.epochs] or '', #bookmarks, unpack(bookmarks),
   }, known[F.how]
 end

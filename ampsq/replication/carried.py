@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ampsq.entry import source_in
+from ampsq.origins import Origins, name_of
 from ampsq.replication_calls import Run
 from ampsq.topic_message import document_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from ampsq.expressions import Expression
     from ampsq.message_types import MessageType
+    from ampsq.places import Id
 
 __all__ = ["Carried", "Copied", "Peer", "chain", "runs_of", "split_entry"]
 
@@ -23,11 +25,20 @@ NO_FILTER = "-"
 
 
 class Peer(NamedTuple):
-    """An instance as links know it: its name, its origin (name and incarnation), its group."""
+    """An instance as links know it: its name, its origin (name and incarnation), its group, its former origins."""
 
     name: str
     origin: str
     group: str
+    former: tuple[tuple[Id, str], ...] = ()
+
+    def origin_at(self, stream_id: Id) -> str:
+        """Who recorded an entry of its own."""
+        return Origins(self.origin, self.former).at(stream_id)
+
+    def was(self, origin: str) -> bool:
+        """Whether an origin is a former incarnation of it."""
+        return origin != self.origin and name_of(origin) == name_of(self.origin)
 
     @property
     def hop(self) -> str:
@@ -67,14 +78,14 @@ def chain(former: str, expression: str) -> str:
     return hashlib.sha1(f"{former}\n{expression}".encode()).hexdigest()[:12]  # noqa: S324  (no secret: a name)
 
 
-def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], own: str) -> Copied:
-    """Take an entry of the source's log apart; `own` is the source's origin."""
+def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], source: Peer) -> Copied:
+    """Take an entry of the source's log apart."""
     milliseconds, _, sequence = stream_id.partition(b"-")
     here = int(milliseconds), int(sequence)
     if source_in(flat):
         origin, _, there = flat[-3].partition(b"~")
         return Copied(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
-    return Copied(topic, here, own, stream_id, "", tuple(flat[::2]), flat[1::2])
+    return Copied(topic, here, source.origin_at(here), stream_id, "", tuple(flat[::2]), flat[1::2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,8 @@ class Carried:
     def is_routed(self, origin: str, path: str) -> bool:
         """Whether a message, or a journal's entry, may take this link (seeds, *Replication Message Routing*).
 
-        That is what was published at the source, and what is passed on; never back to where it was.
+        That is what was published at the source, and what is passed on; never back to where it was, and always back
+        to where it was before that began a new incarnation.
         """
         if origin == self.destination.origin:
             return False
@@ -107,7 +119,8 @@ class Carried:
         hops = [hop.partition("/") for hop in path.split(" ")]
         if any(passed == self.destination.origin for passed, _, _ in hops):
             return False
-        return self.passes_group(hops[0][2])
+        was_there = self.destination.was(origin) or any(self.destination.was(passed) for passed, _, _ in hops)
+        return was_there or self.passes_group(hops[0][2])
 
     def passes(self, entry: Copied) -> bool:
         """Whether its content passes the topic's filter."""

@@ -170,23 +170,26 @@ class Link:
         expression = self.carried.filters.get(topic)
         text = expression.text if expression is not None else ""
         origins = self._source.call(command(["SMEMBERS", key(self._source.instance, "origins", topic)], _set))
+        former = {origin for _, origin in self.carried.source.former}
         self._refill.pop(topic, None)
-        for origin in {own, *origins}:
+        for origin in {own, *former, *origins}:
             digest = chain(here.get(f"{stream}@{origin}", ("", NO_FILTER))[1], text)
             self._digests[topic, origin] = digest
             known = there.get(f"{stream}@{origin}")
-            if known is None or known[1] == digest:
+            # What it had itself it takes from everybody, whatever part of it that is.
+            if known is None or known[1] == digest or self.carried.destination.was(origin):
                 continue
             # Our own former filter may be replaced: what it kept out is sent now, and what is there is passed over.
             if sent.get(f"filter {topic}@{origin}") != known[1]:
                 raise OtherFilter(stream=stream, origin=origin, known=known[1], given=digest)
             self._refill[topic] = self._last_of(topic)
         last_there = parse_id(there.get(f"{stream}@{own}", ("0-0", ""))[0])
-        if last_there > self._last_of(topic):
+        if last_there > self._last_of(topic) or self._has_lost(topic, last_there):
             raise DestinationAhead(
                 f"{self.carried.destination.name} has {topic!r} up to {text_of(last_there)} of {own}, which has "
-                f"recorded nothing behind {text_of(self._last_of(topic))}: its server lost what it had recorded. Begin "
-                "a new incarnation of it, which fetches back what others have"
+                f"not recorded that, or lost it: its last is {text_of(self._last_of(topic))}. Its server was "
+                "restored, or failed over to one that had less: begin a new incarnation of it "
+                "(ampsq replication begin-incarnation), to which others give back what they have"
             )
         if topic in self._refill:
             self._places[stream] = FIRST
@@ -194,7 +197,7 @@ class Link:
             self._places[stream] = parse_id(sent.get(stream, "0-0"))
         else:
             # Without copies, IDs there are IDs here.
-            self._places[stream] = last_there if not origins else FIRST
+            self._places[stream] = last_there if not origins and not former else FIRST
         is_same = self._places[stream] > FIRST and stream in sent
         self._places[f"same {topic}"] = parse_id(sent.get(f"same {topic}", "0-0")) if is_same else FIRST
 
@@ -205,6 +208,16 @@ class Link:
         return stream in sent and all(
             parse_id(there.get(name, ("0-0", ""))[0]) >= parse_id(stream_id) for name, stream_id in claims.items()
         )
+
+    def _has_lost(self, topic: str, last_there: Id) -> bool:
+        """Whether the source lacks an entry of its own that the destination has, and that was not trimmed."""
+        if last_there == FIRST:
+            return False
+        place, instance = text_of(last_there), self._source.instance
+        removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
+        if parse_id(self._source.call(command(removed, lambda reply: (reply or b"0-0").decode()))) >= last_there:
+            return False
+        return not self._source.call(command(["XRANGE", key(instance, "log", topic), place, place], bool))
 
     def _last_of(self, topic: str) -> Id:
         """The last ID that a log of the source ever had."""
@@ -336,9 +349,8 @@ class Link:
         for stream, name in zip(streams, keys, strict=True):
             rows = got.get(name.encode(), [])
             kind, topic = stream.split(" ")
-            own = self.carried.source.origin
             if kind == "log":
-                found += [split_entry(topic, stream_id, flat, own) for stream_id, flat in rows]
+                found += [split_entry(topic, stream_id, flat, self.carried.source) for stream_id, flat in rows]
             else:
                 found += [self._read_same(topic, stream_id, flat) for stream_id, flat in rows]
             if len(rows) >= count:
@@ -361,7 +373,7 @@ class Link:
         here = facts[_F_HERE].decode()
         log = key(self._source.instance, "log", topic)
         rows = self._source.call(command(["XRANGE", log, here, here], lambda reply: reply))
-        entry = split_entry(topic, stream_id, rows[0][1] if rows else [], self.carried.source.origin)
+        entry = split_entry(topic, stream_id, rows[0][1] if rows else [], self.carried.source)
         origin, _, there = facts[_F_SOURCE].partition(b"~")
         return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
 

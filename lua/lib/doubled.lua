@@ -72,7 +72,7 @@ local function set_doubled_apart(topic, routed, run, missing, now)
     local publisher, number = publication_of(run, i)
     local here = found[publisher] and found[publisher][number]
     local entry = here and call('XRANGE', K.log(topic), here, here)[1]
-    local origin = entry and string.match(source_of(entry[2]) or owner().names_of_instance().origin, '^[^~]*')
+    local origin = entry and string.match(source_of(entry[2]) or owner().origin_at(here), '^[^~]*')
     if origin and origin ~= run.origin then
       note_same(topic, routed, run, here, id_of_entry(run, i), now)
       same[#same + 1], same[#same + 2] = id_of_entry(run, i), here

@@ -6,7 +6,7 @@
 local function note_before(publisher, place)
   local id, topic = string.match(place or '', '^(%d+%-%d+) (.+)$')
   local entry = id and call('XRANGE', K.log(topic), id, id)[1]
-  local source = entry and owner().source_of(entry[2])
+  local source = entry and source_of(entry[2])
   if source then
     call('HSET', K.sequences(), publisher .. ' after', topic .. ' ' .. source)
   else

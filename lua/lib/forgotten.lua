@@ -5,18 +5,23 @@ local function last_of_run(run)
   return string.format('%s-%.0f', run.here_ms, run.here + run.count - 1)
 end
 
+local function note_forgotten(topic, origin, id)
+  local field = 'forgotten ' .. topic .. '@' .. origin
+  local known = call('HGET', K.retention(), field)
+  if not known or order_of(known) < order_of(id) then call('HSET', K.retention(), field, id) end
+end
+
 -- Takes runs away, and keeps in mind up to which ID of the origin: what was trimmed is not recorded again when a filter is widened.
 local function forget_runs(topic, origin, members)
   if not members[1] then return end
   call_in_batches('ZREM', K.copies(topic, origin), members)
-  local field, last = 'forgotten ' .. topic .. '@' .. origin, '0-0'
+  local last = '0-0'
   for _, member in ipairs(members) do
     local run = parse_run(member)
     local id = string.format('%s-%.0f', run.ms, run.first + run.count - 1)
     if order_of(id) > order_of(last) then last = id end
   end
-  local known = call('HGET', K.retention(), field)
-  if not known or order_of(known) < order_of(last) then call('HSET', K.retention(), field, last) end
+  note_forgotten(topic, origin, last)
 end
 
 -- Those before the log's first entry: the first ones of an origin, since it is copied in its order.
@@ -80,9 +85,20 @@ local function forget_copies(topic, ids, entries, needed)
   end
 end
 
+-- What a former incarnation recorded here does not come back.
+local function forget_former(topic, ids, entries, needed)
+  local last = {}
+  for i, id in ipairs(ids) do
+    local is_own = not needed[i] and not source_of(entries[i])
+    if is_own and owner().is_former(owner().origin_at(id)) then last[owner().origin_at(id)] = id end
+  end
+  for origin, id in pairs(last) do note_forgotten(topic, origin, id) end
+end
+
 -- Who owns what is gone, also what was settled and might have come back: at most once it is given back until here.
 local function forget_gone(topic, queues, ids, entries, needed)
   forget_copies(topic, ids, entries, needed)
+  if owner().names_of_instance().former[1] then forget_former(topic, ids, entries, needed) end
   local refs, make_ref = {}, ref_maker(topic)
   for i, id in ipairs(ids) do
     if not needed[i] then refs[#refs + 1] = make_ref(id) end

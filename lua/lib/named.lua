@@ -5,6 +5,7 @@
 local function find_named(bookmark, own)
   local topic, origin, id = string.match(bookmark, '^([^~]+)~([^~]+)~([^~]+)$')
   if origin == own then return id, topic, origin, id end
+  if owner().is_recorded_here(K.log(topic), origin, id) then return id, topic, origin, id end
   return copy_of(topic, origin, id), topic, origin, id
 end
 

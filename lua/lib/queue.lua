@@ -26,7 +26,9 @@ local function load_queue(name)
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
   -- Whether each message has a fate to be looked at: most say of themselves whether they do.
-  queue.fated = queue.life > 0 or queue.owner and queue.owner ~= V.everywhere
+  -- What a former incarnation recorded is owned by nobody here.
+  queue.renewed = queue.owner and call('HEXISTS', K.instance(), F.former) == 1
+  queue.fated = queue.life > 0 or queue.renewed or queue.owner and queue.owner ~= V.everywhere
   loaded_queues[name] = queue
   return queue
 end

@@ -81,12 +81,15 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   end
 end
 
--- Another instance may own by now what was held here: by proxied transfer, or since its publisher sent it there, too.
+-- Another instance may own by now what was held here: by proxied transfer, or since its publisher sent it there, too; and nobody what
+-- a former incarnation had.
 local function keep_owned(queue, refs, leases)
-  if call('EXISTS', K.owners(queue.name)) == 0 then return refs, leases end
-  local own, own_refs, own_leases, remote = call('HGET', K.instance(), F.origin), {}, {}, {}
-  for i, text in ipairs(call('HMGET', K.owners(queue.name), unpack(refs))) do
-    if text and string.match(text, '^%S+') ~= own then
+  if not queue.renewed and call('EXISTS', K.owners(queue.name), K.counting()) == 0 then return refs, leases end
+  local own_refs, own_leases, remote = {}, {}, {}
+  for i, ref in ipairs(refs) do
+    local topic, id = parse_ref(ref)
+    local entry = call('XRANGE', K.log(topic), id, id)[1]
+    if entry and is_remote(queue, ref, entry[2]) then
       remote[#remote + 1], remote[#remote + 2] = 0, refs[i]
     else
       own_refs[#own_refs + 1], own_leases[#own_leases + 1] = refs[i], leases[i]

@@ -50,6 +50,7 @@ from ampsq.envelope import Envelope
 from ampsq.errors import NameInUse, Rejected, Unavailable
 from ampsq.explain import explain
 from ampsq.history import history
+from ampsq.incarnations import new_incarnation
 from ampsq.log_index import complete, cuts
 from ampsq.message_types import JSON
 from ampsq.naming import name_message
@@ -603,10 +604,16 @@ def replicate(work):
     other.store.close()
 
 
+def begin_anew(work):
+    """What was recorded so far is of the last incarnation."""
+    begun = work.store.call(new_incarnation())
+    assert "both" in begun.queues
+
+
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
     *(guaranteed, destinations, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
-    notice_and_end,
+    *(notice_and_end, begin_anew),
 ]
 
 

@@ -31,6 +31,7 @@ ARGUMENTS = {
     "proxy": ["work", 1],
     "read_journal": ["work", "0-0", 10],
     "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
+    "begin_incarnation": [1_000, "two"],
     "behind": [1_000, "o", "log orders"],
     "report_sent": ["o", "log orders", "5-0"],
     "request": [1_000, "work"],
