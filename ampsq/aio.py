@@ -14,9 +14,10 @@ from ampsq.conflated_reading import reading_of
 from ampsq.connection_state import AsyncListeners
 from ampsq.delivery import AsyncMessage, Bookmarks, cut
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed, UnknownQueue
+from ampsq.errors import Closed, DefinitionError, UnknownQueue
 from ampsq.guarantee import Guarantee
 from ampsq.handlers import check_handler
+from ampsq.homes import parse_homes
 from ampsq.presence import Presence
 from ampsq.publishers import Sequences
 from ampsq.query import Query
@@ -102,8 +103,14 @@ class AsyncClient(AsyncAdministration):
         """Connect; ``async with`` does it. Raises as `Client` does."""
         if self._opened is None:
             self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
+            (home, *others) = parse_homes(self._address.url, self._session.instance)
+            if others or home.instance != self._session.instance:
+                raise DefinitionError(
+                    "addresses with the name of an instance behind # are for Client, which goes on at another one; "
+                    "allowed here: addresses of one instance, and instance=NAME"
+                )
             route = Route(
-                self._address.url,
+                home.url,
                 self.instance,
                 heartbeat=self._heartbeat,
                 listeners=self._listeners,

@@ -112,7 +112,10 @@ def harmless(error: AmpsqError, call: Call[Any]) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    # One that was kept and is raised again, while what came of it is handled, is among its own causes.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 

@@ -5,31 +5,33 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.address import Address
 from ampsq.addresses import redacted
+from ampsq.attached import Attached, Manner
 from ampsq.conflated_reading import reading_of
+from ampsq.connection_state import Listeners
 from ampsq.delivery import Bookmarks, Message, cut
 from ampsq.envelope import Envelope
-from ampsq.errors import Closed, UnknownQueue
+from ampsq.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.failover import Failover
 from ampsq.guarantee import Guarantee
 from ampsq.handlers import check_handler
-from ampsq.presence import Presence
+from ampsq.homes import parse_homes, parse_policy
 from ampsq.publishers import Sequences
 from ampsq.query import Query
 from ampsq.record_subscription import RecordSubscription
-from ampsq.reporting import Reporting
-from ampsq.route import Route, parse_heartbeat
+from ampsq.route import parse_heartbeat
 from ampsq.row_subscription import RowSubscription
-from ampsq.session import Session
-from ampsq.store import Store
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_administration import Administration
 from ampsq.sync_subscription import Subscription
 from ampsq.topic_reading import TopicWish, topic_instead
 from ampsq.topic_subscription import TopicSubscription
-from ampsq.transport import INSTANCE
+from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -39,11 +41,13 @@ if TYPE_CHECKING:
     from ampsq.address import AppendFsync
     from ampsq.connection_state import ConnectionEvent
     from ampsq.guarantee import FailedWrite
+    from ampsq.homes import Home
     from ampsq.persisted import PersistedAck
     from ampsq.places import Place
     from ampsq.publish_store import PublishStore
     from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
+    from ampsq.route import Route
     from ampsq.server import Server
     from ampsq.topic_message import TopicMessage
     from ampsq.topic_reading import ReplayOptions
@@ -56,6 +60,8 @@ _log = logging.getLogger("ampsq")
 _CLOSE_PATIENCE = 1.0
 #: Messages that one `publish_many` call records by default.
 _BATCH = 100
+#: Seconds between two rounds of looking for the first instance to work at.
+_BETWEEN_ROUNDS = 0.2
 
 
 class Client(Administration):
@@ -87,6 +93,9 @@ class Client(Administration):
             ``everysec`` (default) is several times faster.
         transport: whose limits of slow clients count for its subscriptions to topics (docs/slow-clients.md); default
             ``*``, those of the instance.
+        failover: of a client with addresses of several instances (each has the name behind ``#``,
+            docs/replication.md): where what it was told may be missing at the next one, ``refuse`` (default) stays, and
+            goes on when its own is back; ``warn`` goes on there, and logs a warning.
 
     Raises:
         Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
@@ -110,6 +119,7 @@ class Client(Administration):
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
         transport: str = INSTANCE,
+        failover: str = "refuse",
     ) -> None:
         self._guarantee = Guarantee.of(
             publisher,
@@ -119,19 +129,17 @@ class Client(Administration):
             on_failed_write=on_failed_write,
             on_persisted=on_persisted,
         )
-        self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
-        self._patience = Interval.parse(patience) / 1000
+        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
         self._address = Address(url, data_dir, appendfsync)
-        self._route = Route(
-            self._address.url,
-            self.instance,
-            heartbeat=parse_heartbeat(heartbeat),
-            confirmed=lambda: self._session.confirmed_id,
+        self._policy = parse_policy(failover)
+        self._homes = parse_homes(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
+        self._manner = Manner(
+            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
+            *(Listeners(), self._address.revive),
         )
-        self._store = Store(self._route, self.instance, patience=self._patience, revive=self._address.revive)
-        self._ack_timeout = Interval.parse(ack_timeout) / 1000
-        self._presence = Presence(self._route, self._session.client, self._ack_timeout)
-        self._reporting = Reporting(self._route, self._session.client, transport)
+        self._failover: Failover | None = None
+        self._former: list[Attached] = []
+        self._adopt(Attached.to(self._homes[0], self._manner))
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
@@ -140,15 +148,90 @@ class Client(Administration):
         self._guaranteed: Publishing | None = None
         self._closed = False
         try:
-            self._store.run(self._session.connect())
-            self._route.logged_on(self._session.origin)
-            if self._guarantee is not None:
-                self._guaranteed = self._session.guarantee(self._guarantee, self._route, self._address.revive)
+            self._begin()
             if self._session.is_heard:
                 self._presence.start()
+            if len(self._homes) > 1:
+                self._failover = Failover(self._homes, self._route, self._policy, self._move)
+                self._failover.start()
         except BaseException:
             self.close()
             raise
+
+    def _adopt(self, parts: Attached) -> None:
+        self._parts = parts
+        self._session, self._route, self._store = parts.session, parts.route, parts.store
+        self._presence, self._reporting = parts.presence, parts.reporting
+
+    def _begin(self) -> None:
+        """Work at the first instance that can be reached, in the order in which they were given."""
+        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        while True:
+            failures: list[AmpsqError] = []
+            for home in self._homes:
+                self._adopt(Attached.to(home, self._manner))
+                # Where there are others, nobody waits for one of them.
+                self._store.patience = 0.0 if several else self._patience
+                try:
+                    self._parts.open()
+                    self._store.patience = self._patience
+                    self._begin_publishing()
+                except Unavailable as error:
+                    if not several:
+                        raise
+                    self._store.close()
+                    failures.append(error)
+                else:
+                    return
+            if time.monotonic() >= until:
+                raise Unavailable("; ".join(map(str, failures)))
+            time.sleep(_BETWEEN_ROUNDS)
+
+    def _begin_publishing(self) -> None:
+        if self._guarantee is not None:
+            self._guaranteed = self._session.guarantee(
+                *(self._guarantee, self._route, self._address.revive, self._homes),
+                is_careful=self._policy == "refuse",
+            )
+
+    def _move(self, home: Home, *, is_careful: bool) -> Route:
+        """Go on at another instance; see `ampsq.failover`."""
+        parts = Attached.to(home, replace(self._manner, patience=0.0), self._session)
+        subscriptions = list(self._subscriptions)
+        cores = [each.elsewhere(home.instance, parts.session.request()) for each in subscriptions]
+        try:
+            parts.open()
+            if self._guaranteed is not None and is_careful:
+                self._guaranteed.may_move(parts.store)
+            if cores or parts.session.is_heard:
+                parts.presence.start()
+            for core in cores:
+                parts.store.run(core.register())
+        except BaseException:
+            parts.stop()
+            parts.store.close()
+            raise
+        parts.store.patience = self._patience
+        self._leave_for(home, subscriptions)
+        if self._guaranteed is not None:
+            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+        self._adopt(parts)
+        for subscription, core in zip(subscriptions, cores, strict=True):
+            core.settlements = parts.session.settlements
+            parts.presence.add(core)
+            subscription.move(core, parts.store, parts.session.origin)
+        self._former[-1].stop()
+        return parts.route
+
+    def _leave_for(self, home: Home, subscriptions: Sequence[Subscription]) -> None:
+        """Let every call that waits for this instance fail."""
+        for subscription in subscriptions:
+            subscription.leave()
+        self._route.left = str(home)
+        # What reads topics here is told so; its places are this instance's.
+        self._topic_subscriptions.clear()
+        self._record_subscriptions.clear()
+        self._former.append(self._parts)
 
     def __repr__(self) -> str:
         return f"<Client of {self.instance} at {redacted(self.url)}>"
@@ -592,6 +675,8 @@ class Client(Administration):
         if self._closed:
             return
         self._closed = True
+        if self._failover is not None:
+            self._failover.stop()
         self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
         try:
             for record_subscription in list(self._record_subscriptions):
@@ -609,9 +694,10 @@ class Client(Administration):
                 if self._guaranteed is not None:
                     self._guaranteed.close(self._patience, _CLOSE_PATIENCE)
             finally:
-                self._store.close()
+                for parts in (self._parts, *self._former):
+                    parts.store.close()
                 self._address.release()
-                self._route.listeners.close()
+                self._manner.listeners.close()
 
     def __enter__(self) -> Self:
         return self

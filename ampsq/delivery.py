@@ -186,6 +186,11 @@ class MessageView:
         return parse_ref(self.parts[5].decode())[0]
 
     @property
+    def origin(self) -> str:
+        """The instance that delivered it, and its incarnation."""
+        return self._origin
+
+    @property
     def bookmark(self) -> Bookmark:
         """Its public identity, the same on every instance, for ever."""
         topic, stream_id = parse_ref(self.parts[5].decode())

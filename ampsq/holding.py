@@ -133,6 +133,10 @@ class Holding(Registration):
                 raise
         return acks
 
+    def unanswered(self) -> list[Parts]:
+        """What was acknowledged, as far as nobody said that it was done."""
+        return list(self._acks)
+
     def _flush_beyond(self, number: int) -> Flow[None]:
         while len(self._acks) > number:
             yield from self._settle_acks(self._drain())

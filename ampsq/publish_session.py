@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ampsq import publish_calls, record_calls, replication_calls
 from ampsq.acknowledged import SCRIPTS, Acknowledged
 from ampsq.downgrading import sync_states
-from ampsq.errors import AmpsqError
+from ampsq.errors import AmpsqError, Unavailable
 from ampsq.flow import command
 from ampsq.persisted import WAIT_MS
-from ampsq.schema import BATCH, BYTES
+from ampsq.replication_calls import received
+from ampsq.schema import BATCH, BYTES, key
 from ampsq.server import examine
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ampsq.publish_store import Entry, PublishStore
     from ampsq.store import Store
 
-__all__ = ["Identity", "PublishSession", "Refused", "Run"]
+__all__ = ["Identity", "PublishSession", "Refused", "Run", "refuse_lacking"]
 
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 4
@@ -252,6 +253,43 @@ class PublishSession:
     def stop_confirming(self) -> None:
         """Close the connection that confirms; by its thread."""
         self._confirming.close()
+
+
+def refuse_lacking(store: Store, publisher: str, kept: PublishStore, persisted: int) -> None:
+    """Refuse an instance at which a publisher must not go on.
+
+    Args:
+        store: on it.
+        publisher: the publisher.
+        kept: what it has not been told to be persisted.
+        persisted: the last sequence that it was told is.
+
+    Raises:
+        Unavailable: that was told to be persisted and is not there, or what was sent before would be passed over there
+            though the instance does not have it.
+    """
+    named = key(store.instance, "publishers")
+    last = store.call(command(["HGET", named, publisher], lambda reply: int(reply.split(b" ")[0]) if reply else 0))
+    about = f"{store.instance!r} has messages of publisher {publisher!r} up to {last}"
+    if last < persisted:
+        _refuse(f"{about}, and up to {persisted} it was told that they are persisted")
+    topics = sorted({_topic_of(entry) for entry in kept.read(0, BATCH) if entry.sequence <= last})
+    if topics:
+        here = {name.removeprefix("log ").partition("@")[0] for name in store.call(received(store.instance))}
+        routes: list[Any] = store.call(command(["HMGET", key(store.instance, "routes"), *topics], list))
+        for topic, route in zip(topics, routes, strict=True):
+            name = route[1:].decode() if route and route.startswith(b">") else topic
+            if name not in here:
+                _refuse(
+                    f"{about}, and is not sent topic {name!r}, to which some of them went: replicate all topics that "
+                    "it publishes to"
+                )
+
+
+def _refuse(text: str) -> NoReturn:
+    error = Unavailable(text)
+    error.may_have_run = False
+    raise error
 
 
 def _topic_of(entry: Entry) -> str:

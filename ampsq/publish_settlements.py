@@ -26,6 +26,8 @@ __all__ = ["Settlements"]
 #: The parts of a delivered message's head; see `ampsq.delivery.MessageView`.
 Parts = list[bytes]
 _QUEUE, _TOKEN, _REF = 0, 1, 5
+#: Where a row that is kept says at which instance it is to be settled, if its client may work at several.
+_ORIGIN: Final = 6
 #: What a settlement that is sent again is told when it was done before.
 _DONE: Final = "AMPSQ_ALREADY_ACKED"
 
@@ -36,16 +38,22 @@ class Settlements:
     Args:
         kept: where they are kept.
         tell: called when there is something to send or to confirm.
+        origin: of the instance, where the client may work at several; those of the others stay kept.
     """
 
-    def __init__(self, kept: PublishStore, tell: Callable[[], None]) -> None:
+    def __init__(self, kept: PublishStore, tell: Callable[[], None], origin: str = "") -> None:
         self._kept, self._tell = kept, tell
+        self._place = [origin.encode()] if origin else []
         self._lock = threading.Lock()
         # (queue, ref, token) -> number, of those that somebody is settling now
         self._open: dict[tuple[bytes, bytes, bytes], int] = {}
         # number -> queue
         self._answered: dict[int, str] = {}
-        self._left = dict(kept.settlements())
+        self._left = self._rows()
+
+    def _rows(self) -> dict[int, list[bytes]]:
+        """What is kept of this instance."""
+        return {n: row for n, row in self._kept.settlements().items() if row[_ORIGIN:] in ([], self._place)}
 
     @property
     def number(self) -> int:
@@ -74,7 +82,7 @@ class Settlements:
         with self._lock:
             new = [parts for parts in messages if _key(parts) not in self._open]
             head = [verb.encode(), b"" if period is None else b"%d" % period, by.encode()]
-            rows = [[*head, parts[_QUEUE], parts[_REF], parts[_TOKEN]] for parts in new]
+            rows = [[*head, parts[_QUEUE], parts[_REF], parts[_TOKEN], *self._place] for parts in new]
             self._open.update(zip(map(_key, new), self._kept.keep_settlements(rows), strict=True))
 
     def answered(self, messages: Sequence[Parts]) -> None:

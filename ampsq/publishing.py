@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import publish_calls
 from ampsq.connection_state import ConnectionState
@@ -32,7 +32,7 @@ from ampsq.errors import (
 from ampsq.first_use import add_published
 from ampsq.guarantee import FailedWrite
 from ampsq.persisted import PersistedAck
-from ampsq.publish_session import Identity, PublishSession, Refused
+from ampsq.publish_session import Identity, PublishSession, Refused, refuse_lacking
 from ampsq.publish_settlements import Settlements
 from ampsq.records import caught_up
 from ampsq.store import Store
@@ -46,13 +46,27 @@ if TYPE_CHECKING:
     from ampsq.publish_store import Entry
     from ampsq.route import Route
 
-__all__ = ["Publishing"]
+__all__ = ["Publishing", "Several"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds before a session is opened again, by how often that failed.
 _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 #: Seconds before a server, or a store, that is full is asked again.
 _FULL_PAUSE: Final = 0.2
+
+
+class Several(NamedTuple):
+    """What is to be known of a publisher that may go on at another instance.
+
+    Attributes:
+        kept_as: the instance under whose name the store keeps.
+        origin: of the present instance.
+        is_careful: refuse an instance that lacks what was told to be persisted.
+    """
+
+    kept_as: str
+    origin: str
+    is_careful: bool
 
 
 class Publishing:
@@ -64,14 +78,21 @@ class Publishing:
         instance: the instance.
         guarantee: what is asked for.
         revive: called while the server is away: what can bring it back.
+        several: of one that may go on at another instance.
 
     Raises:
         PublishStoreError: the store is in use, or cannot be read.
         Unavailable: there is no server. ServerUnsuitable: it cannot reach the level.
     """
 
-    def __init__(
-        self, identity: Identity, route: Route, instance: str, guarantee: Guarantee, revive: Callable[[], None] | None
+    def __init__(  # noqa: PLR0917  (who, where, what)
+        self,
+        identity: Identity,
+        route: Route,
+        instance: str,
+        guarantee: Guarantee,
+        revive: Callable[[], None] | None,
+        several: Several | None = None,
     ) -> None:
         self._identity, self._guarantee, self._revive = identity, guarantee, revive
         self._kept = guarantee.store
@@ -95,10 +116,15 @@ class Publishing:
         self._sent_last: int | None = None
         # Refused for good up to here, and to be sent one by one up to there.
         self._refused = self._single_until = 0
-        self._kept.open(instance, identity.publisher)
+        # A session at another instance is not one that went on.
+        self._is_elsewhere = False
+        self._former_stores: list[Store] = []
+        self._kept.open(several.kept_as if several is not None else instance, identity.publisher)
         try:
-            self.settlements = Settlements(self._kept, self._tell)
+            self.settlements = Settlements(self._kept, self._tell, several.origin if several is not None else "")
             self._persisted = self._kept.lowest() - 1
+            if several is not None and several.is_careful:
+                refuse_lacking(self._store, identity.publisher, self._kept, self._persisted)
             self._log_on()
         except BaseException:
             self._kept.close()
@@ -110,6 +136,27 @@ class Publishing:
         ]
         for thread in self._threads:
             thread.start()
+
+    def may_move(self, store: Store) -> None:
+        """Refuse to go on at another instance that lacks what was told to be persisted.
+
+        Raises:
+            Unavailable: it does, or there is no server.
+        """
+        persisted = self._persisted if self._persisted != self._refused else 0
+        refuse_lacking(store, self._identity.publisher, self._kept, persisted)
+
+    def move(self, route: Route, instance: str, origin: str) -> Settlements:
+        """Go on at another instance, with what it does not have; gives what keeps acknowledgements of leases there."""
+        with self._changed:
+            # The threads still read of what they had there; it ends with this client.
+            self._former_stores.append(self._store)
+            self._store = Store(route, instance, patience=0.0)
+            self.settlements = Settlements(self._kept, self._tell, origin)
+            self._session, self._is_elsewhere = None, True
+            self._changed.notify_all()
+        self._news.set()
+        return self.settlements
 
     # -- for the application's threads
 
@@ -190,7 +237,8 @@ class Publishing:
     def _why(self) -> str:
         lacking = self._session.lacking if self._session is not None else ""
         why = self._fatal or self._trouble or self._store_trouble or lacking
-        return f" ({why})" if why else ""
+        parts = [str(part) for part in (why, self._store.route.stays) if part]
+        return f" ({'; '.join(parts)})" if parts else ""
 
     @contextlib.contextmanager
     def _hurry(self) -> Iterator[None]:
@@ -269,7 +317,8 @@ class Publishing:
             # Without it, others are told that somebody is logged on, and may log on themselves.
             with contextlib.suppress(AmpsqError):
                 self._session.log_off()
-        self._store.close()
+        for store in (self._store, *self._former_stores):
+            store.close()
         if left and not self._kept.survives and not self._is_told:
             tried = patience if self._fatal is None else 0.0
             raise self._missing(self._kept.last, tried, lost="lost with this process: ")
@@ -303,7 +352,7 @@ class Publishing:
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
         session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
         try:
-            found = session.log_on(first, self._answered if again else None)
+            found = session.log_on(first, self._answered if again and not self._is_elsewhere else None)
             self._refuse_others_numbers(found.last)
         except BaseException:
             session.stop_sending()
@@ -324,6 +373,7 @@ class Publishing:
             self._session, self._answered, self._trouble = session, session.answered, ""
             self._replayed = self._kept.last
             self._sent_last = max(self._sent_last or 0, session.sent)
+            self._is_elsewhere = False
             self.settlements.send_again()
             self._changed.notify_all()
         self._tell_replayed()

@@ -91,6 +91,10 @@ class Route:
         self.url, self.instance, self.heartbeat = joined(url), instance, heartbeat
         self.listeners = listeners or Listeners()
         self.current: Place | None = None
+        #: Why the client does not go on at another instance; "" where there is none, or all is well.
+        self.stays = ""
+        #: Where the client went on instead; "" while it is here.
+        self.left = ""
         self._endpoints = list(parse_endpoints(url))
         self._index = 0
         self._nodes: dict[int, list[tuple[str, int]]] = {}
@@ -205,13 +209,17 @@ class Route:
 
     def summed_up(self, error: Unavailable, patience: float) -> Unavailable:
         """What to tell when nothing helped: with several addresses, what came of each."""
+        beside = f"; this client works at {self.left} now" if self.left else f"; {self.stays}" if self.stays else ""
         with self._lock:
-            if len(self._endpoints) == 1:
+            if len(self._endpoints) == 1 and not beside:
                 return error
-            causes = [(str(self._endpoints[index]), cause) for index, cause in sorted(self._causes.items())]
+            known = self._causes or {self._index: error}
+            causes = [(str(self._endpoints[index]), cause) for index, cause in sorted(known.items())]
         lasting = next((cause for _, cause in causes if cause.is_lasting), error)
         tried = "; ".join(f"({number}) {cause}" for number, (_, cause) in enumerate(causes, 1))
-        told = type(lasting)(f"no server of instance {self.instance!r} was reached within {patience:g} s: {tried}")
+        told = type(lasting)(
+            f"no server of instance {self.instance!r} was reached within {patience:g} s: {tried}{beside}"
+        )
         told.may_have_run = error.may_have_run
         return told
 

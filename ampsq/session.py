@@ -32,7 +32,7 @@ from ampsq.models import Queue, View
 from ampsq.naming import find_bookmarks
 from ampsq.origins import next_incarnation
 from ampsq.publish_session import Identity
-from ampsq.publishing import Publishing
+from ampsq.publishing import Publishing, Several
 from ampsq.query import parse_query_filter
 from ampsq.readers import read_readers
 from ampsq.rebuild import move_queues
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ampsq.envelope import Envelope
     from ampsq.flow import Call, Flow
     from ampsq.guarantee import Guarantee
+    from ampsq.homes import Home
     from ampsq.letters import DeadLetter
     from ampsq.models import Definition
     from ampsq.naming import Named
@@ -160,13 +161,15 @@ class Session:
         instance: the instance's name.
         publisher: makes publishing repeatable: its messages are numbered, and recorded once each. One process at a
             time may use a publisher's name.
+        former: of the same client, at another instance.
     """
 
-    def __init__(self, instance: str, publisher: str | None) -> None:
+    def __init__(self, instance: str, publisher: str | None, former: Session | None = None) -> None:
         self.instance = parse_name(instance)
         self.publisher = parse_name(publisher) if publisher is not None else ""
-        self.client = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.origin = ""
+        made = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.client: str = former.client if former is not None else made
+        self.origin: str = ""
         self.server: Server | None = None
         #: An ID that the server has confirmed, so that a server that lost it is noticed.
         self.confirmed_id = ""
@@ -176,7 +179,7 @@ class Session:
         self.settlements: Settlements | None = None
         self._requests = itertools.count(1)
         self._types: dict[str, MessageType] = {}
-        self._next_sequence = 1
+        self._next_sequence: int = former._next_sequence if former is not None else 1  # noqa: SLF001  (our own)
 
     def request(self) -> str:
         """A name for one request that may be repeated."""
@@ -204,11 +207,29 @@ class Session:
         if self.publisher:
             publishers = key(self.instance, "publishers")
             last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
-            self._next_sequence = int(last.split(b" ")[0]) + 1 if last else 1
+            self._next_sequence = max(int(last.split(b" ")[0]) + 1 if last else 1, self._next_sequence)
 
-    def guarantee(self, guarantee: Guarantee, route: Route, revive: Callable[[], None] | None) -> Publishing:
-        """Begin to publish with a guarantee; settlements are kept as well from here on."""
-        publishing = Publishing(Identity(self.publisher, self.client), route, self.instance, guarantee, revive)
+    def guarantee(
+        self,
+        guarantee: Guarantee,
+        route: Route,
+        revive: Callable[[], None] | None,
+        homes: Sequence[Home] = (),
+        *,
+        is_careful: bool = True,
+    ) -> Publishing:
+        """Begin to publish with a guarantee; settlements are kept as well from here on.
+
+        Args:
+            guarantee: what is asked for.
+            route: the way to the server.
+            revive: what can bring it back.
+            homes: where a client may work, if at several instances.
+            is_careful: refuse an instance that lacks what was told to be persisted.
+        """
+        several = Several(homes[0].instance, self.origin, is_careful=is_careful) if len(homes) > 1 else None
+        identity = Identity(self.publisher, self.client)
+        publishing = Publishing(identity, route, self.instance, guarantee, revive, several)
         self.settlements = publishing.settlements
         return publishing
 

@@ -63,7 +63,7 @@ class _Attempts:
             raise ours from error
         # Every address is tried once, however little patience there is.
         is_over = time.monotonic() >= self._until and self._number + 1 >= self._route.number
-        if self._route.is_hopeless or is_over:
+        if self._route.is_hopeless or is_over or self._route.left:
             ours.may_have_run = ours.may_have_run or self._call.repeated
             raise self._route.summed_up(ours, self._patience) from error
         self._call.repeated = self._call.repeated or ours.may_have_run

@@ -94,6 +94,15 @@ class SubscriptionCore(Holding):
 
     # -- registering
 
+    def elsewhere(self, instance: str, client: str) -> SubscriptionCore:
+        """The same wish at another instance, as yet unknown there."""
+        wanted = self._replacing or self.wanted
+        text = wanted.filter.text if wanted.filter is not None else None
+        return SubscriptionCore(
+            instance, wanted.name, wanted.asked, client,
+            text=text, renewed=self.renewed, longest_block=self._longest_block,
+        )  # fmt: skip
+
     @taught("queue")
     def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> Flow[None]:
         """Ask for something else from now on; leases stay, what nobody began to process and is not wanted goes back.

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from ampsq.delivery import Message
-from ampsq.errors import AmpsqError, Closed
+from ampsq.errors import AmpsqError, Closed, StaleLease, Unavailable
 from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
@@ -26,6 +26,8 @@ __all__ = ["Subscription"]
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP = 1.0
+#: Seconds between two looks whether a subscription has gone on at another instance.
+_MOVING = 0.02
 
 
 class Subscription(SubscriptionView):
@@ -46,6 +48,10 @@ class Subscription(SubscriptionView):
         # again, let it in: the lock itself is not fair.
         self._turnstile = threading.Lock()
         self._thread: threading.Thread | None = None
+        # Between leaving an instance and going on at another one.
+        self._is_moving = False
+        # What was settled of another instance that does not know it: bookmarks.
+        self._settled: set[str] = set()
 
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message.
@@ -60,21 +66,29 @@ class Subscription(SubscriptionView):
             Closed: the subscription is closed.
         """
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        buffer = self._core.buffer
         while True:
             with self._turnstile:
                 pass
             with self._lock:
+                buffer = self._core.buffer
                 if buffer:
-                    return Message(*buffer.popleft(), self._origin, self)
+                    message = Message(*buffer.popleft(), self._origin, self)
+                    if not self._settled or not self._is_settled(message):
+                        return message
+                    continue
                 self._check_open()
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
+                self._fetch(max(wait, 0.0))
                 if not buffer and until is not None and time.monotonic() >= until:
                     return None
 
     def __iter__(self) -> Iterator[Message]:
-        core, origin, buffer = self._core, self._origin, self._core.buffer
+        while not self._core.closed:
+            # Another one when it goes on at another instance; this one is closed then.
+            yield from self._messages(self._core, self._origin)
+
+    def _messages(self, core: SubscriptionCore, origin: str) -> Iterator[Message]:
+        buffer = core.buffer
         while not core.closed:
             try:
                 # Taking from a deque is atomic: threads that share the iterator never get the same message.
@@ -84,9 +98,52 @@ class Subscription(SubscriptionView):
                     pass
                 with self._lock:
                     if not buffer and not core.closed:
-                        self._store.run(core.fetch(self._channel, _STEP))
+                        self._fetch(_STEP)
                 continue
-            yield Message(parts, body, origin, self)
+            message = Message(parts, body, origin, self)
+            if not self._settled or not self._is_settled(message):
+                yield message
+
+    def _fetch(self, wait: float) -> None:
+        try:
+            self._store.run(self._core.fetch(self._channel, wait))
+        except Unavailable:
+            if not self._is_moving:
+                raise
+            time.sleep(_MOVING)
+
+    # -- at another instance
+
+    def elsewhere(self, instance: str, client: str) -> SubscriptionCore:
+        """What it asks for, at another instance."""
+        return self._core.elsewhere(instance, client)
+
+    def leave(self) -> None:
+        """From here on the instance is out of reach, and `move` follows."""
+        self._is_moving = True
+
+    def move(self, core: SubscriptionCore, store: Store, origin: str) -> None:
+        """Go on at another instance.
+
+        What was delivered and not handed out is that of the former one, which still owns it. So is what was
+        acknowledged and not answered: should it be delivered here, it is acknowledged and not handed out.
+        """
+        with self._turnstile, self._lock:
+            former, self._core = self._core, core
+            former.closed = True
+            self._settled |= {str(Message(parts, b"", self._origin, self).bookmark) for parts in former.unanswered()}
+            self._channel.close()
+            self._store, self._origin, self._channel = store, origin, store.channel()
+            self._is_moving = False
+
+    def _is_settled(self, message: Message) -> bool:
+        """Whether it was acknowledged before, at another instance: then it is here, too."""
+        bookmark = str(message.bookmark)
+        if bookmark not in self._settled:
+            return False
+        self._settled.discard(bookmark)
+        self.acknowledge(message, wait=False)
+        return True
 
     def run(self, on_message: Callable[[Message], object]) -> None:
         """Call a function with each message, in a thread, until the subscription is closed."""
@@ -106,6 +163,11 @@ class Subscription(SubscriptionView):
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
         """See `Message.ack`."""
+        if message.origin != self._origin:
+            self._settled.add(str(message.bookmark))
+            if wait:
+                raise _leased_elsewhere(message)
+            return
         if self._core.closed and not wait:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
@@ -115,6 +177,8 @@ class Subscription(SubscriptionView):
 
     def settle(self, message: Message, verb: Verb, period: int | None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
+        if message.origin != self._origin:
+            raise _leased_elsewhere(message)
         self._store.run(self._core.settle(message, verb, period))
 
     def flush(self) -> None:
@@ -168,3 +232,7 @@ class Subscription(SubscriptionView):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _leased_elsewhere(message: Message) -> StaleLease:
+    return StaleLease(bookmark=str(message.bookmark), queue=message.queue, leased_at=message.origin)

@@ -13,10 +13,12 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+import redis
 from network import free_port
 from observing import eventually
 
 from ampsq import AsyncClient, Client, errors
+from ampsq.causes import unreached
 from ampsq.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
 from ampsq.flow import command
 from ampsq.route import Route
@@ -337,3 +339,10 @@ def test_an_event_loop_does_not_wait_for_sentinels_that_hang(instance):
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as hanging:
         # Then all others go on meanwhile
         assert asyncio.run(scenario(hanging.getsockname()[1])) < 0.7
+
+
+def test_the_causes_of_an_error_that_is_among_its_own_causes_have_an_end():
+    first, second = redis.ConnectionError("first"), redis.ConnectionError("second")
+    first.__cause__, second.__context__ = second, first
+
+    assert isinstance(unreached(first, "redis://host"), Unavailable)

@@ -1,0 +1,309 @@
+"""Clients with several instances: going on at another one when a server is killed, and refusing to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+
+import pytest
+from observing import eventually
+
+from ampsq import AsyncClient, Client, Destination, MemoryPublishStore, Queue, Topic
+from ampsq.coordinator import Coordinator
+from ampsq.errors import DefinitionError, NotPersisted, StaleLease, Unavailable
+from ampsq.homes import Home, parse_homes
+from ampsq.schema import key
+
+ALWAYS = ["--appendfsync", "always"]
+
+
+class Pair:
+    """Two instances on servers of their own, each replicating to the other, with a coordinator each."""
+
+    def __init__(self, stack, start, prefix, **elements):
+        self._stack, self._start, self._prefix = stack, start, prefix
+        self.servers = {each: start("valkey", appendonly=True, options=ALWAYS) for each in "ab"}
+        # What looks at both from outside.
+        self.admins = {each: stack.enter_context(Client(self.url(each), instance=self.name(each))) for each in "ab"}
+        for here, there in (("a", "b"), ("b", "a")):
+            self.admins[here].apply(
+                Topic(name="orders"),
+                Topic(name="local"),
+                Queue(name="work", underlying_topic="orders"),
+                *self.to(there, **elements),
+            )
+        for each in "ab":
+            self._coordinate(each)
+        for here, there in (("a", "b"), ("b", "a")):
+            links = key(self.name(here), "links")
+            redis = self.admins[here]._store.redis
+            eventually(
+                lambda redis=redis, links=links, there=there: (
+                    b'"connected"' in (redis.hget(links, f"out {there}") or b"")
+                ),
+                10,
+            )
+
+    def name(self, short):
+        return f"{self._prefix}-{short}"
+
+    def url(self, short):
+        return self.servers[short].url
+
+    def address(self, short):
+        return f"{self.url(short)}#{self.name(short)}"
+
+    def to(self, there, **elements):
+        given = {"name": there, "sync_type": "sync", "topics": ["orders", "work"], "addresses": [self.address(there)]}
+        return [Destination(**given | elements)]
+
+    def _coordinate(self, each):
+        coordinator = Coordinator(self.url(each), [self.name(each)])
+        thread = threading.Thread(target=coordinator.run)
+        thread.start()
+
+        def end():
+            coordinator.stop()
+            thread.join()
+
+        self._stack.callback(end)
+
+    def client(self, **options):
+        """A client of both, a first."""
+        options = {"heartbeat": "300ms", "patience": "10s"} | options
+        return self._stack.enter_context(Client([self.address("a"), self.address("b")], **options))
+
+    def kill(self, short):
+        self.servers[short].process.kill()
+        self.servers[short].process.wait()
+
+    def restart(self, short):
+        self.servers[short] = self._start(
+            "valkey", appendonly=True, data_dir=self.servers[short].directory, options=ALWAYS
+        )
+
+    def bodies(self, short, topic="orders"):
+        with contextlib.closing(self.servers[short].client()) as redis:
+            return [int(fields[b"b"]) for _, fields in redis.xrange(key(self.name(short), "log", topic))]
+
+
+@pytest.fixture
+def pair(start_server, instance):
+    with contextlib.ExitStack() as stack:
+        pair = Pair(stack, start_server, instance)
+        yield pair
+        # So that nobody waits for it while everything is closed.
+        for each in "ab":
+            if pair.servers[each].process.poll() is not None:
+                pair.restart(each)
+
+
+def at(pair, client, short):
+    return eventually(lambda: client.instance == pair.name(short), 10)
+
+
+def test_addresses_say_their_instances():
+    assert parse_homes(["redis://one", "redis://two#b", "redis://three#b"], "a") == [
+        Home("redis://one", "a"),
+        Home("redis://two,redis://three", "b"),
+    ]
+    assert parse_homes("redis://one,redis://two", "a") == [Home("redis://one,redis://two", "a")]
+    with pytest.raises(DefinitionError, match="behind the # is no instance's name"):
+        parse_homes("redis://one#no name", "a")
+
+
+def test_the_asyncio_client_refuses_several_instances(valkey):
+    with pytest.raises(DefinitionError, match="are for Client"):
+        asyncio.run(AsyncClient([f"{valkey.url}#a", f"{valkey.url}#b"]).connect())
+
+
+def test_an_unknown_policy_is_refused(valkey):
+    with pytest.raises(DefinitionError, match="allowed: 'refuse'"):
+        Client(valkey.url, failover="maybe")
+
+
+def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
+    client = pair.client(publisher="till", publish_store=MemoryPublishStore(), persisted="fsync")
+    number = 0
+    for number in range(1, 301):
+        client.publish("orders", number)
+    client.flush("10s")
+    stopped = threading.Event()
+
+    def publish_on():
+        count = 300
+        while not stopped.wait(0.001):
+            count += 1
+            client.publish("orders", count)
+        numbers.append(count)
+
+    numbers = []
+    thread = threading.Thread(target=publish_on)
+    thread.start()
+    time.sleep(0.3)
+    pair.kill("a")
+    at(pair, client, "b")
+    time.sleep(0.3)
+    stopped.set()
+    thread.join()
+    # The other direction would be waited for.
+    pair.admins["b"].downgrade_replication("a")
+    client.flush("10s")
+
+    last = numbers[0]
+    assert pair.bodies("b") == list(range(1, last + 1))
+
+    # The one that is back has each of them, once: in the order in which it received them.
+    pair.restart("a")
+    eventually(lambda: len(pair.bodies("a")) >= last, 15)
+    assert sorted(pair.bodies("a")) == list(range(1, last + 1))
+    assert pair.bodies("b") == list(range(1, last + 1))
+
+
+def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
+    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
+    pair.admins["a"].downgrade_replication("b")
+    eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
+    pair.kill("a")
+
+    client.publish("orders", b"1")
+    with pytest.raises(
+        NotPersisted, match=r"not going on elsewhere.*was downgraded at .*may lack messages.*failover='warn'"
+    ):
+        client.flush("3s")
+    assert client.instance == pair.name("a")
+    pair.restart("a")
+    client.flush("10s")
+
+    assert pair.bodies("a") == [1]
+
+
+def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
+    client = pair.client(publisher="till", publish_store=MemoryPublishStore(), failover="warn")
+    pair.admins["a"].downgrade_replication("b")
+    eventually(lambda: any("downgraded" in why for why in client._failover._barriers.values()))
+    pair.kill("a")
+
+    with caplog.at_level(logging.WARNING, "ampsq"):
+        at(pair, client, "b")
+    pair.admins["b"].downgrade_replication("a")
+    client.publish("orders", 1)
+    client.flush("10s")
+
+    assert "though destination 'b'" in caplog.text
+    assert pair.bodies("b") == [1]
+
+
+def test_an_instance_that_lacks_what_was_told_to_be_persisted_is_refused(pair):
+    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
+    for number in range(3):
+        client.publish("orders", number)
+    client.flush("10s")
+    redis = pair.admins["b"]._store.redis
+    redis.hset(key(pair.name("b"), "publishers"), "till", "2 1-0 orders")
+    pair.kill("a")
+
+    client.publish("orders", 3)
+    with pytest.raises(NotPersisted, match="has messages of publisher 'till' up to 2, and up to 3 it was told"):
+        client.flush("3s")
+    assert client.instance == pair.name("a")
+
+
+def test_a_publisher_stays_where_the_other_instance_would_pass_over_what_it_does_not_have(pair):
+    elsewhere = Destination(name="c", sync_type="sync", topics=["local"], addresses=["redis://nobody.invalid#c"])
+    pair.admins["a"].apply(elsewhere)
+    client = pair.client(publisher="till", publish_store=MemoryPublishStore())
+    client.publish("local", b"1")
+    client.publish("orders", b"2")
+    eventually(lambda: pair.bodies("b") == [2], 10)
+    pair.kill("a")
+
+    with pytest.raises(NotPersisted, match=r"up to 2, and is not sent topic 'local'.* replicate all topics"):
+        client.flush("3s")
+    assert client.instance == pair.name("a")
+    pair.restart("a")
+    pair.admins["a"].remove_destination("c")
+    client.flush("10s")
+
+
+def test_calls_without_a_store_go_to_the_other_instance(pair):
+    client = pair.client()
+    client.publish("orders", 1)
+    eventually(lambda: pair.bodies("b") == [1], 10)
+    pair.kill("a")
+    at(pair, client, "b")
+
+    client.publish("orders", 2)
+
+    assert pair.bodies("b") == [1, 2]
+    assert client.origin == pair.admins["b"].origin
+
+
+def test_a_new_client_begins_at_the_instance_that_can_be_reached(pair):
+    pair.kill("a")
+
+    client = pair.client()
+
+    assert client.instance == pair.name("b")
+
+
+def test_a_consumer_goes_on_with_what_is_published_at_the_other_instance(pair):
+    client = pair.client()
+    with client.subscribe("work", max_backlog=10) as messages:
+        pair.admins["a"].publish("orders", 1)
+        first = messages.get(10)
+        first.ack(wait=True)
+        eventually(lambda: pair.admins["b"].queue_stats("work").acknowledged == 1, 10)
+        pair.kill("a")
+        at(pair, client, "b")
+        pair.admins["b"].publish("orders", 2)
+
+        second = messages.get(10)
+        assert (first.data, second.data) == (1, 2)
+        second.ack(wait=True)
+        assert messages.get(0.3) is None
+    assert pair.admins["b"].queue_stats("work").acknowledged == 2
+
+
+def test_what_was_leased_at_the_other_instance_is_not_settled_at_this_one(pair):
+    client = pair.client()
+    with client.subscribe("work", max_backlog=10) as messages:
+        pair.admins["a"].publish("orders", 1)
+        message = messages.get(10)
+        eventually(lambda: pair.bodies("b") == [1], 10)
+        pair.kill("a")
+        at(pair, client, "b")
+
+        message.ack()
+        with pytest.raises(StaleLease):
+            message.cancel()
+        assert pair.admins["b"].queue_stats("work").acknowledged == 0
+
+
+def test_iterating_goes_on_at_the_other_instance(pair):
+    client = pair.client()
+    seen = []
+    messages = client.subscribe(
+        "work", max_backlog=10, on_message=lambda message: (seen.append(message.data), message.ack())
+    )
+    pair.admins["a"].publish("orders", 1)
+    eventually(lambda: seen == [1])
+    pair.kill("a")
+    at(pair, client, "b")
+    pair.admins["b"].publish("orders", 2)
+
+    eventually(lambda: seen == [1, 2], 10)
+    messages.close()
+
+
+def test_a_subscription_to_a_topic_is_told_that_its_client_went_on(pair):
+    client = pair.client(patience="1s")
+    messages = client.subscribe("orders", bookmark="epoch")
+    pair.kill("a")
+    at(pair, client, "b")
+
+    with pytest.raises(Unavailable, match=r"this client works at .* now"):
+        messages.get(3)
