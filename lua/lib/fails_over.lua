@@ -1,6 +1,6 @@
 --- fails_over: a publisher that comes from another instance: its first message here names its last one there.
 -- So its order holds everywhere: `apply` waits for that one. Included as `fails_over()`.
---- @include owner()
+--- @include source
 
 -- place: ID and topic of its last message, as its publisher has it; nil where nothing is known.
 local function note_before(publisher, place)

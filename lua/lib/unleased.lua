@@ -14,6 +14,7 @@ local function find_unleased(queue, ref, token, verb)
   if not entry or ref_of(topic, entry[1]) ~= ref then return E.UNKNOWN_MESSAGE end
   local _, _, addressed = wishes_of(entry[2])
   if addressed and addressed ~= queue.name then return E.UNKNOWN_MESSAGE end
+  -- What is unread is in no list that says so.
   if where == 'waiting' and is_remote(queue, ref, entry[2]) then return E.OWNED_ELSEWHERE end
   return nil, where
 end

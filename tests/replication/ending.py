@@ -29,8 +29,9 @@ def finish(run):
         for by in instance.ask(["ZRANGE", instance.key("subscriptions"), 0, -1])[0]:
             instance.run("unsubscribe", instance.now, by)
     run.subscriptions.clear()
+    run.taken = []
     for at in where or run.instances:
-        run.subscribe(at)
+        run.subscribe(at, backlog=5)
     for _ in range(SETTLED):
         run.now += 60_000
         if _settle_some(run):

@@ -213,6 +213,13 @@ def judge_epochs(instance, former, view):
             )
 
 
+def judge_marks(instance, former, view):
+    """How far a stream was received never falls."""
+    for stream, before in former.received.items():
+        if order(view.received.get(stream, "0-0")) < order(before):
+            raise Violation(f"{instance.name} had {stream} up to {before}, and now up to {view.received.get(stream)}")
+
+
 def _rank(bookmark):
     return order(bookmark[1]), bookmark[0]
 
@@ -225,14 +232,20 @@ def believers(views, origins, owner):
     found = {}
     for name, view in views.items():
         for entry in view.entries:
-            place = view.places[entry.name]
-            if place == "unread":
-                default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
-                known = view.owners.get(entry.ref, (default, 0))[0]
-                place = "ready" if known in (name, origins[name]) else "remote"
+            place = place_of(view, entry, (name, origins[name]), owner)
             if place in ("ready", "leased"):
                 found.setdefault(entry.name, []).append((name, place))
     return found
+
+
+def place_of(view, entry, names, owner):
+    """Where a message is, and of one that is unread, where it will be."""
+    place = view.places[entry.name]
+    if place == "unread":
+        default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
+        known = view.owners.get(entry.ref, (default, 0))[0]
+        return "ready" if known in names else "remote"
+    return place
 
 
 def doubled(views):

@@ -20,8 +20,10 @@ from invariants import (
     judge_copies,
     judge_epochs,
     judge_log,
+    judge_marks,
     judge_received,
     look,
+    place_of,
 )
 from simulated import LEASE, QUEUE, SHAPES, TOPIC, FlushGate, Guaranteed, OpenGate, Taken, body_of
 
@@ -69,10 +71,11 @@ class Simulation:
         self.subscriptions, self.taken, self.clients = {}, [], 0
         names = "pqr"[: len(self.instances)]
         self.plain = {f"{name}": [at, 0] for name, at in zip(names, self.instances, strict=True)}
-        self.guaranteed = [Guaranteed("g", "a")] if self.shape.fail_over and chance.random() < 0.7 else []
+        number = chance.choice([0, 1, 1, 2]) if self.shape.fail_over else 0
+        self.guaranteed = [Guaranteed(name, at) for name, at in ("ga", "hb")[:number]]
         self._undurable = {name: [] for name in self.instances}
         self._durable_names = {name: set() for name in self.instances}
-        self.acknowledged, self.persisted = set(), set()
+        self.acknowledged, self.persisted, self._doubled = set(), set(), set()
         self.tell("run", self.shape_name, self.owner, "proxied" if self.proxied else "", "sorted" if priority else "",
                   *(name for name, each in self.instances.items() if each.always))  # fmt: skip
 
@@ -127,10 +130,12 @@ class Simulation:
         instance = self.instances[name]
         judge_log(instance, view, self.passes)
         judge_copies(instance, view)
+        self.views[name] = view
+        self._doubled |= doubled(self.views)
         if not crashed:
             judge_epochs(instance, former, view)
+            judge_marks(instance, former, view)
             self._judge_leases(instance, former, view)
-        self.views[name] = view
 
     def _judge_leases(self, instance, former, view):
         """What was acknowledged, and the acknowledgement confirmed, is delivered to nobody."""
@@ -146,7 +151,6 @@ class Simulation:
             for other, source in self.instances.items():
                 if other != name:
                     judge_received(instance, self.views[name], source, self.views[other], self.passes)
-        self._doubled = doubled(self.views) | getattr(self, "_doubled", set())
         if not self.proxied:
             for name, found in believers(self.views, self.origins, self.owner).items():
                 if len(found) > 1 and name not in self._doubled:
@@ -183,6 +187,7 @@ class Simulation:
             first = publisher.open[0] if publisher.open else publisher.last + 1
             session, last, _ = instance.run("logon", instance.now, publisher.name, publisher.name, first, "")
             publisher.session, publisher.sent = session, max(int(last), first - 1)
+            self._judge_told(publisher)
             self.tell("logon", publisher.name, publisher.at, first, last)
             return publisher.at
         count = self.random.choice([0, 1, 1, 2])
@@ -195,14 +200,21 @@ class Simulation:
         head = (TOPIC, publisher.name, f"{publisher.session} {numbers[0]}", "b")
         try:
             instance.run("publish", instance.now, *head, *bodies)
-            publisher.sent = numbers[-1]
-            outcome = "done"
+            outcome = "lost" if self.random.random() < 0.15 else "done"
+            if outcome == "done":
+                publisher.sent = numbers[-1]
         except Rejected as error:
             publisher.session, outcome = "", error.code
         if self.random.random() < 0.2:
             publisher.session = ""
         self.tell("publish", publisher.at, f"{publisher.name}{numbers[0]}", len(numbers), outcome)
         return publisher.at
+
+    def _judge_told(self, publisher):
+        """What a publisher is told is recorded must be, somewhere."""
+        for name in [f"{publisher.name}{n}" for n in publisher.open if n <= publisher.sent]:
+            if all(name not in view.names for view in self.views.values()):
+                raise Violation(f"{publisher.name} was told at {publisher.at} that {name} is recorded")
 
     def _is_everywhere(self, name):
         return all(name in durable for durable in self._durable_names.values())
@@ -215,11 +227,11 @@ class Simulation:
 
     # --- subscribers
 
-    def subscribe(self, at=None):
+    def subscribe(self, at=None, *, backlog=0):
         at = at or self.random.choice(sorted(self.instances))
         if len([each for each in self.subscriptions.values() if each[0] == at]) < 2:
             self.clients += 1
-            instance, backlog = self.instances[at], self.random.choice([1, 2, 5])
+            instance, backlog = self.instances[at], backlog or self.random.choice([1, 2, 5])
             wish = (f"c/{self.clients}", backlog, "none", "", "", 10**9, QUEUE)
             by, _ = instance.run("subscribe", instance.now, "", *wish)
             self.subscriptions[self.clients] = (at, by)
@@ -262,6 +274,22 @@ class Simulation:
 
     def cancel(self):
         return self.settle(self.random.choice(self.taken), "cancelled") if self.taken else ()
+
+    def administer(self):
+        """Somebody acknowledges by bookmark, whoever holds it."""
+        at = self.random.choice(sorted(self.instances))
+        instance, view = self.instances[at], self.views[at]
+        if not view.entries:
+            return ()
+        entry = self.random.choice(view.entries)
+        refused = instance.run("settle", instance.now, "acknowledged", 0, "", QUEUE, 1, entry.ref, "")
+        place = place_of(view, entry, (at, instance.origin), self.owner)
+        if not refused and place in ("remote", "settled"):
+            raise Violation(f"{entry.name} was acknowledged at {at}, where it was {place}")
+        if not refused:
+            self._undurable[at].append(("acknowledged", entry.name))
+        self.tell("administer", at, entry.name, *refused[1:])
+        return at
 
     def settle(self, message, verb):
         """What is accepted must be what the lease says."""
@@ -413,7 +441,7 @@ class Simulation:
 
 _WEIGHTS = {
     "publish": 9, "publish_guaranteed": 9, "fail_over": 3, "subscribe": 4, "unsubscribe": 1, "take": 14,
-    "acknowledge": 11, "cancel": 3, "link_step": 34, "cut_link": 3, "heal_link": 4, "begin_anew": 2, "repeat": 4,
+    "acknowledge": 11, "administer": 1, "cancel": 3, "link_step": 34, "cut_link": 3, "heal_link": 4, "begin_anew": 2, "repeat": 4,
     "sweep": 6, "request": 8, "assume": 3, "flush": 14, "crash": 2, "pass_time": 8, "set_clock": 1,
     "forget_scripts": 0.3,
 }  # fmt: skip

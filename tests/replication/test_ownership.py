@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.errors import Gap
+from ampsq.values import ref_of
 
 
 def test_only_the_instance_that_received_a_message_first_delivers_it(fabric, pair):
@@ -72,6 +73,21 @@ def test_what_is_leased_is_not_granted(fabric, pair):
     fabric.run()
 
     assert b.bodies(at_b) == ["2"]
+
+
+def test_what_another_instance_owns_is_not_settled_by_bookmark_read_or_unread(fabric, pair):
+    a, b = pair
+    a.publish("orders", "1")
+    fabric.run()
+    ((stream_id, _),) = b.store.redis.xrange(b.key("log", "orders"))
+    by_bookmark = ("acknowledged", 0, "", "work", 1, ref_of("orders", stream_id.decode()), "")
+
+    unread = b.run("settle", fabric.now, *by_bookmark)
+    b.bodies(b.subscribe("work"))
+    read = b.run("settle", fabric.now, *by_bookmark)
+
+    assert unread[1] == read[1] == "AMPSQ_OWNED_ELSEWHERE"
+    assert a.bodies(a.subscribe("work")) == ["1"]
 
 
 def test_a_message_that_was_granted_is_settled_by_its_new_owner(fabric, pair):
