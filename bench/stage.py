@@ -34,6 +34,7 @@ class Settings:
         many: subscriptions, and queues on one topic, of the growth figures.
         latency: messages of the latency figures, 1,000 a second.
         letters: dead letters that are put back.
+        outage: seconds for which a link is down.
     """
 
     messages: int = 20_000
@@ -42,6 +43,7 @@ class Settings:
     many: int = 1_000
     latency: int = 3_000
     letters: int = 100_000
+    outage: int = 60
 
 
 class Stage:

@@ -45,6 +45,37 @@ def _print_tables(figures: dict[str, Any]) -> None:
         _print_publishing(figures["publishing"])
     if "replay" in figures:
         _print_replay(figures["replay"])
+    if "replication" in figures:
+        _print_replication(figures["replication"])
+
+
+def _print_replication(figures: dict[str, Any]) -> None:
+    rates, takeover, recovery = figures["rates"], figures["takeover"], figures["recovery"]
+    click.echo(
+        f"Replicated one way, 100 a call: {rates['replicated_per_second']:,} messages/s; plain publish "
+        f"{rates['publish_per_second']:,}/s, beside the link {rates['publish_beside_link_per_second']:,}/s "
+        f"({rates['ratio_beside_link']:.2f})"
+    )
+    click.echo(
+        f"Server us a message: publish {rates['source_us']}, the link's reading {rates['source_us_of_the_link']}, "
+        f"at the destination {rates['destination_us']}"
+    )
+    for flushed, row in figures["lag"].items():
+        click.echo(f"Lag at 5,000/s, appendfsync {flushed}: p50 {row['p50_ms']} ms, p99 {row['p99_ms']} ms")
+    for sync_type, row in figures["sync"].items():
+        click.echo(
+            f"Publish until persisted, appendfsync always, destination {sync_type}: p50 {row['p50_ms']} ms, "
+            f"p99 {row['p99_ms']} ms"
+        )
+    click.echo(
+        f"Dead subscriber to a subscriber elsewhere: {takeover['held']} messages, the first after "
+        f"{takeover['first_ms']:,} ms, all after {takeover['all_ms']:,} ms"
+    )
+    click.echo(
+        f"Link down for {recovery['outage_s']} s at 5,000/s ({recovery['messages']:,} messages): caught up "
+        f"{recovery['caught_up_after_s']} s after it is started, of which {recovery['link_stands_after_s']} s until it "
+        "stands"
+    )
 
 
 def _calls(row: dict[str, Any]) -> str:
@@ -196,13 +227,14 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--part",
-    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay"]),
+    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay", "replication"]),
     default="all",
     show_default=True,
     help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
     "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
-    "replay: topics read from a bookmark on.",
+    "replay: topics read from a bookmark on; "
+    "replication: between two servers of its own, in none of the others.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -218,7 +250,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     from ampsq.bench.stage import Settings
 
     settings = (
-        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000)
+        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000, outage=10)
         if quick
         else Settings()
     )
@@ -226,7 +258,11 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
 
-    if url:
+    if part == "replication":
+        from ampsq.bench.replication import Replication
+
+        figures = {"replication": Replication(settings, progress).run()}
+    elif url:
         figures = _measure(url, part, settings, progress)
     else:
         with private_server() as address:
