@@ -49,3 +49,27 @@ def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised()
         allowed = 20 if name.startswith("queues") else 3
         assert costs["publish_us"] < allowed * alone["publish_us"], name
         assert costs["take_and_ack_us"] < 3 * alone["take_and_ack_us"], name
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-m", "ampsq.cli", "bench", "--part", "replication", "--quick", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)["replication"]
+    assert figures["rates"]["replicated_per_second"] > 0
+    assert {flushed: row["messages"] for flushed, row in figures["lag"].items()} == dict.fromkeys(
+        ("none", "everysec", "always"), 10_000
+    )
+    # What waits for two servers cannot be faster than what waits for one of them.
+    assert figures["sync"]["sync"]["p50_ms"] > figures["sync"]["async"]["p50_ms"]
+    assert figures["takeover"]["held"] == 10
+    assert figures["recovery"]["messages"] == 50_000
+    # Reading is the least part of a link's work.
+    assert figures["rates"]["source_us_of_the_link"] < figures["rates"]["destination_us"]
