@@ -5,7 +5,8 @@
 --- FLAGS allow-oom
 --- @include clock, fail, room, plan, sort, catching_up, owner()
 -- Those that have been here for twice the usual time from arrival to settlement, oldest first, as many as there is room; none
--- that was asked for within the last second.
+-- that was asked for within the last second. Of those asked for in vain some are asked for again, and as many more beyond
+-- them: what the owner's subscriptions hold is oldest, and would else be asked for and nothing else.
 local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
@@ -29,24 +30,31 @@ local function is_wanted(ref, fields)
   return false
 end
 
-call('ZREMRANGEBYSCORE', K.asked(queue_name), '-inf', ms - V.ask_again)
+call('ZREMRANGEBYSCORE', K.asked(queue_name), '-inf', ms - 10 * V.ask_again)
 local usual = math.max(2 * (call('HGET', K.queue(queue_name), F.usual) or 0), V.usual_least)
 local before, barrier = order_of(string.format('%.0f-0', math.max(ms - usual, 0))), waiting_barrier(queue)
 if barrier and barrier < before then before = barrier end
 local refs = call('ZRANGE', K.remote(queue_name), '-', '(' .. before, 'BYLEX', 'LIMIT', 0, 2 * V.batch)
 local asked = refs[1] and call('ZMSCORE', K.asked(queue_name), unpack(refs)) or {}
 local bookmarks, marks, own = {}, {}, owner().names_of_instance().origin
+local again, fresh = room, room
+for i = 1, #refs do
+  local at = tonumber(asked[i] or nil)
+  if at then fresh = fresh + (at <= ms - V.ask_again and 1 or -1) end
+end
+fresh = math.min(fresh, V.batch)
 for i, ref in ipairs(refs) do
-  if #bookmarks >= room or plan and plan.spent.work >= V.sort_work then break end
-  if not asked[i] then
+  if again <= 0 and fresh <= 0 or plan and plan.spent.work >= V.sort_work then break end
+  local at = tonumber(asked[i] or nil)
+  local is_due = at and at <= ms - V.ask_again and again > 0 or not at and fresh > 0
+  if is_due then
     local topic, id = parse_ref(ref)
     local entry = call('XRANGE', K.log(topic), id, id)[1]
     if entry and is_wanted(ref, entry[2]) then
+      if at then again = again - 1 else fresh = fresh - 1 end
       bookmarks[#bookmarks + 1] = topic .. '~' .. owner().counting_of(topic, id, entry[2])
       marks[#marks + 1], marks[#marks + 2] = ms, ref
     end
-  else
-    room = room - 1
   end
 end
 if bookmarks[1] then

@@ -254,6 +254,36 @@ def test_requests_reach_an_owner_two_links_away(fabric):
     assert a.remote("work") == b.remote("work") == []
 
 
+def test_what_the_owner_s_subscriptions_hold_does_not_keep_others_from_what_is_behind_it(fabric, pair):
+    a, b = pair
+    at_a = a.subscribe("work", backlog=20)
+    a.publish("orders", *(str(number) for number in range(25)))
+    a.take(at_a, 20)
+    fabric.run()
+    at_b = b.subscribe("work", backlog=1)
+
+    # Whoever asks in vain asks for more from one second to the next.
+    for number in range(6):
+        b.run("request", fabric.now + 10_000 + number * 1_000, "work")
+        fabric.run()
+
+    assert b.bodies(at_b) == ["20"]
+    assert a.bodies(at_a) == []
+
+
+def test_nothing_is_asked_for_again_within_a_second(fabric, pair):
+    a, b = pair
+    at_a = a.subscribe("work", backlog=3)
+    a.publish("orders", "1", "2", "3")
+    a.take(at_a, 3)
+    fabric.run()
+    b.subscribe("work", backlog=2)
+
+    asked = [b.run("request", fabric.now + 10_000 + later, "work") for later in (0, 1, 999, 1_000, 1_001)]
+
+    assert asked == [2, 0, 0, 3, 0]
+
+
 def test_nothing_is_seized_but_by_the_operator_s_word(fabric, pair):
     a, b = pair
     a.publish("orders", "1")
