@@ -15,7 +15,7 @@ local oldest = call('XRANGE', log, '(' .. walk.at, '+', 'COUNT', 1)[1]
 -- Mostly nothing is given up: then nobody need be asked.
 local some = oldest and gives_up(policy, oldest[1])
 policy.rank = walk.kept
-local queues, busy, unhandled, bound, ids, ended, entries = {}, {}, {}, {last = '+', who = ''}, {}, true, {}
+local queues, busy, unhandled, bound, ids, ended, entries, readers = {}, {}, {}, {last = '+', who = ''}, {}, true, {}, {}
 if some then
   queues = fed_queues(topic)
   local rest = dry == '0' and V.batch or 0
@@ -24,7 +24,8 @@ if some then
   end
   busy = busy_queues(queues)
   bound = open_bound(topic, queues, ms)
-  lower_to_readers(bound, topic, queues, read_readers(readers_from), unhandled)
+  readers = read_readers(readers_from)
+  lower_to_readers(bound, topic, queues, readers, unhandled)
   local last = policy_end(policy)
   if bound.order and (last == '+' or bound.order <= order_of(last)) then last = bound.last end
   local most = math.max(2, math.min(V.batch, math.floor(8 * V.batch / math.max(#busy, 1))))
@@ -55,7 +56,7 @@ if #ids > 0 then
     if gone[1] then
       note_removed(topic, gone[#gone])
       log_index().shorten_index(log)
-      forget_gone(topic, queues, ids, entries, needed)
+      forget_gone(topic, queues, ids, entries, needed, least_same(topic, readers))
       -- Whose life was to end need not be looked at then.
       if call('EXISTS', K.expirations(topic)) == 1 then call('ZREM', K.expirations(topic), unpack(gone)) end
     end

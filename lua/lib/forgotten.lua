@@ -58,23 +58,23 @@ local function forget_holes(topic, sources)
   for origin, members in pairs(gone) do forget_runs(topic, origin, members) end
 end
 
--- Of messages that came under several bookmarks, what tells of that.
-local function forget_same(topic, oldest)
+-- Of messages that came under several bookmarks, what tells of that, where everybody was told.
+local function forget_same(topic, oldest, told)
   for _, entry in ipairs(call('XRANGE', K.same(topic), '-', '+', 'COUNT', 64)) do
     local here = entry[2][2]
-    if order_of(here) >= oldest then break end
+    if order_of(here) >= oldest or told and order_of(entry[1]) > told then break end
     call('HDEL', K.counting(), topic .. ' ' .. here)
     call('XDEL', K.same(topic), entry[1])
   end
 end
 
 -- ids, entries: of a stretch that was looked at, with their fields; needed: index -> what stayed.
-local function forget_copies(topic, ids, entries, needed)
-  if call('EXISTS', K.origins(topic)) == 0 then return end
+local function forget_copies(topic, ids, entries, needed, told)
+  if call('EXISTS', K.origins(topic), K.same(topic)) == 0 then return end
   local first, sources = call('XRANGE', K.log(topic), '-', '+', 'COUNT', 1)[1], {}
   local oldest, origins = first and order_of(first[1]) or '\255', call('SMEMBERS', K.origins(topic))
   for _, origin in ipairs(origins) do forget_head(topic, origin, oldest) end
-  forget_same(topic, oldest)
+  forget_same(topic, oldest, told)
   for i, id in ipairs(ids) do
     local source = not needed[i] and order_of(id) > oldest and source_of(entries[i])
     if source then sources[#sources + 1] = source end
@@ -95,9 +95,9 @@ local function forget_former(topic, ids, entries, needed)
   for origin, id in pairs(last) do note_forgotten(topic, origin, id) end
 end
 
--- Who owns what is gone, also what was settled and might have come back: at most once it is given back until here.
-local function forget_gone(topic, queues, ids, entries, needed)
-  forget_copies(topic, ids, entries, needed)
+-- told: see `least_same`. Who owns what is gone, also what was settled and might have come back: at most once it is given back until here.
+local function forget_gone(topic, queues, ids, entries, needed, told)
+  forget_copies(topic, ids, entries, needed, told)
   if owner().names_of_instance().former[1] then forget_former(topic, ids, entries, needed) end
   local refs, make_ref = {}, ref_maker(topic)
   for i, id in ipairs(ids) do

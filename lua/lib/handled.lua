@@ -53,6 +53,16 @@ local function read_unhandled(stream, reader, refs)
   return false
 end
 
+-- Up to where every destination was told which messages came under several bookmarks, as an order; nil: nobody is to be told.
+local function least_same(topic, readers)
+  local least
+  for _, reader in ipairs(readers['log ' .. topic] or {}) do
+    local place = string.find(reader.who, '^destination ') and order_of(call('HGET', reader.key, 'same ' .. topic) or '0-0')
+    if place and (not least or place < least) then least = place end
+  end
+  return least
+end
+
 -- Whoever reads the log itself needs what is behind its place; who reads a queue's journal or deliveries, what those tell of.
 local function lower_to_readers(bound, topic, queues, readers, unhandled)
   for _, reader in ipairs(readers['log ' .. topic] or {}) do

@@ -206,6 +206,33 @@ def test_what_is_told_of_a_copy_names_it_by_its_bookmark_however_late(fabric):
     assert trim(b, a.name, c.name) == 1
 
 
+def test_that_a_message_came_under_two_bookmarks_is_kept_until_all_are_told(fabric, pair):
+    a, b = pair
+    for site in (b, a):
+        site.publish("orders", "1", publisher="p", sequence=1)
+    fabric.link(b, a, "orders", queues=["work"]).step()
+    at_a = a.subscribe("work")
+    messages = a.take(at_a)
+    a.settle("acknowledged", at_a, *messages)
+    assert a.store.redis.xlen(a.key("same", "orders")) == 1
+    last, _ = a.store.redis.xrevrange(a.key("log", "orders"), count=1)[0]
+    journaled, _ = a.store.redis.xrevrange(a.key("journal", "work"), count=1)[0]
+    a.run("report_sent", b.name, "log orders", last, "journal work", journaled)
+
+    assert trim(a, b.name) == 1
+    assert a.store.redis.xlen(a.key("same", "orders")) == 1
+
+    ((told, _),) = a.store.redis.xrange(a.key("same", "orders"))
+    a.run("report_sent", b.name, "same orders", told)
+    a.publish("orders", "2")
+    a.settle("acknowledged", at_a, *a.take(at_a))
+    journaled, _ = a.store.redis.xrevrange(a.key("journal", "work"), count=1)[0]
+    last, _ = a.store.redis.xrevrange(a.key("log", "orders"), count=1)[0]
+    a.run("report_sent", b.name, "log orders", last, "journal work", journaled)
+    assert trim(a, b.name) == 1
+    assert a.store.redis.xlen(a.key("same", "orders")) == 0
+
+
 #: Streams that are capped by themselves.
 CAPPED = ("requests", "marks", "confirmed", "happenings")
 
