@@ -71,7 +71,7 @@ def _judge_rest(run):
     if missing := {name for name in run.persisted if all(name not in view.names for view in run.views.values())}:
         raise Violation(f"{sorted(missing)} were persisted, and are nowhere")
     for name, found in believers(run.views, run.origins, run.owner).items():
-        if not run.proxied and len([place for _, place in found if place == "ready"]) > 1:
+        if len([place for _, place in found if place == "ready"]) > 1:
             raise Violation(f"{name} has several owners at rest: {found}")
 
 

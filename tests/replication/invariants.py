@@ -48,6 +48,7 @@ class View:
         counting: ID here -> origin and ID of the bookmark that counts, of messages that have several.
         copies: origin -> members of its index.
         received: stream -> ID.
+        deferred: origin and ID of messages of which something is told that are to come.
         left: key -> what is still in it, of those that must be empty in the end.
     """
 
@@ -58,6 +59,7 @@ class View:
     counting: dict[str, tuple[str, str]] = field(default_factory=dict)
     copies: dict[str, list[str]] = field(default_factory=dict)
     received: dict[str, str] = field(default_factory=dict)
+    deferred: list[str] = field(default_factory=list)
     left: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -106,7 +108,7 @@ def look(instance, origins, former=None):
         ["ZRANGE", instance.key("due"), 0, -1],
         ["HGETALL", instance.key("received")],
         ["HGETALL", instance.key("counting")],
-        ["HLEN", instance.key("deferred", TOPIC)],
+        ["HKEYS", instance.key("deferred", TOPIC)],
         ["ZCARD", instance.key("asked", QUEUE)],
         *(["ZRANGE", instance.key("copies", TOPIC, origin), 0, -1] for origin in origins),
     )
@@ -119,12 +121,13 @@ def look(instance, origins, former=None):
     view.leases = {ref: (value[0], value[1]) for ref, value in _pairs(leases) if ref != LEASES_ANCHOR}
     view.received = {stream: value[0] for stream, value in _pairs(received)}
     view.copies = {origin: [member.decode() for member in found] for origin, found in zip(origins, copies, strict=True)}
+    view.deferred = [field.decode().split(" ")[1] for field in deferred]
     late = {member.split(b" ")[2] for member in due if member.startswith((b"ready ", b"scheduled "))}
     readable = {ref.decode() for ref in (*ready, *placed, *late)}
     taken = {ref.decode() for ref in ahead}
     cursor = order(dict(_pairs(cursors)).get(TOPIC, ["0-0"])[0])
     elsewhere = {ref.decode() for ref in remote}
-    view.left = {"remote": len(remote), "ready": len(readable), "leases": len(view.leases), "deferred": deferred,
+    view.left = {"remote": len(remote), "ready": len(readable), "leases": len(view.leases), "deferred": len(deferred),
                  "asked": asked, "owners": len(owners), "ahead": len(ahead)}  # fmt: skip
     for entry in view.entries:
         places = [
@@ -196,6 +199,14 @@ def judge_received(instance, view, source, source_view, passes):
     for entry in own:
         if order(entry.id) <= upto and entry.name not in names and passes(source.origin, instance, entry.kind):
             raise Violation(f"{instance.name} has received {source.name} up to {upto}, and {entry.name} is not there")
+
+
+def judge_deferred(instance, view):
+    """Nothing waits for a message that will not come."""
+    for bookmark in view.deferred:
+        origin, _, stream_id = bookmark.partition("~")
+        if order(stream_id) <= order(view.received.get(f"log {TOPIC}@{origin}", "0-0")):
+            raise Violation(f"{instance.name} waits for {bookmark}, which was passed over")
 
 
 def judge_epochs(instance, former, view):

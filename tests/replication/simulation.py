@@ -18,6 +18,7 @@ from invariants import (
     believers,
     doubled,
     judge_copies,
+    judge_deferred,
     judge_epochs,
     judge_log,
     judge_marks,
@@ -56,7 +57,7 @@ class Simulation:
         chance = self.random
         self.shape_name = chance.choice(sorted(SHAPES))
         self.shape = SHAPES[self.shape_name]
-        self.proxied = chance.random() < 0.1
+        self.proxied = chance.random() < 0.15
         # A message that a filter keeps from its initial owner would be nobody's.
         self.owner = chance.choice("***b") if not self.shape.filtered else "*"
         priority = parse("/k", "query").json if chance.random() < 0.25 else ""
@@ -130,6 +131,7 @@ class Simulation:
         instance = self.instances[name]
         judge_log(instance, view, self.passes)
         judge_copies(instance, view)
+        judge_deferred(instance, view)
         self.views[name] = view
         self._doubled |= doubled(self.views)
         if not crashed:
