@@ -34,7 +34,7 @@ class Peer(NamedTuple):
 
     def origin_at(self, stream_id: Id) -> str:
         """Who recorded an entry of its own."""
-        return Origins(self.origin, self.former).at(stream_id)
+        return Origins(self.origin, self.former).at(stream_id) if self.former else self.origin
 
     def was(self, origin: str) -> bool:
         """Whether an origin is a former incarnation of it."""

@@ -334,7 +334,8 @@ class Link:
             asked += [*(text_of(self._places[stream]) for stream in streams), *ends]
             if not self._source.call(command(asked, lambda reply: reply, blocks=wait)):
                 return [], True
-        count = max(_PAGE // len(streams), 50)
+        # Of what is here under another bookmark there is little.
+        count = max(_PAGE // sum(stream.startswith("log ") for stream in streams), 50)
         read: list[str | int] = [
             "XREAD",
             "COUNT",
@@ -356,10 +357,10 @@ class Link:
             if len(rows) >= count:
                 last = parse_id(rows[-1][0])
                 horizon = last if horizon is None else min(horizon, last)
-        if len(streams) > 1:
+        if len(got) > 1:
             found.sort(key=lambda entry: entry.here)
-        if horizon is not None:
-            found = [entry for entry in found if entry.here <= horizon]
+            if horizon is not None:
+                found = [entry for entry in found if entry.here <= horizon]
         reached = {(entry.is_same, entry.topic): entry.here for entry in found}
         for (is_same, topic), here in reached.items():
             stream = f"{'same' if is_same else 'log'} {topic}"
