@@ -76,6 +76,7 @@ def replication(ctx: click.Context, settings: Settings) -> None:
     elif found.links:
         _show(found)
     else:
+        print(f"{found.instance}, group {found.group}")
         note(f"{found.instance} replicates with nobody; ampsq apply FILE defines destinations (docs/replication.md)")
 
 
