@@ -444,7 +444,6 @@ class Simulation:
 _WEIGHTS = {
     "publish": 9, "publish_guaranteed": 9, "fail_over": 3, "subscribe": 4, "unsubscribe": 1, "take": 14,
     "acknowledge": 11, "administer": 1, "cancel": 3, "link_step": 34, "cut_link": 3, "heal_link": 4, "begin_anew": 2,
-    "repeat": 4,
-    "sweep": 6, "request": 8, "assume": 3, "flush": 14, "crash": 2, "pass_time": 8, "set_clock": 1,
+    "repeat": 4, "sweep": 6, "request": 8, "assume": 3, "flush": 14, "crash": 2, "pass_time": 8, "set_clock": 1,
     "forget_scripts": 0.3,
 }  # fmt: skip

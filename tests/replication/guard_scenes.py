@@ -1,0 +1,132 @@
+"""Scenes for guards that chance finds too rarely: each raises `Violation` where the guard is missing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from invariants import Violation
+from simulated import QUEUE, TOPIC, body_of
+from simulation import EPOCH
+
+from ampsq.errors import Gap
+
+
+def begun(known):
+    """Instances a and b, empty."""
+    world = SimpleNamespace(now=EPOCH)
+    for name in "ab":
+        known[name].begin(world, always=True, owner="*")
+    return known["a"], known["b"]
+
+
+def published(instance, publisher="", number=1):
+    """The bookmark of a message."""
+    body = body_of(publisher or "p", number, 0)
+    reply = instance.run("publish", instance.now, TOPIC, publisher, number if publisher else "", "b", body)
+    return f"{TOPIC}~{instance.origin}~{reply[2]}"
+
+
+def told(instance, by, how, bookmark, *, owner="", epoch="", start="0-0", place="5-0"):
+    """Tell an instance what another one journaled."""
+    texts = (how, "", "", "", "", owner, epoch)
+    row = (f"{by}~{place}", f"{by}/g", *texts, 1, bookmark)
+    return instance.run("apply_journal", instance.now, QUEUE, f"{by} {start}", *row)
+
+
+def copied(instance, origin, upto, *entries):
+    """Bring an instance entries of another one: ID, publisher, number."""
+    names = ("b", "p", "n")
+    rows = [text for stream_id, p, n in entries for text in (stream_id, body_of(p, n, 0), p, n)]
+    head = (TOPIC, origin, "-", f"{origin}/g", "0-0", upto, len(entries), len(names), *names)
+    return instance.run("apply", instance.now, 0, *head, *rows)
+
+
+def subscribed(instance):
+    instance.world.now += 1
+    wish = ("", f"c/{instance.world.now}", 5, "none", "", "", 10**9, QUEUE)
+    return instance.run("subscribe", instance.now, *wish)[0]
+
+
+def taken(instance, by):
+    return instance.run("take", instance.now, by, 5)[0][::2]
+
+
+def a_transfer_takes_a_message_out_of_ready(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    by = subscribed(a)
+    taken(a, by)
+    a.run("unsubscribe", a.now, by)
+    while a.run("sweep", a.now)[0]:
+        pass
+    told(a, b.origin, "transferred", bookmark, owner=b.origin, epoch="1")
+    if taken(a, subscribed(a)):
+        raise Violation("a delivers what b owns")
+
+
+def a_journal_begins_where_it_was_received(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    try:
+        told(a, b.origin, "acknowledged", bookmark, start="3-0")
+    except Gap:
+        return
+    raise Violation("a took what lies behind a gap")
+
+
+def a_bookmark_that_does_not_count_transfers_nothing(known):
+    a, b = begun(known)
+    published(a, "g")
+    higher = f"{EPOCH + 9}-0"
+    copied(a, b.origin, higher, (higher, "g", 1))
+    told(a, b.origin, "transferred", f"{TOPIC}~{b.origin}~{higher}", owner="c.one", epoch="1")
+    if not taken(a, subscribed(a)):
+        raise Violation("a does not deliver what it owns")
+
+
+def what_will_not_come_is_not_waited_for(known):
+    a, b = begun(known)
+    told(a, b.origin, "acknowledged", f"{TOPIC}~{b.origin}~{EPOCH}-0")
+    copied(a, b.origin, f"{EPOCH}-5")
+    if a.ask(["HLEN", a.key("deferred", TOPIC)])[0]:
+        raise Violation("a waits for what was passed over")
+
+
+def what_comes_back_is_its_owner_s(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    by = subscribed(a)
+    _, token, *_, ref = taken(a, by)[0].partition("\n")[0].split(" ")
+    told(a, b.origin, "transferred", bookmark, owner=b.origin, epoch="1")
+    a.run("settle", a.now, "cancelled", 0, by, QUEUE, 1, ref, token)
+    if taken(a, by):
+        raise Violation("a delivers what b owns")
+
+
+def a_transfer_of_a_lower_epoch_is_passed_over(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    told(a, "c.one", "transferred", bookmark, owner=a.origin, epoch="2")
+    told(a, b.origin, "transferred", bookmark, owner=b.origin, epoch="1")
+    if not taken(a, subscribed(a)):
+        raise Violation("a does not deliver what it owns")
+
+
+def a_settled_message_changes_owner_no_more(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    by = subscribed(a)
+    _, token, *_, ref = taken(a, by)[0].partition("\n")[0].split(" ")
+    a.run("settle", a.now, "acknowledged", 0, by, QUEUE, 1, ref, token)
+    told(a, b.origin, "transferred", bookmark, owner=b.origin, epoch="1")
+    if a.ask(["HLEN", a.key("owners", QUEUE)])[0]:
+        raise Violation("a settled message has an owner")
+
+
+def what_is_told_before_its_message_comes_is_done_then(known):
+    a, b = begun(known)
+    stream_id = f"{EPOCH}-0"
+    told(a, b.origin, "transferred", f"{TOPIC}~{b.origin}~{stream_id}", owner=a.origin, epoch="1")
+    copied(a, b.origin, stream_id, (stream_id, "g", 1))
+    if not taken(a, subscribed(a)):
+        raise Violation("a does not deliver what was granted to it")

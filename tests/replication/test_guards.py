@@ -1,0 +1,190 @@
+"""The scripts without one of their guards: the simulation, or a scene, notices each."""
+
+from __future__ import annotations
+
+import guard_scenes as scenes
+import pytest
+from invariants import Violation
+from simulate import KINDS
+from simulated import instances
+from simulation import Simulation
+from unguarded import Guard, without
+
+from ampsq.errors import AmpsqError
+
+#: Seeds of which one at least has to notice.
+SEEDS = 40
+
+IS_GRANTED = "if place == 'ready' or place == 'sorted' then"
+GUARDS = {
+    "a token decides whose acknowledgement it is": Guard(
+        "lib/settle",
+        "if token ~= '' and token ~= lease.token then",
+        "if false then",
+    ),
+    "what is settled is not settled again": Guard(
+        "lib/unleased",
+        "  if where == 'settled' then return E.ALREADY_ACKED end\n",
+    ),
+    "who does not own a message does not settle it": Guard(
+        "lib/unleased",
+        "  if where == V.remote then return E.OWNED_ELSEWHERE end\n",
+    ),
+    "also where nobody has read it": Guard(
+        "lib/unleased",
+        "  if where == 'waiting' and is_remote(queue, ref, entry[2]) then return E.OWNED_ELSEWHERE end\n",
+    ),
+    "a transfer counts with a higher epoch": Guard(
+        "lib/told",
+        "and is_later(known[i], epochs[i], by) then",
+        "then",
+        scene=scenes.a_transfer_of_a_lower_epoch_is_passed_over,
+    ),
+    "what is settled changes owner no more": Guard(
+        "lib/told",
+        "if where[ref] and where[ref] ~= 'settled' and is_later",
+        "if where[ref] and is_later",
+        scene=scenes.a_settled_message_changes_owner_no_more,
+    ),
+    "a transfer takes a message out of where it waits": Guard(
+        "lib/told",
+        "    move_out(queue, changed, where)\n",
+        scene=scenes.a_transfer_takes_a_message_out_of_ready,
+    ),
+    "what is told of a message that waits unread is noted": Guard(
+        "lib/unleased",
+        "  call_in_batches('HSET', K.ahead(queue.name), ahead)\n",
+    ),
+    "of a log, what is at or below `received` is passed over": Guard(
+        "apply",
+        "or order_of(id) > last\n",
+        "or true\n",
+    ),
+    "of a journal, what is at or below `received` is passed over": Guard(
+        "apply_journal",
+        "and order_of(id) > order_of(complete[origin]) then",
+        "then",
+    ),
+    "of a log, what begins behind what is here is refused": Guard(
+        "apply",
+        "check_start(stream, run.origin, run.start, reached)",
+    ),
+    "of a journal, what begins behind what is here is refused": Guard(
+        "apply_journal",
+        "check_start(stream, origin, start, (received_of(stream, origin)))",
+        scene=scenes.a_journal_begins_where_it_was_received,
+    ),
+    "a message that was sent twice is recorded once": Guard(
+        "apply",
+        "  if is_numbered then\n    local left, known",
+        "  if false then\n    local left, known",
+    ),
+    "every bookmark of a message is passed on": Guard(
+        "lib/doubled",
+        "  call('XADD', K.same(topic), next_id(now), F.here, here, F.source, source, F.path, run.path)\n",
+        first=60,
+    ),
+    "of several bookmarks the lowest counts": Guard(
+        "lib/doubled",
+        "    call('HSET', K.counting(), topic .. ' ' .. here, source)\n",
+    ),
+    "a lower bookmark voids transfers": Guard(
+        "lib/doubled",
+        "    void_transfers(topic, routed, here, now)\n",
+    ),
+    "a transfer under a bookmark that does not count is passed over": Guard(
+        "apply_journal",
+        "if ref and (entry.how ~= V.transferred or is_counting(topic, here, origin .. '~' .. id)) then",
+        "if ref then",
+        scene=scenes.a_bookmark_that_does_not_count_transfers_nothing,
+    ),
+    "a number that is recorded is not recorded again": Guard(
+        "lib/sequences",
+        "for i = 1, math.min(last - first + 1, count) do known[i] = '' end",
+    ),
+    "no number is left out": Guard(
+        "lib/sequences",
+        "if first > last + 1 then",
+        "if false then",
+        first=130,
+    ),
+    "what is told of a message that is to come waits": Guard(
+        "apply_journal",
+        "      defer_told(queue_name, topic, origin .. '~' .. id, entry, entry.epochs[i], ms + period)\n",
+        scene=scenes.what_is_told_before_its_message_comes_is_done_then,
+    ),
+    "what waits is told when the message comes": Guard(
+        "apply",
+        "    arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)\n",
+        scene=scenes.what_is_told_before_its_message_comes_is_done_then,
+    ),
+    "what waits for a message that was passed over is dropped": Guard(
+        "apply",
+        "    if call('EXISTS', K.deferred(topic)) == 1 then drop_passed(topic, run.origin, run.upto) end\n",
+        scene=scenes.what_will_not_come_is_not_waited_for,
+    ),
+    "who does not own a message does not deliver it": Guard(
+        "lib/life",
+        "  if not was_read and is_remote(queue, ref, fields) then return V.remote, nil end\n",
+    ),
+    "a grant takes the message from here": Guard(
+        "grant",
+        "  move_out(queue, refs, where)\n",
+    ),
+    "what is leased is not granted": Guard(
+        "grant",
+        IS_GRANTED,
+        IS_GRANTED.replace(" then", " or place == 'leased' then"),
+    ),
+    "what is owned elsewhere is not granted": Guard(
+        "grant",
+        IS_GRANTED,
+        IS_GRANTED.replace(" then", " or place == V.remote then"),
+    ),
+    "a grant has a higher epoch": Guard(
+        "grant",
+        "or 0) + 1)",
+        "or 0) + 0)",
+    ),
+    "what comes back goes to `remote` where another owns it": Guard(
+        "lib/returning",
+        "  if queue.owner then refs, leases = keep_owned(queue, refs, leases) end\n",
+        scene=scenes.what_comes_back_is_its_owner_s,
+    ),
+    "links see what is durable only": Guard(),
+}
+
+
+@pytest.fixture
+def servers_of_a_run(start_server):
+    """Instances on servers of their own."""
+    with instances([start_server(kind).url for kind in KINDS]) as known:
+        yield known
+
+
+def notice(known, guard, seeds):
+    """What the first of these seeds, or the scene, has to say without a guard, and the seed; None for nothing."""
+    with without(guard):
+        for seed in [None] if guard.scene else seeds:
+            try:
+                if guard.scene:
+                    guard.scene(known)
+                else:
+                    Simulation(known, seed, gated=bool(guard.file)).run()
+            except (Violation, AmpsqError) as error:
+                return seed, error
+    return None
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_is_missing_is_noticed(servers_of_a_run, name):
+    guard = GUARDS[name]
+
+    found = notice(servers_of_a_run, guard, range(guard.first, guard.first + SEEDS))
+
+    assert found, f"{SEEDS} seeds from {guard.first} on do not notice that this is missing: {name}"
+
+
+@pytest.mark.parametrize("name", [name for name, guard in GUARDS.items() if guard.scene])
+def test_a_scene_passes_where_nothing_is_missing(servers_of_a_run, name):
+    GUARDS[name].scene(servers_of_a_run)
