@@ -43,16 +43,21 @@ def servers():
         yield urls
 
 
-def run_some(seeds, steps):
-    """What went wrong, by seed."""
-    found = []
+def run_some(seeds, steps, until):
+    """How many were run until then, and what went wrong, by seed."""
+    found, done = [], 0
+    if time.monotonic() > until:
+        return done, found
     with servers() as urls, instances(urls) as known:
         for seed in seeds:
+            if time.monotonic() > until:
+                break
             try:
                 Simulation(known, seed, steps=steps).run()
             except Exception as error:  # noqa: BLE001  (whatever it is, the seed is to be known)
                 found.append((seed, f"{type(error).__name__}: {error}"))
-    return len(seeds), found
+            done += 1
+    return done, found
 
 
 def run_one(seed, steps):
@@ -77,14 +82,9 @@ def run_many(first, number, *, jobs, steps, deadline):
     done, bad = 0, []
     parts = [range(at, min(at + _AT_ONCE, first + number)) for at in range(first, first + number, _AT_ONCE)]
     with multiprocessing.Pool(jobs) as pool:
-        waiting = [pool.apply_async(run_some, (part, steps)) for part in parts]
+        waiting = [pool.apply_async(run_some, (part, steps, began + deadline)) for part in parts]
         for each in waiting:
-            left = deadline - (time.monotonic() - began)
-            try:
-                count, found = each.get(max(left, 0.001))
-            except multiprocessing.TimeoutError:
-                print(f"the deadline of {deadline:.0f} s is over")
-                break
+            count, found = each.get()
             done, bad = done + count, bad + found
             for seed, error in found:
                 print(f"seed {seed}: {error}", flush=True)
@@ -92,6 +92,8 @@ def run_many(first, number, *, jobs, steps, deadline):
                 told = time.monotonic()
                 print(f"{done} of {number} seeds, {len(bad)} failed, {told - began:.0f} s", flush=True)
     seconds = time.monotonic() - began
+    if done < number:
+        print(f"the deadline of {deadline:.0f} s is over")
     print(
         f"{done} of {number} seeds of {steps} steps and the end, {len(bad)} failed, {seconds:.0f} s, {jobs} processes"
     )
