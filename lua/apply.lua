@@ -58,24 +58,23 @@ end
 
 local function apply_run(run, up_to)
   local topic, missing = run.topic, find_new(run, up_to)
-  local is_numbered = missing[1] and place_of_field(run, F.publisher)
-  before = before + run.count - #missing
-  local function tell_arrived(known)
-    if call('EXISTS', K.deferred(topic)) == 0 then return end
-    arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)
+  local is_numbered, new = missing[1] and place_of_field(run, F.publisher), 0
+  for _, part in ipairs(is_numbered and doubled().in_parts(topic, run, missing) or {missing}) do
+    local known = nil
+    if part.here then
+      known, same = {id_of_entry(run, part[1]), part.here}, same + 1
+      doubled().note_same(topic, routes[topic], run, part.here, known[1], ms)
+    elseif part[1] then
+      known, new = record_run(run, part), new + #part
+      if is_numbered then doubled().remember_publishers(topic, run, part, known) end
+      fresh[topic] = fresh[topic] or {oldest = string.match(known[2], '^%d+'), count = 0}
+      fresh[topic].count = fresh[topic].count + #part
+    end
+    if known and call('EXISTS', K.deferred(topic)) == 1 then
+      arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)
+    end
   end
-  if is_numbered then
-    local left, known = doubled().set_doubled_apart(topic, routes[topic], run, missing, ms)
-    same, before, missing = same + #known / 2, before + #missing - #left, left
-    if known[1] then tell_arrived(known) end
-  end
-  if missing[1] then
-    local known = record_run(run, missing)
-    if is_numbered then doubled().remember_publishers(topic, run, missing, known) end
-    fresh[topic] = fresh[topic] or {oldest = string.match(known[2], '^%d+'), count = 0}
-    fresh[topic].count, recorded = fresh[topic].count + #missing, recorded + #missing
-    tell_arrived(known)
-  end
+  recorded, before = recorded + new, before + run.count - new
   if refill == '1' or order_of(run.upto) > order_of(up_to) then
     note_received('log ' .. topic, run.origin, run.upto, run.filter)
     if call('EXISTS', K.deferred(topic)) == 1 then drop_passed(topic, run.origin, run.upto) end

@@ -63,24 +63,24 @@ local function note_same(topic, routed, run, here, id, now)
   end
 end
 
--- What is not here under any bookmark. One origin never records a number twice; what was trimmed since is settled.
-local function set_doubled_apart(topic, routed, run, missing, now)
+-- A run's new entries in parts, in their order: what is recorded, and, with `here`, a message that is here under another bookmark.
+-- What comes of both has to be passed on in that order. One origin never records a number twice; what was trimmed since is settled.
+local function in_parts(topic, run, missing)
   local found = find_doubles(topic, run, missing)
-  if not found then return missing, {} end
-  local left, same = {}, {}
+  if not found then return {missing} end
+  local parts = {{}}
   for _, i in ipairs(missing) do
     local publisher, number = publication_of(run, i)
     local here = found[publisher] and found[publisher][number]
     local entry = here and call('XRANGE', K.log(topic), here, here)[1]
     local origin = entry and string.match(source_of(entry[2]) or owner().origin_at(here), '^[^~]*')
     if origin and origin ~= run.origin then
-      note_same(topic, routed, run, here, id_of_entry(run, i), now)
-      same[#same + 1], same[#same + 2] = id_of_entry(run, i), here
+      parts[#parts + 1], parts[#parts + 2] = {i, here = here}, {}
     elseif here or not is_recorded(publisher_known(publisher), number) then
-      left[#left + 1] = i
+      table.insert(parts[#parts], i)
     end
   end
-  return left, same
+  return parts
 end
 
 -- So that a publisher that fails over to this instance hears how far it was, and what is sent twice is known.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from unittest import mock
 
 from ending import finish
 from invariants import (
@@ -319,10 +320,11 @@ class Simulation:
         return name
 
     def step(self, name):
-        """One step of a link; what is lost makes it begin anew."""
+        """One step of a link, in calls of any size; what is lost makes it begin anew."""
         link = self.links[name]
         try:
-            moved = link.step()
+            with mock.patch.object(links, "_BATCH", self.random.choice([1, 3, 500])):
+                moved = link.step()
             self.tell("link", name, f"{moved.messages} {moved.told} {moved.requests}")
         except (Unavailable, Gap) as error:
             link.close()

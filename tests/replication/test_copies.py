@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.errors import DestinationAhead, OtherFilter
+from ampsq.replication import link as links
 
 
 def test_a_copy_has_the_body_and_the_bookmark_of_its_message_everywhere(fabric):
@@ -233,3 +234,24 @@ def test_nothing_waits_for_a_message_whose_origin_nobody_carries_here(fabric):
     on.step()
 
     assert [row[0] for row in c.log("orders")] == ["2"]
+
+
+def test_bookmarks_and_new_messages_of_one_call_are_passed_on_in_their_order(fabric, monkeypatch):
+    sites = a, b, c = fabric.site("a"), fabric.site("b"), fabric.site("c")
+    for site in sites:
+        site.topic("orders")
+        site.queue("work", "orders")
+    b.publish("orders", "g1", publisher="g", sequence=1)
+    a.publish("orders", "h1", publisher="h", sequence=1)
+    a.publish("orders", "g1", publisher="g", sequence=1)
+    a.publish("orders", "h2", publisher="h", sequence=2)
+    for one, other in ((a, b), (b, a), (b, c), (c, b)):
+        fabric.link(one, other, "orders", queues=["work"], pass_through=[".*"])
+
+    # What came in one call goes on in several
+    fabric.links["a", "b"].step()
+    monkeypatch.setattr(links, "_BATCH", 1)
+    fabric.run()
+
+    assert [row[0] for row in c.log("orders")] == [row[0] for row in b.log("orders")]
+    assert sorted(row[0] for row in c.log("orders")) == ["g1", "h1", "h2"]

@@ -76,8 +76,8 @@ GUARDS = {
     ),
     "a message that was sent twice is recorded once": Guard(
         "apply",
-        "  if is_numbered then\n    local left, known",
-        "  if false then\n    local left, known",
+        "is_numbered and doubled().in_parts(topic, run, missing) or {missing}",
+        "{missing}",
     ),
     "every bookmark of a message is passed on": Guard(
         "lib/doubled",
@@ -115,7 +115,7 @@ GUARDS = {
     ),
     "what waits is told when the message comes": Guard(
         "apply",
-        "    arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)\n",
+        "      arrived().settle_arrived(topic, routes[topic], run.origin, known, ms)\n",
         scene=scenes.what_is_told_before_its_message_comes_is_done_then,
     ),
     "what waits for a message that was passed over is dropped": Guard(
