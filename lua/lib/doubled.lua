@@ -1,6 +1,6 @@
 --- doubled: a message that its publisher sent to two instances, since it failed over: one entry here, known by both bookmarks.
 -- Included as `doubled()`.
---- @include copies, duplicates, ranges, ids, source, voiding
+--- @include copies, duplicates, ranges, ids, source, incarnations, voiding, owner()
 
 local loaded_publishers = {}
 
@@ -72,7 +72,7 @@ local function set_doubled_apart(topic, routed, run, missing, now)
     local publisher, number = publication_of(run, i)
     local here = found[publisher] and found[publisher][number]
     local entry = here and call('XRANGE', K.log(topic), here, here)[1]
-    local origin = entry and string.match(source_of(entry[2]) or owner().origin_at(here), '^[^~]*')
+    local origin = entry and string.match(source_of(entry[2]) or origin_at(here), '^[^~]*')
     if origin and origin ~= run.origin then
       note_same(topic, routed, run, here, id_of_entry(run, i), now)
       same[#same + 1], same[#same + 2] = id_of_entry(run, i), here
