@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ampsq.schema import FIELDS
-from ampsq.values import Bookmark
+from ampsq.values import Bookmark, recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +48,8 @@ def bookmark_of(topic: str, origin: str, stream_id: str, source: str) -> Bookmar
 
     Args:
         topic: its topic.
-        origin: of the instance that has it.
+        origin: of the instance that has it; an `Origin` where that may have been another incarnation.
         stream_id: the ID of its entry there.
         source: as `source_in` gives it.
     """
-    return Bookmark(f"{topic}~{source}") if source else Bookmark.of(topic, origin, stream_id)
+    return Bookmark(f"{topic}~{source}") if source else Bookmark.of(topic, recorded_by(origin, stream_id), stream_id)

@@ -18,6 +18,7 @@ from ampsq.explain_words import REASONS, absence_of, sentence_of
 from ampsq.flow import command
 from ampsq.models import Queue
 from ampsq.naming import find_bookmark
+from ampsq.origins import name_of
 from ampsq.recovery import recorded_starts
 from ampsq.schema import FIELDS, KEYS, key
 from ampsq.transitions import Event, State
@@ -155,15 +156,10 @@ def _begun(named: Named, flat: Sequence[bytes]) -> list[HistoryEvent]:
     origin, _, stream_id = source.partition("~") if source else (named.bookmark.origin, "", named.bookmark.id)
     events = [_published(Bookmark.of(named.bookmark.topic, origin, stream_id), own_fields(flat))]
     if source:
-        events[0].details["instance"] = _name_of(origin)
-        hops = [_name_of(hop.partition("/")[0]) for hop in flat[-1].decode().split(" ")]
+        events[0].details["instance"] = name_of(origin)
+        hops = [name_of(hop.partition("/")[0]) for hop in flat[-1].decode().split(" ")]
         events.append(HistoryEvent(_ms(named.id), "", "received", "", {"from": hops[0], "path": hops}))
     return events
-
-
-def _name_of(origin: str) -> str:
-    """The name of the instance that an origin is an incarnation of."""
-    return origin.rpartition(".")[0]
 
 
 def _published(bookmark: Bookmark, flat: Sequence[bytes]) -> HistoryEvent:
@@ -249,10 +245,10 @@ def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[Histo
     how = entry.fields[FIELDS["how"]]
     details: dict[str, Any] = {}
     if source := entry.fields.get(FIELDS["source"]):
-        details["instance"] = _name_of(source.partition("~")[0])
+        details["instance"] = name_of(source.partition("~")[0])
     if how == Event.TRANSFERRED:
         to, epoch = entry.fields[FIELDS["owner"]], int(entry.word(FIELDS["epochs"]))
-        yield HistoryEvent(entry.at, queue, how, "", {**details, "to": _name_of(to), "epoch": epoch})
+        yield HistoryEvent(entry.at, queue, how, "", {**details, "to": name_of(to), "epoch": epoch})
         return
     if with_returns:
         yield from _returns(queue, entry.word("history"))

@@ -1,20 +1,20 @@
-"""Whose an entry of a log is that has no source: this incarnation's, or one's before; as lua/lib/owner.lua has it."""
+"""Who an instance is and was: whose an entry of a log is that has no source; as lua/lib/incarnations.lua has it."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ampsq.flow import command
 from ampsq.places import parse_id
 from ampsq.schema import FIELDS, key
+from ampsq.values import Origin
 
 if TYPE_CHECKING:
     from ampsq.flow import Call
-    from ampsq.places import Id
 
-__all__ = ["Origins", "name_of", "next_incarnation", "read_origins"]
+__all__ = ["name_of", "next_incarnation", "read_origin"]
 
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -33,28 +33,12 @@ def name_of(origin: str) -> str:
     return origin.rpartition(".")[0]
 
 
-class Origins(NamedTuple):
-    """The incarnations of an instance.
-
-    Attributes:
-        own: the one that it is.
-        former: those before it that its logs have entries of, the first one first, each with its last ID.
-    """
-
-    own: str
-    former: tuple[tuple[Id, str], ...] = ()
-
-    def at(self, stream_id: Id) -> str:
-        """Who recorded an entry of this instance's own: one that has no source."""
-        return next((origin for last, origin in self.former if stream_id <= last), self.own)
-
-
-def read_origins(instance: str) -> Call[Origins]:
-    """Ask an instance for its incarnations."""
+def read_origin(instance: str) -> Call[Origin]:
+    """Ask an instance who it is, and who it was; "" of one that is not there."""
     return command(["HMGET", key(instance, "instance"), FIELDS["origin"], FIELDS["former"]], _parse)
 
 
-def _parse(reply: list[bytes | None]) -> Origins:
+def _parse(reply: list[bytes | None]) -> Origin:
     own, former = ((text or b"").decode() for text in reply)
     words = former.split(" ") if former else []
-    return Origins(own, tuple((parse_id(last), origin) for last, origin in zip(words[::2], words[1::2], strict=True)))
+    return Origin(own, [(parse_id(last), origin) for last, origin in zip(words[::2], words[1::2], strict=True)])

@@ -30,7 +30,7 @@ from ampsq.letters import letter_filter, named_letters, read_letters
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
 from ampsq.naming import find_bookmarks
-from ampsq.origins import next_incarnation
+from ampsq.origins import next_incarnation, read_origin
 from ampsq.publish_session import Identity
 from ampsq.publishing import Publishing, Several
 from ampsq.query import parse_query_filter
@@ -195,8 +195,8 @@ class Session:
         self.server = yield from examine()
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
-        opened = yield calls.open_instance(self.instance, next_incarnation())
-        self.origin = opened.origin
+        yield calls.open_instance(self.instance, next_incarnation())
+        self.origin = yield read_origin(self.instance)
         if not (yield command(["SISMEMBER", INSTANCES, self.instance], int)):
             # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
             with contextlib.suppress(ServerFull):

@@ -11,15 +11,19 @@ import warnings
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ampsq.errors import DefinitionError
 from ampsq.written import interval_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "NAME_ALLOWED",
     "Bookmark",
     "Interval",
+    "Origin",
     "is_name",
     "parse_count",
     "parse_name",
@@ -27,6 +31,7 @@ __all__ = [
     "parse_size",
     "parse_topic_or_pattern",
     "pattern_of",
+    "recorded_by",
     "ref_of",
     "shown",
 ]
@@ -264,6 +269,38 @@ def _whole(value: object, units: dict[str, int]) -> int | None:
         return None
     number = Decimal(amount[1]) * units[amount[2]]
     return int(number) if number == int(number) else None
+
+
+class Origin(str):
+    """Who an instance is: its name, a dot, its incarnation; and who it was, as far as its logs have anything of that.
+
+    It *is* its text, as a `Bookmark` is.
+
+    Attributes:
+        former: those before, the first one first, each with the last ID (both of its numbers) that it recorded.
+    """
+
+    __slots__ = ("former",)
+
+    former: tuple[tuple[tuple[int, int], str], ...]
+
+    def __new__(cls, text: str, former: Iterable[tuple[tuple[int, int], str]] = ()) -> Self:
+        """Make it of its text and those before."""
+        made = super().__new__(cls, text)
+        made.former = tuple(former)
+        return made
+
+    def at(self, stream_id: tuple[int, int]) -> str:
+        """Who recorded an entry of this instance's own: one that is no copy."""
+        return next((origin for last, origin in self.former if stream_id <= last), str(self))
+
+
+def recorded_by(origin: str, stream_id: str) -> str:
+    """The incarnation that recorded what is no copy in the logs of an instance, by its entry's ID."""
+    if not isinstance(origin, Origin) or not origin.former:
+        return origin
+    milliseconds, _, sequence = stream_id.partition("-")
+    return origin.at((int(milliseconds), int(sequence)))
 
 
 class Bookmark(str):

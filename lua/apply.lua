@@ -2,7 +2,7 @@
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
---- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, restoring, doubled(), arrived(), times()
+--- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, restoring, incarnations, doubled(), arrived(), times()
 -- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back, unless a former incarnation did: see lib/restoring. A publisher's
 -- message that names the one before it, of another origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
@@ -13,7 +13,7 @@ for _, run in ipairs(runs) do
   if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
   local stream = 'log ' .. run.topic
   local reached = reach[stream .. run.origin] or received_of(stream, run.origin)
-  if not owner().is_former(run.origin) then
+  if not is_former(run.origin) then
     if refill == '0' then check_filter(stream, run.origin, run.filter) end
     check_start(stream, run.origin, run.start, reached)
   end
@@ -23,7 +23,7 @@ end
 
 -- Which of a run's entries are not here yet.
 local function find_new(run, up_to)
-  if owner().is_former(run.origin) then return find_lost(run) end
+  if is_former(run.origin) then return find_lost(run) end
   -- What was trimmed is not recorded once more.
   local forgotten = refill == '1' and call('HGET', K.retention(), 'forgotten ' .. run.topic .. '@' .. run.origin)
   local missing, last = {}, refill == '0' and order_of(up_to) or forgotten and order_of(forgotten) or ''
@@ -87,7 +87,7 @@ local function has_to_wait(run, up_to)
   for i = 0, place and run.count - 1 or -1 do
     local origin, id = string.match(ARGV[run.first + i * (run.width + 1) + place], '^([^~]+)~(.+)$')
     local there, is_carried = received_of('log ' .. run.topic, origin)
-    if origin ~= own and not owner().is_former(origin) and is_carried and order_of(id) > order_of(there) and order_of(id_of_entry(run, i)) > order_of(up_to) then
+    if origin ~= own and not is_former(origin) and is_carried and order_of(id) > order_of(there) and order_of(id_of_entry(run, i)) > order_of(up_to) then
       return true
     end
   end

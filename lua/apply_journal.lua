@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE, GAP
 --- GIVES {how many messages changed, how many are still to come}
 --- FLAGS allow-oom
---- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring
+--- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring, incarnations
 -- starts: origins and the IDs behind which their rows begin, parted by spaces. rows: see lib/told_rows. Call it late or twice: `received`
 -- decides, and of transfers the epoch.
 local ms = clock_ms(now)
@@ -14,7 +14,7 @@ local period = call('HGET', K.queue(queue_name), F.deferral) or V.deferred_perio
 local stream, freed, changed, waiting, complete = 'journal ' .. queue_name, {}, 0, 0, {}
 
 for origin, start in string.gmatch(starts, '(%S+) (%S+)') do
-  if not owner().is_former(origin) then check_start(stream, origin, start, (received_of(stream, origin))) end
+  if not is_former(origin) then check_start(stream, origin, start, (received_of(stream, origin))) end
 end
 
 local function follow(entry)
@@ -38,7 +38,7 @@ for _, entry in ipairs(read_told(rows_from)) do
   local origin, id = string.match(entry.source, '^([^~]+)~(.+)$')
   complete[origin] = complete[origin] or received_of(stream, origin)
   if origin ~= own and order_of(id) > order_of(complete[origin]) then
-    if not owner().is_recorded_here(K.journal(queue_name), origin, id) then follow(entry) end
+    if not is_recorded_here(K.journal(queue_name), origin, id) then follow(entry) end
     complete[origin] = id
     note_received(stream, origin, id, '-')
   end

@@ -3,9 +3,9 @@
 --- GIVES the bookmarks of the first ones, one at least
 --- FLAGS no-writes, allow-oom
 --- @include fail, bookmark
-local own, names, bytes = call('HGET', K.instance(), F.origin), {}, 0
+local names, bytes = {}, 0
 for i = refs_from, #ARGV do
-  local name, read = bookmark_of(ARGV[i], own)
+  local name, read = bookmark_of(ARGV[i])
   names[#names + 1], bytes = name, bytes + read
   if bytes >= V.bytes then break end
 end

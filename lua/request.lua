@@ -3,7 +3,7 @@
 --- FAIL UNKNOWN_QUEUE
 --- GIVES how many were asked for
 --- FLAGS allow-oom
---- @include clock, fail, room, plan, sort, catching_up, owner()
+--- @include clock, fail, room, plan, sort, catching_up, incarnations, owner()
 -- Those that have been here for twice the usual time from arrival to settlement, oldest first, as many as there is room; none
 -- that was asked for within the last second. Of those asked for in vain some are asked for again, and as many more beyond
 -- them: what the owner's subscriptions hold is oldest, and would else be asked for and nothing else.
@@ -36,7 +36,7 @@ local before, barrier = order_of(string.format('%.0f-0', math.max(ms - usual, 0)
 if barrier and barrier < before then before = barrier end
 local refs = call('ZRANGE', K.remote(queue_name), '-', '(' .. before, 'BYLEX', 'LIMIT', 0, 2 * V.batch)
 local asked = refs[1] and call('ZMSCORE', K.asked(queue_name), unpack(refs)) or {}
-local bookmarks, marks, own = {}, {}, owner().names_of_instance().origin
+local bookmarks, marks, own = {}, {}, names_of_instance().origin
 local again, fresh = room, room
 for i = 1, #refs do
   local at = tonumber(asked[i] or nil)

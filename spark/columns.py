@@ -25,6 +25,7 @@ from ampsq.errors import DefinitionError
 from ampsq.query import as_json
 from ampsq.schema import FIELDS
 from ampsq.topic_message import document_of, is_message
+from ampsq.values import Origin, recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,6 +153,9 @@ class PageColumns:
     def _sources(self, ids: pa.Array, copied: Sequence[bytes | None] | None) -> pa.Array:
         """Where each message was published first, as bookmarks say it."""
         own = pc.binary_join_element_wise(self._origin, ids, pa.scalar(""))
+        origin = self._log.origin
+        if isinstance(origin, Origin) and origin.former:
+            own = pa.array([f"{recorded_by(origin, text)}~{text}" for text in ids.to_pylist()], pa.string())
         if copied is None:
             return own
         return pc.coalesce(pa.array(copied, pa.binary()).cast(pa.string()), own)

@@ -10,6 +10,7 @@ from ampsq.definition import nearest
 from ampsq.errors import DefinitionError, UnknownTopic
 from ampsq.flow import command
 from ampsq.models import Queue
+from ampsq.origins import read_origin
 from ampsq.schema import FIELDS, INSTANCES, key
 from ampsq.spark.stores import store_of
 from ampsq.unknown import explained
@@ -82,14 +83,12 @@ class Logs:
 
     def _origin(self, address: InstanceAddress) -> str:
         store = self.store(address)
-        origin: bytes | None = store.call(
-            command(["HGET", key(address.instance, "instance"), FIELDS["origin"]], lambda reply: reply)
-        )
-        if origin is None:
+        origin = store.call(read_origin(address.instance))
+        if not origin:
             names = store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(each.decode() for each in reply)))
             what = nearest(address.instance, names, "instance") if names else "there is none on this server yet"
             raise DefinitionError(f"instance: {address}: {what}")
-        return origin.decode()
+        return origin
 
     def find(self) -> list[Log]:
         """The logs that there are now.

@@ -20,6 +20,7 @@ from ampsq import calls
 from ampsq.definition import Fault
 from ampsq.errors import BookmarkNotFound, UnknownQueue
 from ampsq.flow import command
+from ampsq.origins import read_origin
 from ampsq.query import parse_query_filter
 from ampsq.schema import key
 from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
@@ -110,7 +111,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog = store.call(calls.catalog())
         if name not in catalog.queues:
             raise UnknownQueue(queue=name).saying(explained(catalog, name, "queue"))
-        origin = store.call(command(["HGET", key(self._address.instance, "instance"), "origin"], bytes.decode))
+        origin = store.call(read_origin(self._address.instance))
         return {topic: Log(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ampsq.expressions.scalars import (
     text_of,
 )
 from ampsq.expressions.steps import COMPARED, HIT, PIECE, OutOfSteps, spend_search
+from ampsq.values import recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -306,7 +307,8 @@ def _client_name(document: Document) -> Value:
 
 
 def _bookmark(document: Document) -> Value:
-    source = document.source or f"{document.origin}~{document.stream_id}"
+    stream_id = document.stream_id
+    source = document.source or f"{recorded_by(document.origin, stream_id)}~{stream_id}"
     return f"{document.topic}~{source}".encode("utf-8", "surrogateescape")
 
 

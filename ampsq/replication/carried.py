@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ampsq.entry import source_in
-from ampsq.origins import Origins, name_of
+from ampsq.origins import name_of
 from ampsq.replication_calls import Run
 from ampsq.topic_message import document_of
+from ampsq.values import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +35,7 @@ class Peer(NamedTuple):
 
     def origin_at(self, stream_id: Id) -> str:
         """Who recorded an entry of its own."""
-        return Origins(self.origin, self.former).at(stream_id) if self.former else self.origin
+        return Origin(self.origin, self.former).at(stream_id) if self.former else self.origin
 
     def was(self, origin: str) -> bool:
         """Whether an origin is a former incarnation of it."""

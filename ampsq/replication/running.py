@@ -21,7 +21,7 @@ from ampsq.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
 from ampsq.expressions import parse
 from ampsq.first_use import add_published
 from ampsq.flow import command
-from ampsq.origins import read_origins
+from ampsq.origins import read_origin
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
 from ampsq.replication.selection import select
@@ -125,8 +125,8 @@ def meet(store: Store) -> End:
         Unavailable: it cannot be reached. FormatMismatch: there is none of that name, or another version's.
     """
     catalog = store.call(calls.catalog())
-    origins = store.call(read_origins(store.instance))
-    return End(store, Peer(catalog.instance, origins.own, catalog.group, origins.former), catalog)
+    origin = store.call(read_origin(store.instance))
+    return End(store, Peer(catalog.instance, origin, catalog.group, origin.former), catalog)
 
 
 class Run:

@@ -1,6 +1,6 @@
 --- doubled: a message that its publisher sent to two instances, since it failed over: one entry here, known by both bookmarks.
 -- Included as `doubled()`.
---- @include copies, duplicates, ranges, ids, source, voiding
+--- @include copies, duplicates, ranges, ids, source, incarnations, voiding, owner()
 
 local loaded_publishers = {}
 
@@ -73,7 +73,7 @@ local function in_parts(topic, run, missing)
     local publisher, number = publication_of(run, i)
     local here = found[publisher] and found[publisher][number]
     local entry = here and call('XRANGE', K.log(topic), here, here)[1]
-    local origin = entry and string.match(source_of(entry[2]) or owner().origin_at(here), '^[^~]*')
+    local origin = entry and string.match(source_of(entry[2]) or origin_at(here), '^[^~]*')
     if origin and origin ~= run.origin then
       parts[#parts + 1], parts[#parts + 2] = {i, here = here}, {}
     elseif here or not is_recorded(publisher_known(publisher), number) then

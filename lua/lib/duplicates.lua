@@ -1,5 +1,5 @@
 --- duplicates: which of a publisher's messages are recorded already, and where.
---- @include source
+--- @include source, incarnations
 
 -- The last message is known exactly; earlier ones are looked for backwards from it, in its topic: 1,000 entries at most,
 -- or a call's share of bytes, in steps that begin small, since the bodies come along. Returns by sequence the IDs, and of copies
@@ -35,9 +35,9 @@ local function known_sequences(publisher, sequence, count)
   local highest = math.min(tonumber(last), sequence + count - 1)
   if highest < sequence then return {} end
   local found, sources = find_sequences(topic, id, publisher, sequence, highest)
-  local own, known = call('HGET', K.instance(), F.origin), {}
+  local known = {}
   for n = sequence, highest do
-    known[#known + 1] = found[n] and topic .. '~' .. (sources[n] or own .. '~' .. found[n]) or ''
+    known[#known + 1] = found[n] and topic .. '~' .. (sources[n] or origin_at(found[n]) .. '~' .. found[n]) or ''
   end
   return known
 end

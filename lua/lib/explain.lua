@@ -2,8 +2,7 @@
 --- @include ref, plan, whereabouts, leases, element, rank, unread, life, bookmark, owner()
 
 local function open_look(queue, ms)
-  local own = call('HGET', K.instance(), F.origin)
-  return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0, own = own}
+  return {queue = queue, ms = ms, facts = {}, plan = load_plan(queue), work = 0}
 end
 
 -- Numbers are written whole; what is not there is not told.
@@ -24,7 +23,7 @@ end
 
 -- Of a ref how its message is named.
 local function tell_name(look, ref)
-  if ref then tell(look, 'name', ref .. ' ' .. (bookmark_of(ref, look.own))) end
+  if ref then tell(look, 'name', ref .. ' ' .. (bookmark_of(ref))) end
 end
 
 -- The name of the instance that delivers it, and when it was asked for, ms.

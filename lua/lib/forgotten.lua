@@ -1,5 +1,5 @@
 --- forgotten: what is kept beside a log about entries that it has no more: where copies are, and who owns messages.
---- @include copies, source, owner()
+--- @include copies, source, incarnations
 
 local function last_of_run(run)
   return string.format('%s-%.0f', run.here_ms, run.here + run.count - 1)
@@ -90,7 +90,7 @@ local function forget_former(topic, ids, entries, needed)
   local last = {}
   for i, id in ipairs(ids) do
     local is_own = not needed[i] and not source_of(entries[i])
-    if is_own and owner().is_former(owner().origin_at(id)) then last[owner().origin_at(id)] = id end
+    if is_own and is_former(origin_at(id)) then last[origin_at(id)] = id end
   end
   for origin, id in pairs(last) do note_forgotten(topic, origin, id) end
 end
@@ -98,7 +98,7 @@ end
 -- told: see `least_same`. Who owns what is gone, also what was settled and might have come back: at most once it is given back until here.
 local function forget_gone(topic, queues, ids, entries, needed, told)
   forget_copies(topic, ids, entries, needed, told)
-  if owner().names_of_instance().former[1] then forget_former(topic, ids, entries, needed) end
+  if names_of_instance().former[1] then forget_former(topic, ids, entries, needed) end
   local refs, make_ref = {}, ref_maker(topic)
   for i, id in ipairs(ids) do
     if not needed[i] then refs[#refs + 1] = make_ref(id) end

@@ -1,5 +1,5 @@
 --- messages: functions that tell something of the message.
---- @include document, source, numbers
+--- @include document, source, incarnations, numbers
 
 local function message_functions()
   local M = {}
@@ -19,21 +19,16 @@ local function message_functions()
     return text ~= '' and text or nil
   end
 
-  local function instance_field(d, name)
-    d.instance = d.instance or call('HMGET', K.instance(), F.name, F.origin)
-    return d.instance[name] or ''
-  end
-
   function M.TRUE_VALUE() return true end
   function M.FALSE_VALUE() return false end
   function M.NAN_VALUE() return 0 / 0 end
   function M.MESSAGE_SIZE(d) return d.body and exact_of(d, #d.body) end
   function M.TOPIC_NAME(d) return filled(d.topic) end
   function M.BOOKMARK(d)
-    return d.topic .. '~' .. (source_of(d.fields) or instance_field(d, 2) .. '~' .. d.id)
+    return d.topic .. '~' .. (source_of(d.fields) or (origin_at(d.id) or '') .. '~' .. d.id)
   end
   function M.CLIENT_NAME(d) return filled(field_of(d, F.publisher)) end
-  function M.AMPS_INSTANCE_NAME(d) return filled(instance_field(d, 1)) end
+  function M.AMPS_INSTANCE_NAME(d) return filled(names_of_instance().name or '') end
   function M.LEASE_COUNT(d) return exact_of(d, tonumber(d.deliveries)) end
   function M.UNIX_TIMESTAMP(d) return exact_of(d, math.floor(d.now / 1000)) end
   function M.LAST_UPDATED(d)

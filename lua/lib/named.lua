@@ -1,11 +1,11 @@
 --- named: messages that another instance names by their bookmarks.
---- @include copies, received, owner()
+--- @include copies, received, incarnations, owner()
 
 -- `<topic>~<origin>~<id>`; the ID here, nil where it is not here; then topic, origin and ID there.
 local function find_named(bookmark, own)
   local topic, origin, id = string.match(bookmark, '^([^~]+)~([^~]+)~([^~]+)$')
   if origin == own then return id, topic, origin, id end
-  if owner().is_recorded_here(K.log(topic), origin, id) then return id, topic, origin, id end
+  if is_recorded_here(K.log(topic), origin, id) then return id, topic, origin, id end
   return copy_of(topic, origin, id), topic, origin, id
 end
 

@@ -1,5 +1,5 @@
 --- restoring: what a former incarnation of this instance had comes back from whoever has it.
---- @include copies, runs, owner()
+--- @include copies, runs, incarnations
 -- Several may have parts of it, under filters of their own: not how far it came counts, but what is here.
 
 -- Which of a run's entries are not here; what was trimmed does not come back.
@@ -9,7 +9,7 @@ local function find_lost(run)
   for i = 0, run.count - 1 do
     local id = id_of_entry(run, i)
     local is_here = order_of(id) <= last or copy_of(run.topic, run.origin, id)
-      or owner().is_recorded_here(K.log(run.topic), run.origin, id)
+      or is_recorded_here(K.log(run.topic), run.origin, id)
     if not is_here then lost[#lost + 1] = i end
   end
   return lost

@@ -426,6 +426,30 @@ def test_the_scripts_find_and_name_many_at_once(twins, fabric):
     assert b.run("name_messages", messages_ref(b, ours)) == [ours]
 
 
+def test_what_an_earlier_incarnation_recorded_keeps_its_bookmark(twins, fabric):
+    a, b = twins(LocalQueue(name="work", underlying_topic="orders", max_per_subscription_backlog=2))
+    old = a.publish("orders", {"id": 1})
+    fabric.run()
+    a.run("begin_incarnation", "", "two")
+    with Client(a.site.store.url, instance=a.site.store.instance) as again:
+        new = again.publish("orders", {"id": 2})
+        assert (old.origin, new.origin) == ("a.one", "a.two")
+
+        read = everything(again.subscribe("orders", bookmark="[epoch:now]"))
+        with again.subscribe("work", max_backlog=2) as messages:
+            delivered = [messages.get(5), messages.get(5)]
+        assert [message.bookmark for message in read] == [message.bookmark for message in delivered] == [old, new]
+        assert behind(again, old) == [{"id": 2}]
+        assert again.history(old).events[0].event == "published"
+        assert again.topics()["orders"]["first"] == old
+        wanted = everything(again.subscribe("orders", bookmark="[epoch:now]", filter=f"BOOKMARK() = '{old}'"))
+        assert [message.bookmark for message in wanted] == [old]
+        assert [found.bookmark for found in again.sow("work", f"BOOKMARK() = '{new}'")] == [new]
+        assert again.ack("work", [old, new]) == 2
+    assert a.run("find_bookmarks", old, new) == [old.id, new.id]
+    assert behind(b, old) == []
+
+
 # -- actions
 
 

@@ -17,6 +17,7 @@ from ampsq.coordinator.actions.outside import Powers
 from ampsq.coordinator.definitions import Definitions
 from ampsq.errors import AmpsqError, Unavailable
 from ampsq.flow import command
+from ampsq.origins import read_origin
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Actions:
         catalog = self._definitions.read(store)
         if not catalog.actions:
             return _PAUSE
-        origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
+        origin = store.call(read_origin(store.instance))
         if self._known != (catalog.version, origin):
             self._known = (catalog.version, origin)
             self._followed.clear()
