@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 from invariants import Violation
-from simulated import QUEUE, TOPIC, body_of
+from simulated import QUEUE, TOPIC, FlushGate, body_of
 from simulation import EPOCH
 
 from ampsq.errors import Gap
+from ampsq.message_types import JSON
+from ampsq.replication.carried import Carried
+from ampsq.replication.link import Link
 
 
 def begun(known):
@@ -130,3 +134,20 @@ def what_is_told_before_its_message_comes_is_done_then(known):
     copied(a, b.origin, stream_id, (stream_id, "g", 1))
     if not taken(a, subscribed(a)):
         raise Violation("a does not deliver what was granted to it")
+
+
+def a_message_that_is_here_under_two_bookmarks_is_told_under_both(known):
+    a, b = begun(known)
+    c = known["c"]
+    c.begin(a.world, always=True, owner=c.name)
+    published(a, "g")
+    published(b, "g")
+    carried = Carried(b.peer, c.peer, lambda _: True, {}, lambda _: JSON)
+    given = {"topics": [TOPIC], "queues": [QUEUE], "clock": lambda: c.now, "gate": lambda _: FlushGate(b)}
+    with contextlib.closing(Link(c.name, b.lossy, c.lossy, carried, **given)) as link:
+        copied(b, a.origin, f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))
+        for _ in range(4):
+            link.step()
+        told(c, a.origin, "acknowledged", f"{TOPIC}~{a.origin}~{EPOCH}-0")
+    if taken(c, subscribed(c)):
+        raise Violation("c delivers what a acknowledged under its own bookmark")

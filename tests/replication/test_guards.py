@@ -82,7 +82,7 @@ GUARDS = {
     "every bookmark of a message is passed on": Guard(
         "lib/doubled",
         "  call('XADD', K.same(topic), next_id(now), F.here, here, F.source, source, F.path, run.path)\n",
-        first=60,
+        scene=scenes.a_message_that_is_here_under_two_bookmarks_is_told_under_both,
     ),
     "of several bookmarks the lowest counts": Guard(
         "lib/doubled",
