@@ -1,7 +1,9 @@
 """Reads definitions from one YAML file, from an Artemis ``broker.xml``, or from a configuration of AMPS.
 
+    include: [topics.yaml, queues/*.yaml]
     name: nyc-1
     group: NYC
+    url: redis://${REDIS_HOST:-localhost}:6379
     message_memory_limit: 1GB
     transports:
       - name: low
@@ -42,7 +44,8 @@ The elements are those of `ampsq.models`. Every value is read as the text that s
 almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
 and ``null`` mean the default. Anchors and ``<<`` work, for queues that have much in common. An expression has to be
 quoted only where YAML would read something else: if it begins with a quote or a square bracket, has ``#`` after a
-space or a colon before one, or, within a list in brackets, has commas or brackets.
+space or a colon before one, or, within a list in brackets, has commas or brackets. ``${NAME}`` and ``${NAME:-default}``
+in a value come from the environment; docs/configuration.md has everything about files.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.action import DeadLetter
 from ampsq.address_setting import AddressSetting
@@ -62,17 +65,27 @@ from ampsq.errors import DefinitionError
 from ampsq.instance import ITSELF, Instance
 from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.transport import INSTANCE, Transport
-from ampsq.values import Interval, shown
+from ampsq.values import Interval, parse_name, shown
+from ampsq.yaml_nodes import (
+    INCLUDE,
+    Faults,
+    File,
+    Node,
+    Place,
+    comment_hint,
+    key_of,
+    merge,
+    place_of,
+    read_files,
+    value_of,
+)
 
 if TYPE_CHECKING:
-    import yaml
+    from collections.abc import Callable
 
-__all__ = ["load"]
+__all__ = ["AT_THE_TOP", "SECTIONS", "load"]
 
-# A node of PyYAML; its type hints leave out `id`.
-_Node = Any
-
-_SECTIONS: dict[str, type[Definition]] = {
+SECTIONS: Final[dict[str, type[Definition]]] = {
     "transports": Transport,
     "topics": Topic,
     "address_settings": AddressSetting,
@@ -83,22 +96,21 @@ _SECTIONS: dict[str, type[Definition]] = {
     "actions": Action,
     "destinations": Destination,
 }
-_KINDS: tuple[type[Definition], ...] = (Instance, *_SECTIONS.values())
-_FILE_ALLOWED = f"the sections {', '.join(_SECTIONS)}, each a list of definitions"
-#: What may stand at the top of a file, too: of the instance, and of its transport `*`.
-_AT_THE_TOP: dict[type[Definition], tuple[str, frozenset[str]]] = {
+"""The sections of a file, each a list of definitions of one kind."""
+
+AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
     Instance: (ITSELF, frozenset(Instance.model_fields)),
     Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
 }
-#: An element whose value begins with #.
-_COMMENT = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
-#: Lines before a fault in which such an element is looked for.
-_LOOKED_BACK = 3
-_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
-_XML_ROOT = re.compile(rf"\A[^<]*(?:<[?!][^>]*>[^<]*)*<{ROOT}[\s/>]")
+"""What may stand at the top of a file, too: of the instance, and of its transport `*`."""
+
+_KINDS: Final[tuple[type[Definition], ...]] = (Instance, *SECTIONS.values())
+_FILE_ALLOWED: Final = f"the sections {', '.join(SECTIONS)}, each a list of definitions"
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+_XML_ROOT: Final = re.compile(rf"\A[^<]*(?:<[?!][^>]*>[^<]*)*<{ROOT}[\s/>]")
 #: How deep an element's value may be: a list of texts, unless a kind has more.
-_DEPTH = 2
-_DEEPER: dict[type[Definition], int] = {Action: 5, Destination: 3}
+_DEPTH: Final = 2
+_DEEPER: Final[dict[type[Definition], int]] = {Action: 5, Destination: 3}
 
 
 def load(path_or_text: str | Path) -> Loaded:
@@ -111,129 +123,140 @@ def load(path_or_text: str | Path) -> Loaded:
         What the file defines, by kind, each in the order of the file, and where each stands.
 
     Raises:
-        DefinitionError: the file cannot be read, is not YAML, or something in it is wrong: the text has a
-            line ``file:line: definition: element: what is wrong`` for each thing. Or PyYAML is missing.
+        DefinitionError: the file, or one that it includes, cannot be read, is not YAML, or something in it is wrong:
+            the text has a line ``file:line: definition: element: what is wrong`` for each thing. Or PyYAML is missing.
     """
-    text, source = _read(path_or_text)
+    text, path = _read(path_or_text)
     if is_xml(text):
+        source = "<text>" if path is None else str(path)
         return read_amps_xml(text, source) if _XML_ROOT.search(text) else read_broker_xml(text, source)
-    try:
-        import yaml  # noqa: PLC0415 - only those who read files need it
-    except ImportError:
-        raise DefinitionError("reading YAML needs PyYAML: pip install 'ampsq[cli]'") from None
-    try:
-        return _Reader(yaml.SafeLoader(text), text, source).definitions()
-    except yaml.MarkedYAMLError as reason:
-        mark = reason.problem_mark or reason.context_mark
-        problem = " ".join(part for part in (reason.context, reason.problem) if part)
-        line = mark.line if mark else 0
-        # Within brackets, what a comment has swallowed is missed on a later line.
-        hints = (_comment(text, at) for at in range(line, max(line - _LOOKED_BACK, -1), -1))
-        hint = next(filter(None, hints), "") or _quoting(text, line)
-        raise DefinitionError(f"{source}:{line + 1}: not YAML: {problem}{hint}") from None
-    except (yaml.YAMLError, RecursionError) as reason:
-        raise DefinitionError(f"{source}: not YAML: {' '.join(str(reason).split())}") from None
+    faults = Faults()
+    return _Reader(read_files(text, path, faults), faults).definitions()
 
 
-def _comment(text: str, line: int) -> str:
-    """What to do about a line in which a value is a comment for YAML."""
-    found = _COMMENT.search("".join(text.split("\n")[line : line + 1]))
-    if found is None:
-        return ""
-    return f"; for YAML a comment begins at the #: put the value in quotes, as in {found[1]}: '{found[2]}'"
-
-
-def _quoting(text: str, line: int) -> str:
-    """What to do about a line with an expression in which YAML reads something else."""
-    found = text.split("\n")[line : line + 1]
-    if not found or "/" not in found[0] or not any(mark in found[0] for mark in "'\":[{%@"):
-        return ""
-    return "; an expression that has such characters: put the whole expression in double quotes, as in \"/a = 'x: y'\""
-
-
-def _read(path_or_text: str | Path) -> tuple[str, str]:
-    """The YAML text, and what error texts call its source."""
+def _read(path_or_text: str | Path) -> tuple[str, Path | None]:
+    """The text, and the file that has it."""
     if isinstance(path_or_text, str) and ("\n" in path_or_text or ":" in path_or_text):
-        return path_or_text, "<text>"
+        return path_or_text, None
     try:
-        return Path(path_or_text).read_text(encoding="utf-8"), str(path_or_text)
+        return Path(path_or_text).read_text(encoding="utf-8"), Path(path_or_text)
     except FileNotFoundError:
         raise DefinitionError(f"{path_or_text}: no such file") from None
     except (OSError, UnicodeDecodeError) as reason:
         raise DefinitionError(f"{path_or_text}: cannot be read as a UTF-8 text file: {reason}") from None
 
 
-class _Reader:
-    """Reads one file to its end, collecting what is wrong with it."""
+def _url(value: object) -> str:
+    from ampsq.addresses import parse_endpoints  # noqa: PLC0415 - redis-py is slow to import
 
-    def __init__(self, loader: yaml.SafeLoader, text: str, source: str) -> None:
-        self._loader = loader
-        self._text = text
-        self._source = source
+    if not isinstance(value, str):
+        raise DefinitionError(f"{shown(value)} is no address; allowed: one text, as in redis://localhost:6379")
+    parse_endpoints(value)
+    return value
+
+
+#: What a file says of itself rather than of a definition.
+_OF_FILE: Final[dict[str, Callable[[object], str]]] = {"url": _url, "domain": parse_name}
+
+
+class _Reader:
+    """Reads files to their end, collecting what is wrong with them."""
+
+    def __init__(self, files: list[File], faults: Faults) -> None:
+        self._files = files
+        self._file = files[-1]
+        self._faults = faults
         self._instance: list[Definition] = []
         self._lines: dict[tuple[str, str], Lines] = {}
+        self._sources: dict[tuple[str, str], str] = {}
         self._seconds: dict[tuple[str, str], list[str]] = {}
-        self._faults: list[tuple[int, str]] = []
-        self._first_lines: dict[tuple[type[Definition], str], int] = {}
+        self._first: dict[tuple[type[Definition], str], Place] = {}
+        self._domain: str | None = None
 
     def definitions(self) -> Loaded:
-        """Everything that the file defines, or the refusal of the whole file."""
+        """Everything that the files define, or the refusal of all."""
         found: list[Definition] = []
-        for name, node in self._sections().items():
-            found += self._section(name, node)
-        found = self._instance + found
-        if self._faults:
-            lines = [f"{self._source}:{line}: {text}" for line, text in sorted(self._faults)]
-            raise DefinitionError("\n".join(lines))
-        in_order = sorted(found, key=lambda definition: _KINDS.index(type(definition)))
-        loaded = Loaded(in_order, self._source, self._lines)
-        loaded.seconds = self._seconds
+        top: dict[str, tuple[Place, Node]] = {}
+        sections = [(file, self._sections(file, top)) for file in self._files]
+        of_file = self._of_file(top)
+        self._domain = of_file.get("domain")
+        for kind, (default, names) in AT_THE_TOP.items():
+            self._at_the_top(kind, default, {name: place for name, place in top.items() if name in names})
+        for self._file, named in sections:
+            for name, node in named:
+                found += self._section(name, node)
+        self._faults.refuse()
+        in_order = sorted(self._instance + found, key=lambda definition: _KINDS.index(type(definition)))
+        loaded = Loaded(in_order, self._files[-1].source, self._lines)
+        loaded.seconds, loaded.sources, loaded.url = self._seconds, self._sources, of_file.get("url")
         return loaded
 
-    def _sections(self) -> dict[str, _Node]:
-        root: _Node = self._loader.get_single_node()
-        if root is None or root.id != "mapping":
-            self._faults.append((1, f"the file has no definitions; allowed: {_FILE_ALLOWED}"))
-            return {}
-        sections = {}
-        known = [name for _, elements in _AT_THE_TOP.values() for name in elements]
-        top: dict[str, tuple[int, _Node]] = {}
-        for name, (line, node) in self._pairs(root).items():
-            if name in _SECTIONS:
-                sections[name] = node
+    def _sections(self, file: File, top: dict[str, tuple[Place, Node]]) -> list[tuple[str, Node]]:
+        """The sections of a file, and at the top what it says besides."""
+        self._file = file
+        if file.root is None or file.root.id != "mapping":
+            place = Place(file.source, 1)
+            self._faults.add(place, f"the file has no definitions; allowed: {_FILE_ALLOWED}")
+            return []
+        sections = []
+        known = [*_OF_FILE, *(name for _, elements in AT_THE_TOP.values() for name in elements)]
+        for name, (place, node) in self._pairs(file.root).items():
+            if name in SECTIONS:
+                sections.append((name, node))
+            elif name in known and name in top:
+                self._faults.add(
+                    place, f"{name}: given twice, first at {self._told(top[name][0], place)}; allowed: once"
+                )
             elif name in known:
-                top[name] = (line, node)
-            else:
-                self._faults.append((line, f"{name}: {nearest(name, _SECTIONS, 'section')}"))
-        for kind, (default, names) in _AT_THE_TOP.items():
-            self._at_the_top(kind, default, {name: place for name, place in top.items() if name in names})
+                top[name] = (place, node)
+            elif name != INCLUDE:
+                self._faults.add(place, f"{name}: {nearest(name, [*SECTIONS, *known, INCLUDE], 'section')}")
         return sections
 
-    def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[int, _Node]]) -> None:
-        """What the file says of the instance, or of its transport, outside of all sections."""
+    @staticmethod
+    def _told(first: Place, second: Place) -> str:
+        """Where the first of two stands, for who reads at the second."""
+        return f"line {first.line}" if first.source == second.source else str(first)
+
+    def _of_file(self, top: dict[str, tuple[Place, Node]]) -> dict[str, str]:
+        found = {}
+        for name, read in _OF_FILE.items():
+            place, node = top.get(name, (None, None))
+            given = None if node is None else value_of(node)
+            if place is None or given is None:
+                continue
+            try:
+                found[name] = read(given)
+            except DefinitionError as reason:
+                self._faults.add(place, f"{name}: {reason}")
+        return found
+
+    def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[Place, Node]]) -> None:
+        """What the files say of the instance, or of its transport, outside of all sections."""
         if not elements:
             return
-        values = {"name": name, **{element: _value(node) for element, (_, node) in elements.items()}}
+        values = {"name": name, **{element: value_of(node) for element, (_, node) in elements.items()}}
         faults = kind.faults(values)
-        self._faults += [(elements[element][0], f"{element}: {text}") for element, text in faults]
+        for element, text in faults:
+            self._faults.add(elements[element][0], f"{element}: {text}")
         if faults:
             return
-        first = min(line for line, _ in elements.values())
+        first = min((place for place, _ in elements.values()), key=lambda place: place.line)
         made = kind(**values)
-        self._first_lines[kind, made.name] = first
-        self._note(made, {"": first, **{element: line for element, (line, _) in elements.items()}}, values)
+        self._first[kind, made.name] = first
+        self._note(made, first, elements, values)
         self._instance.append(made)
 
-    def _section(self, name: str, node: _Node) -> list[Definition]:
+    def _section(self, name: str, node: Node) -> list[Definition]:
         if node.id == "sequence":
-            made = [self._definition(_SECTIONS[name], item) for item in node.value]
+            made = [self._definition(SECTIONS[name], item) for item in node.value]
             return [definition for definition in made if definition is not None]
-        if _value(node) is not None:
-            text = f"{name}: {shown(_value(node))} is not a list; allowed: a list of definitions"
-            self._faults.append((_line(node), text))
+        if value_of(node) is not None:
+            text = f"{name}: {shown(value_of(node))} is not a list; allowed: a list of definitions"
+            self._faults.add(place_of(node), text)
         return []
 
-    def _definition(self, kind: type[Definition], node: _Node) -> Definition | None:
+    def _definition(self, kind: type[Definition], node: Node) -> Definition | None:
         """Make one definition, or note what is wrong with it."""
         elements = self._elements(kind, node)
         if elements is None:
@@ -241,30 +264,38 @@ class _Reader:
         if kind is Action and self._is_dead_letter(node):
             kind = DeadLetter
         depth = _DEEPER.get(kind, _DEPTH)
-        values = {element: _value(value, depth) for element, (_, value) in elements.items()}
+        values = {element: value_of(value, depth) for element, (_, value) in elements.items()}
+        if kind is GroupLocalQueue and self._domain is not None:
+            values.setdefault("group_local_queue_domain", self._domain)
         faults = kind.faults(values) or _silent(kind, values)
         for element, text in faults:
-            line = _line_of(element, elements, node)
-            hint = _comment(self._text, line - 1) if element in values and values[element] is None else ""
-            self._faults.append((line, f"{kind.title(values)}: {element}: {text}{hint}"))
+            place = _place_in(element, elements, node)
+            is_empty = element in values and values[element] is None
+            hint = comment_hint(self._file.text, place.line - 1) if is_empty else ""
+            self._faults.add(place, f"{kind.title(values)}: {element}: {text}{hint}")
         if faults:
             return None
         made = kind(**values)
         definition = made.action() if isinstance(made, DeadLetter) else made
         # Queues of all kinds have one space of names.
         named = (Queue if isinstance(definition, Queue) else type(definition), definition.name)
-        first = self._first_lines.get(named)
-        if first is not None:
-            text = f"{kind.title(values)}: defined twice, first at line {first}; allowed: once in a file"
-            self._faults.append((_line(node), text))
-        self._first_lines.setdefault(named, _line(node))
-        self._note(definition, {"": _line(node), **{element: line for element, (line, _) in elements.items()}}, values)
+        place = place_of(node)
+        if named in self._first:
+            told = self._told(self._first[named], place)
+            self._faults.add(place, f"{kind.title(values)}: defined twice, first at {told}; allowed: once in a file")
+        self._first.setdefault(named, place)
+        self._note(definition, place, elements, values)
         return definition
 
-    def _note(self, definition: Definition, lines: Lines, values: dict[str, Any]) -> None:
+    def _note(
+        self, definition: Definition, first: Place, elements: dict[str, tuple[Place, Node]], values: dict[str, Any]
+    ) -> None:
         """Keep where a definition stands, and which of its intervals are plain numbers."""
         named = (type(definition).__name__, definition.name)
-        self._lines[named] = lines
+        # What a merged or an included part says may stand in another file.
+        lines = {element: place.line for element, (place, _) in elements.items() if place.source == first.source}
+        self._lines[named] = {"": first.line, **lines}
+        self._sources[named] = first.source
         self._seconds[named] = [
             element
             for element, value in values.items()
@@ -273,46 +304,46 @@ class _Reader:
         ]  # fmt: skip
 
     @staticmethod
-    def _is_dead_letter(node: _Node) -> bool:
-        return any(_key(key) == "dead_letter" for key, _ in node.value)
+    def _is_dead_letter(node: Node) -> bool:
+        return any(key_of(key) == "dead_letter" for key, _ in node.value)
 
-    def _elements(self, kind: type[Definition], node: _Node) -> dict[str, tuple[int, _Node]] | None:
+    def _elements(self, kind: type[Definition], node: Node) -> dict[str, tuple[Place, Node]] | None:
         """The elements of one definition, with `dead_letter` opened."""
         if node.id != "mapping":
-            text = f"{shown(_value(node))} is not a definition; allowed: elements, as in name: work"
-            self._faults.append((_line(node), f"{kind.__name__}: {text}"))
+            text = f"{shown(value_of(node))} is not a definition; allowed: elements, as in name: work"
+            self._faults.add(place_of(node), f"{kind.__name__}: {text}")
             return None
         elements = self._pairs(node)
         if kind is not Action:
             return elements
         if "dead_letter" not in elements:
             return elements if self._is_plain(elements) else None
-        line, inner = elements.pop("dead_letter")
+        place, inner = elements.pop("dead_letter")
         if elements or inner.id != "mapping":
             text = "stands alone and has elements; allowed: dead_letter: {queue: work, topic: dead}"
-            self._faults.append((line, f"Action: dead_letter: {text}"))
+            self._faults.add(place, f"Action: dead_letter: {text}")
             return None
         return self._pairs(inner)
 
-    def _is_plain(self, elements: dict[str, tuple[int, _Node]]) -> bool:
+    def _is_plain(self, elements: dict[str, tuple[Place, Node]]) -> bool:
         """Whether nothing in an action is a misspelt `dead_letter`."""
         known = {*Action.model_fields, "if"}
         wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in known])
         for name in wrong:
-            self._faults.append((elements[name][0], f"Action: {name}: no such element; did you mean 'dead_letter'?"))
+            self._faults.add(elements[name][0], f"Action: {name}: no such element; did you mean 'dead_letter'?")
         return not wrong
 
-    def _pairs(self, node: _Node) -> dict[str, tuple[int, _Node]]:
-        """Key -> line and value. Keys are texts: for YAML itself, the key ``on`` would be true."""
-        lines: dict[str, int] = {}
+    def _pairs(self, node: Node) -> dict[str, tuple[Place, Node]]:
+        """Key -> place and value. Keys are texts: for YAML itself, the key ``on`` would be true."""
+        places: dict[str, Place] = {}
         for key, _ in node.value:
-            name = _key(key)
-            if name in lines:
-                text = f"{name}: given twice, first at line {lines[name]}; allowed: once"
-                self._faults.append((_line(key), text))
-            lines.setdefault(name, _line(key))
-        self._loader.flatten_mapping(node)
-        return {_key(key): (_line(key), value) for key, value in node.value}
+            name = key_of(key)
+            if name in places:
+                text = f"{name}: given twice, first at line {places[name].line}; allowed: once"
+                self._faults.add(place_of(key), text)
+            places.setdefault(name, place_of(key))
+        merge(self._file, node)
+        return {key_of(key): (place_of(key), value) for key, value in node.value}
 
 
 def _silent(kind: type[Definition], values: dict[str, Any]) -> list[Fault]:
@@ -324,31 +355,9 @@ def _silent(kind: type[Definition], values: dict[str, Any]) -> list[Fault]:
     return [Fault("match", text)]
 
 
-def _line(node: _Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _line_of(element: str, elements: dict[str, tuple[int, _Node]], definition: _Node) -> int:
+def _place_in(element: str, elements: dict[str, tuple[Place, Node]], definition: Node) -> Place:
     """Where a fault's element stands: ``projection[1]`` is the second item of a list."""
     if element in elements:
         return elements[element][0]
-    name, _, place = element.rstrip("]").partition("[")
-    return _line(elements[name][1].value[int(place)]) if place and name in elements else _line(definition)
-
-
-def _key(node: _Node) -> str:
-    return str(node.value) if node.id == "scalar" else str(_value(node))
-
-
-def _value(node: _Node, depth: int = 2) -> Any:
-    """What stands in the file: a text, None, or a list of these; of an action also mappings of these.
-
-    Other mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
-    """
-    if node.id == "scalar":
-        return None if node.tag == "tag:yaml.org,2002:null" else node.value
-    if depth == 0:
-        return "..."
-    if node.id == "sequence":
-        return [_value(item, depth - 1) for item in node.value]
-    return {_key(key): _value(value, depth - 1) for key, value in node.value}
+    name, _, at = element.rstrip("]").partition("[")
+    return place_of(elements[name][1].value[int(at)]) if at and name in elements else place_of(definition)

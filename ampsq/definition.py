@@ -168,6 +168,8 @@ class Loaded(list[Definition]):
     Attributes:
         source: what error texts call the file.
         lines: (kind, name) -> element -> line; of the definition itself under "".
+        sources: (kind, name) -> the file where it stands, if that is one that `source` includes.
+        url: of the server that it is for, if the file says so.
         seconds: (kind, name) -> its elements that were given as plain numbers of seconds.
     """
 
@@ -175,19 +177,26 @@ class Loaded(list[Definition]):
         super().__init__(definitions)
         self.source, self.lines = source, lines
         self.seconds: dict[tuple[str, str], list[str]] = {}
+        self.sources: dict[tuple[str, str], str] = {}
+        self.url: str | None = None
+
+    def place(self, definition: Definition, element: str = "") -> str:
+        """Where a definition, or one of its elements, stands: ``file:line``; empty if it does not stand there."""
+        named = (type(definition).__name__, definition.name)
+        lines = self.lines.get(named)
+        return f"{self.sources.get(named, self.source)}:{lines.get(element, lines[''])}" if lines else ""
 
     def placed(self, error: AmpsqError) -> str:
         """The text of an error that applying these raised, each line with the place of what it is about."""
         about = error.definition
-        lines = {} if about is None else self.lines.get((type(about).__name__, about.name))
-        if about is None or not lines:
+        if about is None or not self.place(about):
             return str(error)
         title = about.title({"name": about.name})
         texts = []
         for text in str(error).split("\n"):
             told = text if text.startswith(title) else f"{title}: {text}"
             element = told.removeprefix(f"{title}: ").partition(":")[0]
-            texts.append(f"{self.source}:{lines.get(element, lines[''])}: {told}")
+            texts.append(f"{self.place(about, element)}: {told}")
         return "\n".join(texts)
 
 

@@ -59,6 +59,7 @@ def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
     goes back to its default.
     """
     from ampsq.config import load
+    from ampsq.instance import ITSELF, Instance
 
     log_to_stderr(30, times=False)
     # A text without a line break could be taken for a path.
@@ -66,7 +67,8 @@ def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
     if not definitions:
         note(f"{file} defines nothing")
         return
-    with settings.client(advise=True) as client:
+    name = next((each.name for each in definitions if isinstance(each, Instance) and each.name != ITSELF), None)
+    with settings.completed(definitions.url, name).client(advise=True) as client:
         try:
             planned = client.plan(*definitions)
             done = [plan.outcome for plan in planned] if dry_run else [each for _, each in client.apply(*definitions)]

@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +43,11 @@ class Settings:
     instance: str | None
     data_dir: str
     json: bool
+
+    def completed(self, url: str | None, instance: str | None) -> Settings:
+        """The same, with what a file says of its server and its instance where nobody else said it."""
+        is_named = self.url is not None or self.data_dir != DATA_DIR
+        return replace(self, url=self.url if is_named else url, instance=self.instance or instance)
 
     @contextlib.contextmanager
     def client(self, *, advise: bool = False, patient: bool = False, **options: Any) -> Iterator[Client]:

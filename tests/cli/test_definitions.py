@@ -129,6 +129,17 @@ def test_apply_of_no_file_and_of_no_yaml(run):
     assert "Missing argument 'FILE'" in run("apply", code=2).err
 
 
+def test_a_file_says_where_it_is_applied_unless_the_command_does(run, served):
+    named = f"name: {run.environment['AMPSQ_INSTANCE']}-b\nurl: {served.url}\nqueues:\n  - name: work\n"
+    (run.folder / "b.yaml").write_text(named)
+    assert "this is the instance 'i" in run("apply", "b.yaml", code=1).err
+    run.environment.pop("AMPSQ_INSTANCE")
+    run.environment.pop("AMPSQ_URL")
+    # The instance itself is as it is said to be
+    assert run("apply", "b.yaml").out.splitlines()[1:] == ["queue work: new"]
+    assert not (run.folder / ".ampsq").exists()
+
+
 def test_topics(defined):
     bookmark = defined.publish({"id": 1}, {"id": 2})[1]
     lines = defined("topics").out.splitlines()

@@ -13,7 +13,7 @@ from observing import eventually
 from ampsq import Client, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.check_words import DIFFERENCES
-from ampsq.config import load
+from ampsq.config import AT_THE_TOP, SECTIONS, load
 from ampsq.destination import CHECKS
 from ampsq.embedded import acquire
 from ampsq.models import GroupLocalQueue, Queue, Topic
@@ -247,6 +247,24 @@ def test_the_file_of_the_page_on_replication_is_right():
     (text,) = re.findall(r"```yaml\n(.*?)```", section, flags=re.DOTALL)
 
     assert [definition.name for definition in load(text)] == ["nyc-1", "orders", "work", "nyc-2", "London"]
+
+
+def test_the_file_of_the_page_on_configuration_can_be_applied(tmp_path):
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "topics" / "orders.yaml").write_text("topics:\n  - name: orders\n")
+    (tmp_path / "nyc-1.yaml").write_text(blocks("configuration.md", "yaml")[0])
+    loaded = load(tmp_path / "nyc-1.yaml")
+
+    assert loaded.url == "redis://localhost:6379"
+    with acquire(tmp_path / "d", coordinator=False) as server, Client(server.url, instance="nyc-1") as client:
+        assert {outcome for _, outcome in client.apply(*loaded)} == {"new", "changed"}
+        assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
+
+
+def test_the_page_on_configuration_names_all_that_a_file_may_have():
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    for name in (*SECTIONS, *(name for _, names in AT_THE_TOP.values() for name in names)):
+        assert f"`{name}`" in page, name
 
 
 def test_the_topics_of_the_page_about_retention_are_right():

@@ -33,8 +33,12 @@ GROUND = {
         "ampsq.models",
         "ampsq.address_setting",
     },
+    "ampsq.environment": {"ampsq.errors", "ampsq.values"},
+    "ampsq.yaml_nodes": {"ampsq.errors", "ampsq.values", "ampsq.environment"},
     "ampsq.config": {
         "ampsq.errors",
+        "ampsq.addresses",
+        "ampsq.yaml_nodes",
         "ampsq.values",
         "ampsq.definition",
         "ampsq.models",

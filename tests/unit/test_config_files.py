@@ -1,0 +1,179 @@
+"""A configuration file's values from the environment, the files that it includes, and what it says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampsq import GroupLocalQueue, Instance, Queue, Topic
+from ampsq.config import load
+from ampsq.environment import filled
+from ampsq.errors import DefinitionError
+
+
+def refusals(path_or_text):
+    with pytest.raises(DefinitionError) as caught:
+        load(path_or_text)
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**files):
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__', '/')}.yaml"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "main.yaml"
+
+    return write
+
+
+# --- the environment
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${A}", "one"),
+        ("a ${A} and ${B}", "a one and ${A}"),
+        ("${C:-}", ""),
+        ("${C:-two}${EMPTY:-three}", "twothree"),
+        ("${A:-two}", "one"),
+        ("${EMPTY}", ""),
+        ("$${A} $$ $A", "${A} $$ $A"),
+        ("{{AMPS_DATA}}", "{{AMPS_DATA}}"),
+    ],
+)
+def test_variables_are_put_in_once_and_a_default_stands_in_for_what_is_empty(text, value):
+    assert filled(text, {"A": "one", "B": "${A}", "EMPTY": ""}) == value
+
+
+@pytest.mark.parametrize("text", ["${}", "${1A}", "${A", "${A-b}", "${ A }"])
+def test_what_only_begins_like_a_variable_is_refused(text):
+    with pytest.raises(DefinitionError, match=r"is no variable; allowed: \$\{NAME\}, \$\{NAME:-default\}, or \$\$\{"):
+        filled(text, {"A": "one"})
+
+
+def test_values_of_a_file_come_from_the_environment_and_keys_do_not(monkeypatch):
+    monkeypatch.setenv("LEASE", "30s")
+    monkeypatch.setenv("TRICKY", "a: [b]\nqueues: []")
+    text = (
+        "queues:\n  - name: ${QUEUE:-work}\n    lease_period: ${LEASE}\n    max_backlog: ${BACKLOG:-}\n"
+        "    filter: /a = '$${LEASE}'\n  - &a {name: next, lease_period: '${LEASE}'}\n  - {<<: *a, name: last}\n"
+    )
+    work, following, last = load(text)
+    assert work == Queue(name="work", lease_period="30s", filter="/a = '${LEASE}'")
+    assert (following.lease_period, last.lease_period) == (30_000, 30_000)
+    # A value stays one, whatever it holds
+    assert "name: 'a: [b]\\nqueues: []' is not a name" in refusals("queues:\n  - name: ${TRICKY}\n")[0]
+    assert refusals("queues:\n  - ${LEASE}: 30s\n    name: work\n")[0].startswith(
+        "<text>:2: Queue 'work': ${LEASE}: no"
+    )
+
+
+def test_a_variable_that_is_missing_is_named_with_its_line():
+    missing = "the environment has no NOWHERE; allowed: set it, or give a default, as in ${NOWHERE:-...}"
+    text = (
+        "queues:\n  - name: work\n    lease_period: ${NOWHERE}\n"
+        "    filter: >\n      /a = 1\n      AND /b = '${NOWHERE}'\n"
+    )
+    assert [line.partition("; $${")[0] for line in refusals(text)] == [
+        f"<text>:3: ${{NOWHERE}}: {missing}",
+        f"<text>:6: ${{NOWHERE}}: {missing}",
+    ]
+
+
+def test_a_variable_in_brackets_is_to_be_quoted():
+    (line,) = refusals("queues: [{name: ${A}}]\n")
+    assert 'within brackets put a variable in quotes, as in {name: "${NAME}"}' in line
+
+
+# --- included files
+
+
+def test_files_are_included_by_list_and_by_pattern_from_the_folder_of_each(write):
+    main = write(
+        main="include: [topics.yaml, queues/*.yaml]\nname: nyc-1\nqueues:\n  - name: last\n",
+        topics="group: NYC\ntopics:\n  - name: orders\n",
+        queues__b="queues:\n  - name: b\n",
+        queues__a="include: ../more.yaml\nqueues:\n  - name: a\n",
+        more="queues:\n  - name: more\n",
+    )
+    loaded = load(main)
+    assert loaded == [
+        Instance(name="nyc-1", group="NYC"),
+        Topic(name="orders"),
+        *(Queue(name=name) for name in ("more", "a", "b", "last")),
+    ]
+    assert loaded.place(Queue(name="a")) == f"{main.parent}/queues/a.yaml:3"
+    assert loaded.place(Queue(name="last")) == f"{main}:4"
+
+
+def test_a_file_that_two_files_include_counts_once(write):
+    main = write(
+        main="include: [a.yaml, b.yaml]\n", a="include: c.yaml\n", b="include: c.yaml\n", c="topics: [{name: t}]"
+    )
+    assert load(main) == [Topic(name="t")]
+
+
+def test_a_path_comes_from_the_environment_too(write, monkeypatch):
+    main = write(main="include: ${STAGE:-test}.yaml\n", test="topics: [{name: t}]\n", live="topics: [{name: l}]\n")
+    assert load(main) == [Topic(name="t")]
+    monkeypatch.setenv("STAGE", "live")
+    assert load(main) == [Topic(name="l")]
+
+
+def test_faults_of_all_files_are_told_with_their_places_and_a_definition_is_in_one(write):
+    main = write(
+        main="include: [a.yaml, none.yaml, 'x*.yaml', {b: c}]\nname: b\nqueues:\n  - name: work\n    lease_perod: 3\n"
+        "  - name: twice\n",
+        a="name: a\nqueues:\n  - name: twice\n  - name: w\n    max_backlog: 0\n",
+    )
+    folder, there = main.parent, "of such, from the file's own folder"
+    assert [line.partition("; allowed")[0] for line in refusals(main)] == [
+        f"{main}:1: include: 'x*.yaml' matches no file",
+        f"{main}:1: include: {folder}/none.yaml: no such file",
+        f"{main}:1: include: {{'b': 'c'}}: allowed: a path, a pattern as in conf.d/*.yaml, or a list {there}",
+        f"{main}:2: name: given twice, first at {folder}/a.yaml:1",
+        f"{main}:5: Queue 'work': lease_perod: no such element; did you mean 'lease_period'?",
+        f"{main}:6: Queue 'twice': defined twice, first at {folder}/a.yaml:3",
+        f"{folder}/a.yaml:5: Queue 'w': max_backlog: '0' is too small",
+    ]
+
+
+def test_a_circle_of_files_is_refused(write):
+    main = write(main="include: a.yaml\n", a="include: b.yaml\n", b="include: main.yaml\ntopics: [{name: t}]\n")
+    assert refusals(main) == [
+        f"{main.parent}/b.yaml:1: include: {main} is a file that this one is included by; allowed: others"
+    ]
+
+
+def test_an_included_file_that_is_no_yaml_is_named(write):
+    main = write(main="include: a.yaml\n", a="queues: [\n")
+    assert refusals(main)[0].startswith(f"{main.parent}/a.yaml:2: not YAML: ")
+    # Nor is XML
+    write(a="<AMPSConfig/>")
+    assert "a.yaml" in refusals(main)[0]
+
+
+# --- what a file says of itself
+
+
+def test_a_file_says_for_which_server_it_is_and_the_domain_of_its_queues():
+    loaded = load(
+        "url: redis://nyc:6379\ndomain: ny\ngroup_local_queues:\n  - {name: a, initial_owner: x}\n"
+        "  - {name: b, initial_owner: x, group_local_queue_domain: other}\n"
+    )
+    assert loaded.url == "redis://nyc:6379"
+    assert loaded == [
+        GroupLocalQueue(name="a", initial_owner="x", group_local_queue_domain="ny"),
+        GroupLocalQueue(name="b", initial_owner="x", group_local_queue_domain="other"),
+    ]
+    assert load("topics: [{name: t}]\n").url is None
+
+
+def test_an_address_and_a_domain_that_are_none_are_refused_without_a_password():
+    found = refusals("url: http://me:s3cret@x\ndomain: a b\ntopics:\n")
+    assert found[0].startswith("<text>:1: url: ")
+    assert found[1].startswith("<text>:2: domain: 'a b' is not a name")
+    assert "s3cret" not in "".join(found)
