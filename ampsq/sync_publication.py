@@ -28,7 +28,7 @@ _BATCH = 100
 class Publication(Administration):
     """How a client publishes, with a publish store or without; a part of `Client`."""
 
-    _publishing: threading.Lock
+    _publishing: threading.RLock
     _guaranteed: Publishing | None
     _subscriptions: list[Subscription]
 
