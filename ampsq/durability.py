@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ampsq.acknowledged import Acknowledged
 from ampsq.downgrading import sync_states
-from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable, Unavailable
+from ampsq.errors import DefinitionError, Unavailable
 from ampsq.flow import Collect, Post, command
+from ampsq.flushed import Flushed
+from ampsq.places import FIRST, parse_id, text_of
 from ampsq.schema import key
+from ampsq.server import examine
 from ampsq.values import shown
 
 if TYPE_CHECKING:
     from ampsq.downgrading import SyncState
     from ampsq.flow import Call, Flow
+    from ampsq.places import Id
 
 __all__ = ["Durability"]
 
@@ -28,7 +32,6 @@ _ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1
 #: Milliseconds of one wait for disk or replicas.
 _WAIT: Final = 1000
 _YES: Final = "fsync"
-_NOT_ON_DISK: Final = "they are not on its disk"
 #: Seconds after which it is told that messages wait, and after which it is told again.
 _TELL: Final = 5.0
 _TELL_AGAIN: Final = 60.0
@@ -54,8 +57,11 @@ class Durability(Generic[Asked]):
         self._logs = key(instance, "log", "")
         self._acknowledged = Acknowledged(instance)
         self._replicas = int(found[1]) if found else 0
-        # What the server answers is on its disk by then.
-        self._is_given = False
+        # None: the server flushes before it answers, or replicas are waited for.
+        self._flushed: Flushed | None = None
+        # Of each log: everything up to this ID is on the disk.
+        self._on_disk: dict[str, Id] = {}
+        self._reached: tuple[float, dict[str, Id]] | None = None
         # What was read and is not durable yet, as far as is known.
         self._pending: tuple[Asked, Any] | None = None
         # When it is to be told that what was read waits; None: nothing does.
@@ -77,22 +83,7 @@ class Durability(Generic[Asked]):
                     *(self._replicas, connected),
                 )
             return
-        facts = yield command(["INFO", "persistence"], bytes)
-        if b"aof_enabled:1" not in facts:
-            raise ServerUnsuitable(
-                "fully_durable needs an append-only file on the server, which has none: set appendonly yes; or "
-                "fully_durable='replicas=1'"
-            )
-        try:
-            settings = yield command(["CONFIG", "GET", "appendfsync"], list)
-        except AmpsqError:
-            settings = []
-        self._is_given = settings[1:] == [b"always"]
-        if not self._is_given and not (yield command(["COMMAND", "INFO", "WAITAOF"], lambda reply: bool(reply[0]))):
-            raise ServerUnsuitable(
-                "fully_durable needs WAITAOF, which this server does not have (Redis 7.2 or newer, Valkey 8 or newer "
-                "have it), or appendfsync always"
-            )
+        self._flushed = Flushed.watch((yield from examine()), "fully_durable (where it is not 'replicas=1')")
 
     def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> Flow[tuple[Asked, Any] | None]:
         """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
@@ -107,55 +98,76 @@ class Durability(Generic[Asked]):
                 if not reply:
                     return request, reply
                 self._pending = request, reply
-            if not self._is_given and not (yield from self._is_durable(channel, until)):
+            if not (yield from self._is_durable(channel, self._pending[1], until)):
                 return None
             if not (yield from self._is_acknowledged(channel, self._pending[1], until)):
                 return None
             self._tell_at = None
             found, self._pending = self._pending, None
         except Unavailable:
-            self._pending = None
+            self.forget()
             # This waits until there is a server again.
             yield command(["PING"], bool)
             return None
         except BaseException:
-            self._pending = None
+            self.forget()
             raise
         return found
 
     def _ask(self, channel: Any, call: Call[Any]) -> Flow[Any]:
-        if self._is_given:
+        if self._flushed is None and not self._replicas:
             return (yield call)
-        yield Post(channel, call)
-        reply = yield Collect(channel)
-        if reply:
+        reply = yield from _asked(channel, call)
+        if reply and self._replicas:
             # A server waits for the last write of a connection: this one, behind all that was read before on it.
-            yield Post(channel, command(["SET", self._marker, "1"], bool))
-            yield Collect(channel)
+            yield from _asked(channel, command(["SET", self._marker, "1"], bool))
         return reply
 
     def forget(self) -> None:
         """What was read and is not durable yet is read again: by another connection, perhaps."""
-        self._pending = None
+        self._pending = self._reached = None
+        self._on_disk = {}
 
-    def _is_durable(self, channel: Any, until: float) -> Flow[bool]:
+    def _is_durable(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
+        if self._replicas:
+            return (yield from self._is_replicated(channel, until))
+        if self._flushed is None:
+            return True
+        if all(self._on_disk.get(name, FIRST) >= last for name, last in _lasts(reply)):
+            return True
+        if self._reached is None:
+            # All of the log, so that the next pages need not wait again.
+            ends: dict[str, Id] = {}
+            for name, _ in _lasts(reply):
+                ends[name] = yield from _asked(
+                    channel, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first)
+                )
+            self._reached = time.monotonic(), ends
+        moment, ends = self._reached
+        if (yield from self._flushed.wait(channel, moment, until)):
+            self._on_disk |= ends
+            self._reached = None
+            return True
+        if self._is_to_be_told():
+            self._tell("they are not on its disk")
+        return False
+
+    def _is_replicated(self, channel: Any, until: float) -> Flow[bool]:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
-            wait: list[str | int] = ["WAIT", self._replicas, left] if self._replicas else ["WAITAOF", 1, 0, left]
-            yield Post(channel, command(wait, _number, blocks=left / 1000))
-            count = yield Collect(channel)
-            if count >= max(self._replicas, 1):
+            wait: list[str | int] = ["WAIT", self._replicas, left]
+            count: int = yield from _asked(channel, command(wait, int, blocks=left / 1000))
+            if count >= self._replicas:
                 return True
             if self._is_to_be_told():
-                self._tell(f"{count} of {self._replicas} replicas have them" if self._replicas else _NOT_ON_DISK)
+                self._tell(f"{count} of {self._replicas} replicas have them")
             if time.monotonic() >= until:
                 return False
 
     def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
         if not (yield from self._acknowledged.is_needed(channel)):
             return True
-        rows = reply.items() if isinstance(reply, dict) else reply
-        wanted = {f"log {name.decode().removeprefix(self._logs)}": entries[-1][0].decode() for name, entries in rows}
+        wanted = {f"log {name.removeprefix(self._logs)}": text_of(last) for name, last in _lasts(reply)}
         if (yield from self._acknowledged.wait(channel, "", wanted, until)):
             return True
         if self._is_to_be_told():
@@ -178,5 +190,18 @@ class Durability(Generic[Asked]):
         _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
 
 
-def _number(reply: Any) -> int:
-    return int(reply[0]) if isinstance(reply, list) else int(reply)
+def _asked(channel: Any, call: Call[Any]) -> Flow[Any]:
+    yield Post(channel, call)
+    return (yield Collect(channel))
+
+
+def _lasts(reply: Any) -> list[tuple[str, Id]]:
+    """Of each log that was read its key, and the last ID that came."""
+    # Which form a reply of several streams has depends on the protocol.
+    rows = reply.items() if isinstance(reply, dict) else reply
+    return [(name.decode(), parse_id(entries[-1][0])) for name, entries in rows]
+
+
+def _id_of_first(reply: Any) -> Id:
+    # One that somebody trimmed away has nothing that could be lost.
+    return parse_id(reply[0][0]) if reply else FIRST

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from ampsq.errors import DefinitionError, ServerUnsuitable
+from ampsq.errors import DefinitionError
+from ampsq.flushed import Flushed
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -55,34 +56,15 @@ class Persisted(NamedTuple):
             raise DefinitionError(f"persisted={shown(value)}: allowed are 'memory', 'fsync' and 'replicas=1' or more")
         return cls(found[0], int(found[1]))
 
-    def wait(self, server: Server) -> list[str | int] | None:
-        """The command that waits until a connection's last write is persisted; None where its reply proves it.
+    @property
+    def wait(self) -> list[str | int]:
+        """The command that waits until the replicas have a connection's last write."""
+        return ["WAIT", self.replicas, WAIT_MS]
+
+    def watch(self, server: Server) -> Flushed | None:
+        """What tells when a server's answers are on its disk, where that has to be waited for.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level.
         """
-        if self.replicas:
-            return ["WAIT", self.replicas, WAIT_MS]
-        if self.level == "memory":
-            return None
-        if not server.appends:
-            raise ServerUnsuitable("persisted='fsync' needs an append-only file: set appendonly yes at the server")
-        if server.waits_for_fsync:
-            return ["WAITAOF", 1, 0, WAIT_MS]
-        if not server.never_forgets:
-            raise ServerUnsuitable(
-                f"{server.kind} {server.version} cannot say what it has flushed (WAITAOF comes with Redis 7.2): "
-                "persisted='fsync' needs appendfsync always there; or choose 'memory' or 'replicas=1'"
-            )
-        # It flushes before it answers, all that came in one round together.
-        return None
-
-    def is_reached(self, reply: Any) -> bool:
-        """Whether the answer to `wait` says so."""
-        return int(reply) >= self.replicas if self.replicas else int(reply[0]) >= 1
-
-    def lacking(self, reply: Any) -> str:
-        """What is missing, for people."""
-        if self.replicas:
-            return f"{int(reply)} of {self.replicas} replicas have it"
-        return "the server has not flushed its append-only file"
+        return Flushed.watch(server, "persisted='fsync'") if self.level == "fsync" else None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.flow import Call
+    from ampsq.flushed import Flushed
     from ampsq.persisted import Persisted
     from ampsq.publish_store import Entry, PublishStore
     from ampsq.store import Store
@@ -90,7 +91,9 @@ class PublishSession:
         self._store, self._identity, self._kept, self._level = store, identity, kept, level
         self._sending, self._confirming = store.pinned(), store.pinned()
         self._in_flight: deque[Run] = deque()
-        self._wait: list[str | int] | None = None
+        self._flushed: Flushed | None = None
+        # When all that is being confirmed was answered; None: not yet.
+        self._confirmed: float | None = None
         self._acknowledged = Acknowledged(store.instance)
         # Set behind what is being confirmed; None: not yet.
         self._mark: str | None = None
@@ -112,9 +115,9 @@ class PublishSession:
         """
         # A server that still loads its data answers INFO, and wrongly: PING is refused.
         self._sending.ask(command(["PING"], bool))
-        self._wait = self._level.wait(self._store.run(examine()))
+        self._flushed = self._level.watch(self._store.run(examine()))
         self._sending.load("logon", *_CALLS)
-        if self._wait:
+        if self._is_proved_later:
             self._confirming.load("confirm")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
         found = self._sending.ask(publish_calls.logon(*self._identity, first, answered))
@@ -211,12 +214,17 @@ class PublishSession:
         if self._mark is None:
             # Links carry it on while this server flushes.
             self._mark = self._set_mark()
-        if self._wait is not None and not self._is_kept_here(sequence):
+        if self._is_proved_later and not self._is_kept_here(sequence):
             return False
         if self._mark and not self._is_acknowledged(self._mark, dict.fromkeys(streams, "")):
             return False
-        self._mark, self.lacking = None, ""
+        self._mark, self._confirmed, self.lacking = None, None, ""
         return True
+
+    @property
+    def _is_proved_later(self) -> bool:
+        """Whether an answer alone does not prove that the level is reached."""
+        return self._level.replicas > 0 or self._flushed is not None
 
     def _set_mark(self) -> str:
         """Set a mark behind what was answered; "" where there is no sync destination."""
@@ -229,10 +237,16 @@ class PublishSession:
 
     def _is_kept_here(self, sequence: int) -> bool:
         self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
-        reply = self._confirming.ask(command(self._wait or [], lambda reply: reply, blocks=WAIT_MS / 1000))
-        reached = self._level.is_reached(reply)
-        self.lacking = "" if reached else self._level.lacking(reply)
-        return reached
+        if self._flushed is None:
+            count = self._confirming.ask(command(self._level.wait, int, blocks=WAIT_MS / 1000))
+            is_kept, lacking = count >= self._level.replicas, f"{count} of {self._level.replicas} replicas have it"
+        else:
+            now = time.monotonic()
+            self._confirmed = now if self._confirmed is None else self._confirmed
+            is_kept = self._store.run(self._flushed.wait(self._confirming, self._confirmed, now + WAIT_MS / 1000))
+            lacking = "the server has not flushed its append-only file"
+        self.lacking = "" if is_kept else lacking
+        return is_kept
 
     def _is_acknowledged(self, mark: str, wanted: dict[str, str]) -> bool:
         until = time.monotonic() + WAIT_MS / 1000

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ampsq.errors import AmpsqError, ServerUnsuitable
 from ampsq.flow import Flow, command
 
 __all__ = ["Server", "examine"]
-
-#: The first Redis that has WAITAOF; every Valkey that is allowed has it.
-_WAITAOF: Final = (7, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,8 @@ class Server:
         never_forgets: what it has answered survives a crash of the machine: an append-only file, flushed at
             every command. Only then can at-most-once be promised.
         appends: it has an append-only file.
-        waits_for_fsync: it has WAITAOF, which waits until what was written is flushed.
+        appendfsync: when it flushes that: ``always``, ``everysec`` (also where nobody may ask), or ``no``.
+        pauses_for_saving: it does not flush while it rewrites that file, or may not.
         notes: what is badly configured, each a sentence that says what to do; empty when all is well.
     """
 
@@ -34,7 +32,8 @@ class Server:
     process_id: int
     never_forgets: bool
     appends: bool
-    waits_for_fsync: bool
+    appendfsync: str
+    pauses_for_saving: bool
     notes: tuple[str, ...]
 
 
@@ -84,7 +83,7 @@ def examine() -> Flow[Server]:
     """
     facts = yield command(["INFO"], _sections)
     try:
-        settings = yield command(["CONFIG", "GET", "appendfsync"], _settings)
+        settings = yield command(["CONFIG", "GET", "appendfsync", "no-appendfsync-on-rewrite"], _settings)
     except AmpsqError:
         settings = {}
     kind = "valkey" if "valkey_version" in facts else "redis"
@@ -98,6 +97,7 @@ def examine() -> Flow[Server]:
         int(facts.get("process_id", "0")),
         never_forgets=appends and settings.get("appendfsync") == "always",
         appends=appends,
-        waits_for_fsync=kind == "valkey" or _number(version) >= _WAITAOF,
+        appendfsync=settings.get("appendfsync", "everysec"),
+        pauses_for_saving=settings.get("no-appendfsync-on-rewrite") != "no",
         notes=tuple(notes),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ampsq.errors import ServerUnsuitable, Unavailable
+from ampsq.errors import Unavailable
 from ampsq.flow import command
-from ampsq.schema import key
+from ampsq.flushed import Flushed
 from ampsq.server import examine
 
 if TYPE_CHECKING:
@@ -16,37 +18,31 @@ if TYPE_CHECKING:
 __all__ = ["Gate"]
 
 Page = TypeVar("Page")
-#: Milliseconds of one wait for the disk while there is other work, and while there is none.
-_SHORT: Final = 1
-_LONG: Final = 100
+#: Seconds of one wait for the disk where there is nothing else to do.
+_IDLE: Final = 0.1
 
 
 class Gate(Generic[Page]):
     """Pages that were read from a server, given back when they are on its disk.
 
     A server without an append-only file promises nothing, and one that flushes before it answers has flushed what it
-    gives: there pages go through at once. Else a mark is written behind them and waited for (``WAITAOF``).
+    gives: there pages go through at once.
 
     Args:
         store: the source.
 
     Raises:
-        ServerUnsuitable: the server flushes now and then and cannot say when (Redis 7.0).
+        ServerUnsuitable: the server leaves flushing to its operating system.
     """
 
     def __init__(self, store: Store) -> None:
-        self._store, self._mark = store, key(store.instance, "marker")
+        self._store = store
         server = store.run(examine())
-        self._waits = server.appends and not server.never_forgets
-        if self._waits and not server.waits_for_fsync:
-            raise ServerUnsuitable(
-                f"{server.kind} {server.version} cannot say what it has flushed (WAITAOF comes with Redis 7.2), and "
-                "other instances may only see what it cannot lose: set appendfsync always"
-            )
-        self._fresh: list[Page] = []
-        self._marked: list[Page] = []
+        self._flushed = Flushed.watch(server, "replication") if server.appends else None
+        # Each with the moment at which it was there.
+        self._pages: deque[tuple[float, Page]] = deque()
         self._channel: PinnedChannel | None = None
-        if self._waits:
+        if self._flushed is not None:
             # Connected before anything is read: else a server that came back without it would say that it is flushed.
             self._channel = store.pinned()
             self._channel.ask(command(["PING"], bool))
@@ -54,11 +50,11 @@ class Gate(Generic[Page]):
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not self._fresh and not self._marked
+        return not self._pages
 
     def put(self, page: Page) -> None:
         """Take a page that was just read."""
-        self._fresh.append(page)
+        self._pages.append((time.monotonic(), page))
 
     def take(self, *, is_idle: bool) -> list[Page]:
         """The pages that are durable by now, in the order in which they were put.
@@ -69,32 +65,30 @@ class Gate(Generic[Page]):
         Raises:
             Unavailable: the server is gone; what waited is forgotten, and to be read again.
         """
-        if not self._waits:
-            fresh, self._fresh = self._fresh, []
-            return fresh
+        if not self._pages:
+            return []
+        until = time.monotonic() if self._flushed is None else self._look(self._flushed, is_idle=is_idle)
+        durable = []
+        while self._pages and self._pages[0][0] <= until:
+            durable.append(self._pages.popleft()[1])
+        return durable
+
+    def _look(self, flushed: Flushed, *, is_idle: bool) -> float:
+        if self._channel is None:
+            raise Unavailable(f"the connection to {self._store.instance!r} that waits for its disk is closed")
         try:
-            return self._take_flushed(_LONG if is_idle else _SHORT)
+            if is_idle:
+                self._store.run(flushed.wait(self._channel, self._pages[0][0], time.monotonic() + _IDLE))
+            else:
+                self._store.run(flushed.look(self._channel))
         except Unavailable:
             self.close()
             raise
-
-    def _take_flushed(self, milliseconds: int) -> list[Page]:
-        if self._channel is None:
-            self._channel = self._store.pinned()
-        if not self._marked:
-            if not self._fresh:
-                return []
-            self._channel.ask(command(["SET", self._mark, "1"], bool))
-            self._marked, self._fresh = self._fresh, []
-        wait: list[str | int] = ["WAITAOF", 1, 0, milliseconds]
-        if self._channel.ask(command(wait, lambda reply: int(reply[0]), blocks=milliseconds / 1000)) < 1:
-            return []
-        marked, self._marked = self._marked, []
-        return marked
+        return flushed.until
 
     def close(self) -> None:
         """Forget what waits."""
-        self._fresh, self._marked = [], []
+        self._pages.clear()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
