@@ -24,8 +24,9 @@ from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
 from ampsq.subscription import SubscriptionCore
-from ampsq.topic_reading import TopicWish, topic_instead
+from ampsq.topic_reading import topic_instead
 from ampsq.topic_subscription import AsyncTopicSubscription
+from ampsq.topic_wish import TopicWish
 from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ampsq.query import SowMessage
     from ampsq.server import Server
     from ampsq.topic_message import AsyncTopicMessage
-    from ampsq.topic_reading import ReplayOptions
+    from ampsq.topic_wish import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient"]

@@ -26,8 +26,9 @@ from ampsq.row_subscription import RowSubscription
 from ampsq.subscription import SubscriptionCore
 from ampsq.sync_publication import Publication
 from ampsq.sync_subscription import Subscription
-from ampsq.topic_reading import TopicWish, topic_instead
+from ampsq.topic_reading import topic_instead
 from ampsq.topic_subscription import TopicSubscription
+from ampsq.topic_wish import TopicWish
 from ampsq.transport import INSTANCE, parse_transport
 from ampsq.values import Interval
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ampsq.route import Route
     from ampsq.server import Server
     from ampsq.topic_message import TopicMessage
-    from ampsq.topic_reading import ReplayOptions
+    from ampsq.topic_wish import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["Client"]

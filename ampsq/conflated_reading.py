@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ampsq.replay import Entry
     from ampsq.reporting import Reporting
     from ampsq.session import Session
-    from ampsq.topic_reading import Handed, TopicWish
+    from ampsq.topic_reading import Handed
+    from ampsq.topic_wish import TopicWish
 
 __all__ = ["reading_of"]
 
