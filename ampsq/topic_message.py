@@ -14,7 +14,7 @@ from ampsq.query import as_json
 from ampsq.schema import FIELDS
 
 if TYPE_CHECKING:
-    from ampsq.bookmark_store import Received
+    from ampsq.handling import Received
     from ampsq.message_types import MessageType
     from ampsq.replay import Entry
     from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription

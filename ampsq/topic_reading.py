@@ -10,10 +10,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq import calls, reader_calls
-from ampsq.bookmark_store import BookmarkStore, Handling, SubscriptionName
+from ampsq.bookmark_store import BookmarkStore, SubscriptionName
 from ampsq.durability import Durability
 from ampsq.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.flow import Pause
+from ampsq.handling import Handling
 from ampsq.limited_reader import has_limits
 from ampsq.message_types import JSON
 from ampsq.places import Kept
@@ -22,9 +23,9 @@ from ampsq.topic_message import document_of, is_message
 from ampsq.unknown import explained
 
 if TYPE_CHECKING:
-    from ampsq.bookmark_store import Received
     from ampsq.errors import UnknownQueue
     from ampsq.flow import Flow
+    from ampsq.handling import Received
     from ampsq.limited_reader import LimitedReader
     from ampsq.message_types import MessageType
     from ampsq.replay import Entry

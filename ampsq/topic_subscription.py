@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from datetime import timedelta
 
-    from ampsq.bookmark_store import Received
+    from ampsq.handling import Received
     from ampsq.message_types import MessageType
     from ampsq.store import AsyncStore, Store
     from ampsq.topic_reading import Handed, TopicReading
