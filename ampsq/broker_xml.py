@@ -11,9 +11,7 @@ stands in the file is named in a warning, once, and not acted on.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from xml.parsers import expat  # what could expand is refused below
 
 from ampsq.address_setting import NO_LIMIT, AddressSetting, covers
 from ampsq.definition import Loaded
@@ -25,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ampsq.definition import Definition, Lines
+    from ampsq.xml_elements import Element
 
-__all__ = ["Element", "is_xml", "parse_xml", "read_broker_xml"]
+__all__ = ["read_broker_xml"]
 
 _log = logging.getLogger("ampsq")
 
-#: Namespaces of Artemis's own elements; without one they are taken for its own, too.
-_NAMESPACES: Final = ("", "urn:activemq", "urn:activemq:core")
 _ROOTS: Final = ("configuration", "core", "addresses", "address-settings")
 _ROUTING: Final = ("anycast", "multicast")
 #: What to do instead of some elements that are not acted on.
@@ -68,87 +65,24 @@ _SETTINGS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-@dataclass
-class Element:
-    """An element of a file: its name without the namespace, or with it where that is not Artemis's."""
-
-    tag: str
-    line: int
-    attributes: dict[str, str] = field(default_factory=dict)
-    children: list[Element] = field(default_factory=list)
-    text: str = ""
-
-
-def is_xml(text: str) -> bool:
-    """Say whether a file is XML rather than YAML."""
-    return text.lstrip("\ufeff \t\r\n").startswith("<")
-
-
-def read_broker_xml(text: str, source: str) -> Loaded:
-    """Read definitions from the text of a file.
+def read_broker_xml(root: Element) -> Loaded:
+    """Read definitions from a file.
 
     Args:
-        text: a ``configuration``, ``core``, ``addresses`` or ``address-settings`` element.
-        source: what error texts call it.
+        root: a ``configuration``, ``core``, ``addresses`` or ``address-settings`` element.
 
     Returns:
         Topics, settings and queues. Of settings that say nothing of `auto_create_queues` it is true, as in Artemis,
         unless a less specific one of the file that matches the same names says otherwise.
 
     Raises:
-        DefinitionError: it is no such file, has a document type, or defines what is wrong: a line for each fault.
+        DefinitionError: it is no such file, or defines what is wrong: a line for each fault.
     """
-    reader = _Reader(source)
-    definitions = reader.read(parse_xml(text, source))
+    reader = _Reader(root.source)
+    definitions = reader.read(root)
     for line, warning in sorted(reader.warnings()):
-        _log.warning("%s:%d: %s", source, line, warning)
+        _log.warning("%s:%d: %s", root.source, line, warning)
     return definitions
-
-
-class _Builder:
-    """Makes elements of what the parser reports."""
-
-    def __init__(self, parser: expat.XMLParserType, source: str) -> None:
-        self._parser, self._source = parser, source
-        self._open = [Element("", 0)]
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = lambda _: self._open.pop()
-        parser.CharacterDataHandler = self._data
-        parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = self._refuse
-
-    @property
-    def root(self) -> Element:
-        return self._open[0].children[0]
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        namespace, _, tag = name.rpartition(" ")
-        element = Element(tag if namespace in _NAMESPACES else f"{{{namespace}}}{tag}", self._parser.CurrentLineNumber)
-        element.attributes = {key.rpartition(" ")[2]: value for key, value in attributes.items() if " " not in key}
-        self._open[-1].children.append(element)
-        self._open.append(element)
-
-    def _data(self, data: str) -> None:
-        self._open[-1].text += data
-
-    def _refuse(self, *_: object) -> None:
-        """Entities may grow without end, or name other files."""
-        line = self._parser.CurrentLineNumber
-        raise DefinitionError(f"{self._source}:{line}: a document type is not read; allowed: a file without <!DOCTYPE>")
-
-
-def parse_xml(text: str, source: str) -> Element:
-    """Read the text of a file; gives its root.
-
-    Raises:
-        DefinitionError: it is not XML, or has a document type.
-    """
-    parser = expat.ParserCreate(namespace_separator=" ")
-    builder = _Builder(parser, source)
-    try:
-        parser.Parse(text.lstrip("\ufeff \t\r\n"), True)
-    except expat.ExpatError as reason:
-        raise DefinitionError(f"{source}:{reason.lineno}: not XML: {expat.ErrorString(reason.code)}") from None
-    return builder.root
 
 
 class _Reader:

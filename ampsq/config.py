@@ -57,21 +57,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.action import DeadLetter
 from ampsq.address_setting import AddressSetting
-from ampsq.amps_xml import ROOT, read_amps_xml
-from ampsq.broker_xml import is_xml, read_broker_xml
+from ampsq.amps_xml import is_amps, read_amps_xml
+from ampsq.broker_xml import read_broker_xml
 from ampsq.definition import Fault, Lines, Loaded, nearest
 from ampsq.destination import Destination
 from ampsq.errors import DefinitionError
+from ampsq.file_faults import Faults, Place
 from ampsq.instance import ITSELF, Instance
 from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.transport import INSTANCE, Transport
 from ampsq.values import Interval, parse_name, shown
+from ampsq.xml_elements import is_xml, parse_xml
 from ampsq.yaml_nodes import (
     INCLUDE,
-    Faults,
     File,
     Node,
-    Place,
     comment_hint,
     key_of,
     merge,
@@ -107,7 +107,6 @@ AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
 _KINDS: Final[tuple[type[Definition], ...]] = (Instance, *SECTIONS.values())
 _FILE_ALLOWED: Final = f"the sections {', '.join(SECTIONS)}, each a list of definitions"
 _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
-_XML_ROOT: Final = re.compile(rf"\A[^<]*(?:<[?!][^>]*>[^<]*)*<{ROOT}[\s/>]")
 #: How deep an element's value may be: a list of texts, unless a kind has more.
 _DEPTH: Final = 2
 _DEEPER: Final[dict[type[Definition], int]] = {Action: 5, Destination: 3}
@@ -128,8 +127,8 @@ def load(path_or_text: str | Path) -> Loaded:
     """
     text, path = _read(path_or_text)
     if is_xml(text):
-        source = "<text>" if path is None else str(path)
-        return read_amps_xml(text, source) if _XML_ROOT.search(text) else read_broker_xml(text, source)
+        root = parse_xml(text, "<text>" if path is None else str(path))
+        return read_amps_xml(root, path) if is_amps(root) else read_broker_xml(root)
     faults = Faults()
     return _Reader(read_files(text, path, faults), faults).definitions()
 

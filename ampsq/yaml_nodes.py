@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.environment import ENVIRONMENT_ALLOWED, filled
 from ampsq.errors import DefinitionError
+from ampsq.file_faults import Faults, Place
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INCLUDE",
-    "Faults",
     "File",
     "Node",
-    "Place",
     "comment_hint",
     "key_of",
     "merge",
@@ -45,48 +44,6 @@ _NULL: Final = "tag:yaml.org,2002:null"
 _COMMENT: Final = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
 #: Lines before a fault in which such an element is looked for.
 _LOOKED_BACK: Final = 3
-
-
-class Place(NamedTuple):
-    """Where something stands.
-
-    Attributes:
-        source: what error texts call the file.
-        line: from 1.
-    """
-
-    source: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.source}:{self.line}"
-
-
-class Faults:
-    """What is wrong with a file and what it includes."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[Place, str]] = []
-        self._sources: dict[str, int] = {}
-
-    def add(self, place: Place, text: str) -> None:
-        """Note one."""
-        self._found.append((place, text))
-
-    def follow(self, source: str) -> None:
-        """Say which file comes next in what is told."""
-        self._sources.setdefault(source, len(self._sources))
-
-    def refuse(self) -> None:
-        """Refuse the whole, if anything is wrong.
-
-        Raises:
-            DefinitionError: a line for each fault, in the order of the files and their lines.
-        """
-        if self._found:
-            order = self._sources
-            in_order = sorted(self._found, key=lambda each: (order.get(each[0].source, 0), each[0].line, each[1]))
-            raise DefinitionError("\n".join(f"{place}: {text}" for place, text in in_order))
 
 
 class File(NamedTuple):

@@ -52,9 +52,8 @@ Examples:
 def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
-    FILE is YAML, or the broker.xml of an Artemis, of which the addresses and address settings are taken and all else is
-    named; or a configuration of AMPS, of which name, group, limits of slow clients and destinations are taken. It is
-    checked whole, against the server too, before anything is done; - is standard input. What is already so is left
+    FILE is YAML, or a configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on. It
+    is checked whole, against the server too, before anything is done; - is standard input. What is already so is left
     alone, so that a file may be applied again and again. Nothing is removed. A definition is whole: an element left out
     goes back to its default.
     """

@@ -73,6 +73,7 @@ PASSING = """<AMPSConfig><Replication><Destination>
 AUTHENTICATOR = (
     "Transport/Authenticator is not acted on; give the credentials in InetAddr, as in rediss://user:password@host:port"
 )
+CONNECTIONS = "clients connect to the server, whose configuration says where it listens"
 COMPRESSION = (
     "Destination/Compression is not acted on; a link is a connection of the server's protocol, which has no compression"
 )
@@ -325,8 +326,8 @@ def test_the_example_of_the_chapter_is_read_as_it_is(caplog):
     ]  # fmt: skip
     # A server's address takes the place of AMPS's own; what the server listens to is its own matter
     assert [record.getMessage() for record in caplog.records] == [
-        "<text>:8: Transport/Type is not acted on",
-        "<text>:9: Transport/InetAddr is not acted on",
+        f"<text>:8: Transport/Type is not acted on; {CONNECTIONS}",
+        f"<text>:9: Transport/InetAddr is not acted on; {CONNECTIONS}",
     ]
 
 
@@ -346,7 +347,7 @@ def test_all_elements_of_a_destination_of_amps_are_acted_on_or_named(caplog):
     )  # fmt: skip
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        "<text>:4: Transport/Name is not acted on",
+        "<text>:4: Transport/Name is not acted on; a link needs none",
         f"<text>:9: {AUTHENTICATOR}",
         f"<text>:19: {COMPRESSION}",
     ]

@@ -261,6 +261,15 @@ def test_the_file_of_the_page_on_configuration_can_be_applied(tmp_path):
         assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
 
 
+def test_the_file_of_the_page_on_configurations_of_amps_can_be_applied(tmp_path):
+    (tmp_path / "amps.xml").write_text(blocks("amps-xml.md", "xml")[0])
+    loaded = load(tmp_path / "amps.xml")
+
+    assert [definition.name for definition in loaded] == ["amps-1", "Positions", "Jobs", "FailedJobs", "on-expire-Jobs"]
+    with acquire(tmp_path / "d", coordinator=False) as server, Client(server.url, instance="amps-1") as client:
+        assert {outcome for _, outcome in client.apply(*loaded)} == {"new", "changed"}
+
+
 def test_the_page_on_configuration_names_all_that_a_file_may_have():
     page = (ROOT / "docs" / "configuration.md").read_text()
     for name in (*SECTIONS, *(name for _, names in AT_THE_TOP.values() for name in names)):

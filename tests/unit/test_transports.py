@@ -40,6 +40,7 @@ EXAMPLE = """<AMPSConfig>
     </Transports>
 </AMPSConfig>
 """
+CONNECTIONS = "clients connect to the server, whose configuration says where it listens"
 MEANT = [
     Transport(
         name="*", message_memory_limit="10GB", message_disk_path="/mnt/fastio/AMPS/offline", client_message_age_limit=30
@@ -53,9 +54,9 @@ def test_the_example_of_the_chapter_is_read_and_what_is_not_acted_on_is_named(ca
     with caplog.at_level(logging.WARNING, "ampsq"):
         assert load(EXAMPLE) == MEANT
     assert [record.getMessage() for record in caplog.records] == [
-        "<text>:16: Transport/Type is not acted on",
-        "<text>:17: Transport/InetAddr is not acted on",
-        "<text>:23: Transport/MessageType is not acted on",
+        f"<text>:16: Transport/Type is not acted on; {CONNECTIONS}",
+        f"<text>:17: Transport/InetAddr is not acted on; {CONNECTIONS}",
+        "<text>:23: Transport/MessageType is not acted on; each topic has its type, and a client may use topics of any",
     ]
 
 

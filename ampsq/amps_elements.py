@@ -1,0 +1,196 @@
+"""Which elements of a configuration of AMPS are acted on, and as what; and of the others, why they are not.
+
+An element is written with the one around it, as ``Queue/LeasePeriod``, and with more where that says too little.
+docs/amps-xml.md has the same as tables, and a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ACTED_ON", "MODULES", "NOT_ACTED_ON", "QUEUE_TAGS", "why_not"]
+
+QUEUE_TAGS: Final = ("Queue", "QueueDefinition", "LocalQueue", "GroupLocalQueue")
+"""The elements of `SOW` that are queues."""
+
+_LIMITS: Final = {
+    "MessageMemoryLimit": "message_memory_limit",
+    "MessageDiskLimit": "message_disk_limit",
+    "MessageDiskPath": "message_disk_path",
+    "ClientMaxCapacity": "client_max_capacity",
+    "ClientMessageAgeLimit": "client_message_age_limit",
+}
+
+ACTED_ON: Final[dict[str, dict[str, str]]] = {
+    "AMPSConfig": {"Name": "name", "Group": "group", **_LIMITS},
+    "Transports/Transport": {"Name": "name", **_LIMITS},
+    "TransactionLog/Topic": {"Name": "name", "Topic": "name", "MessageType": "message_type"},
+    "SOW/Topic": {
+        "Name": "name",
+        "Topic": "name",
+        "MessageType": "message_type",
+        "Key": "key",
+        "Expiration": "expiration",
+    },
+    "SOW/Queue": {
+        "Name": "name",
+        "Topic": "name",
+        "MessageType": "message_type",
+        "UnderlyingTopic": "underlying_topic",
+        "DefaultPublishTarget": "default_publish_target",
+        "Filter": "filter",
+        "Semantics": "semantics",
+        "LeasePeriod": "lease_period",
+        "Expiration": "expiration",
+        "ExpirationModel": "expiration_model",
+        "MaxBacklog": "max_backlog",
+        "MaxPerSubscriptionBacklog": "max_per_subscription_backlog",
+        "MaxDeliveries": "max_deliveries",
+        "MaxCancels": "max_cancels",
+        "FairnessModel": "fairness_model",
+        "Leasing": "leasing",
+        "Priority": "priority",
+        "BarrierExpression": "barrier_expression",
+        "TargetQueueDepth": "target_queue_depth",
+        "FileBackedMetadata": "file_backed_metadata",
+        "RecoveryPoint": "recovery_point",
+        "DeferredAckExpiration": "deferred_ack_expiration",
+        "InitialOwner": "initial_owner",
+        "GroupLocalQueueDomain": "group_local_queue_domain",
+    },
+    "SOW/View": {
+        "Name": "name",
+        "Topic": "name",
+        "UnderlyingTopic": "underlying_topic",
+        "Filter": "filter",
+        "Projection": "projection",
+        "Grouping": "grouping",
+    },
+    "Replication/Destination": {
+        "Name": "name",
+        "Group": "group",
+        "SyncType": "sync_type",
+        "Topic": "topics",
+        "Transport": "addresses",
+        "PassThrough": "pass_through",
+        "AckConflationInterval": "ack_conflation_interval",
+        "ReconnectTimeout": "reconnect_timeout",
+    },
+    "Destination/Topic": {
+        "Name": "name",
+        "MessageType": "message_type",
+        "Filter": "filter",
+        "ExcludeValidation": "exclude_validation",
+    },
+    "Destination/Transport": {"InetAddr": "addresses", "Type": "type", "ReconnectTimeout": "reconnect_timeout"},
+}
+"""Element around -> element -> the element of a definition that it becomes."""
+
+_FILES: Final = "the server's append-only file persists everything; its folder and fsync are the server's"
+_ACCESS: Final = "who may do what is the server's: give each its user and password (ACL SETUSER)"
+_CONNECTIONS: Final = "clients connect to the server, whose configuration says where it listens"
+_MEMORY: Final = "records are in the server's memory, which has nothing to set here"
+
+NOT_ACTED_ON: Final[dict[str, str]] = {
+    "AMPSConfig/Admin": "ampsq has its own commands: ampsq queues, topics, replication, ...",
+    "AMPSConfig/Logging": "coordinators log to standard error; the server has its logfile",
+    "AMPSConfig/Modules": "no modules are loaded",
+    "AMPSConfig/MessageTypes": "the message types are those of docs/message-types.md",
+    "AMPSConfig/Protocols": _CONNECTIONS,
+    "AMPSConfig/Authentication": _ACCESS,
+    "AMPSConfig/Entitlement": _ACCESS,
+    "AMPSConfig/Tuning": "there is nothing to tune",
+    "AMPSConfig/Extensions": "no modules are loaded",
+    "AMPSConfig/ConfigValidation": "a file is always checked whole",
+    "AMPSConfig/RegexTopicSupport": "regular expressions are always allowed where a topic may be one",
+    "AMPSConfig/MiniDumpDirectory": "there are no minidumps",
+    "AMPSConfig/SOWStatsInterval": "ampsq topics --json has the figures when they are wanted",
+    "Transports/Transport/Type": _CONNECTIONS,
+    "Transports/Transport/InetAddr": _CONNECTIONS,
+    "Transports/Transport/Protocol": _CONNECTIONS,
+    "Transports/Transport/MessageType": "each topic has its type, and a client may use topics of any",
+    "Transports/Transport/Authentication": _ACCESS,
+    "Transports/Transport/Entitlement": _ACCESS,
+    "TransactionLog/JournalDirectory": _FILES,
+    "TransactionLog/JournalArchiveDirectory": _FILES,
+    "TransactionLog/PreallocatedJournalFiles": _FILES,
+    "TransactionLog/JournalSize": _FILES,
+    "TransactionLog/MinJournalSize": _FILES,
+    "TransactionLog/FlushInterval": "the server's appendfsync says how often it writes",
+    "TransactionLog/O_DIRECT": _FILES,
+    "TransactionLog/CompressedJournalCacheMemoryLimit": "what is recorded is in memory, not compressed",
+    "TransactionLog/InactiveClientAckExpiration": "publishers are forgotten by `ampsq publishers`",
+    "SOW/ConflatedTopic": "any topic is conflated for each subscription: subscribe with conflation and conflation_key",
+    "SOW/TopicReplica": "any topic is conflated for each subscription: subscribe with conflation and conflation_key",
+    "SOW/Topic/FileName": _FILES,
+    "SOW/Topic/RecordSize": _MEMORY,
+    "SOW/Topic/InitialSize": _MEMORY,
+    "SOW/Topic/IncrementSize": _MEMORY,
+    "SOW/Topic/SlabSize": _MEMORY,
+    "SOW/Topic/Index": "a query by key needs none, another one looks at all records",
+    "SOW/Topic/HashIndex": "a query by key needs none, another one looks at all records",
+    "SOW/Topic/Duration": "records are as durable as the server",
+    "SOW/Topic/History": "the log of a topic has its past: see retention_age",
+    "SOW/Topic/Enrichment": "messages are recorded as they are published",
+    "SOW/Topic/Preprocessing": "messages are recorded as they are published",
+    "SOW/View/MessageType": "rows are JSON",
+    "SOW/View/UnderlyingMessageType": "the underlying topic has its type",
+    "SOW/View/FileName": _FILES,
+    "View/UnderlyingTopic/Join": "nothing is joined, so that the view is left out",
+    "Destination/Compression": "a link is a connection of the server's protocol, which has no compression",
+    "Destination/Transport/Name": "a link needs none",
+    "Destination/Transport/Authenticator": ("give the credentials in InetAddr, as in rediss://user:password@host:port"),
+    "Destination/Transport/IpProtocolPrefer": "give an address of the protocol that you prefer",
+    "Options/MessageType": "topics are known by their names alone, and have their types",
+    "Options/MessageSource": "an action is set off wherever the message comes from",
+}
+"""Element -> why it is not acted on."""
+
+MODULES: Final[dict[str, str]] = {
+    "amps-action-on-admin": "no web server runs here",
+    "amps-action-on-alert": "an action on `timeout` raises an `event`",
+    "amps-action-on-connect-incoming-replication": "the other side tells of its link: `connect_replication`",
+    "amps-action-on-disconnect-incoming-replication": "the other side tells of its link: `disconnect_replication`",
+    "amps-action-on-logon-client": "`connect` tells of every client",
+    "amps-action-on-message-affinity": "a queue gives each message to one consumer",
+    "amps-action-on-minidump": "there are no minidumps",
+    "amps-action-on-offline-start": "`ampsq readers` shows who is offlined",
+    "amps-action-on-offline-stop": "`ampsq readers` shows who is offlined",
+    "amps-action-on-oof-message": "`sow_and_subscribe` tells of what leaves",
+    "amps-action-on-replication-resync-complete": "links have no such state",
+    "amps-action-on-shutdown": "the server's end is not seen by coordinators",
+    "amps-action-on-signal": "signals are the process's own",
+    "amps-action-on-startup": "the server's start is not seen by coordinators",
+    "amps-action-do-archive-journal": "the server's append-only file is its own matter",
+    "amps-action-do-compact-sow": "records are in the server's memory",
+    "amps-action-do-compress-files": "files are not touched; `execute` runs a program",
+    "amps-action-do-compress-journal": "the server's append-only file is its own matter",
+    "amps-action-do-disable-authentication": _ACCESS,
+    "amps-action-do-disable-entitlement": _ACCESS,
+    "amps-action-do-disable-proxied-transfer": "it is an operator's word: ampsq replication disable-proxied-transfer",
+    "amps-action-do-disable-transport": _CONNECTIONS,
+    "amps-action-do-enable-authentication": _ACCESS,
+    "amps-action-do-enable-entitlement": _ACCESS,
+    "amps-action-do-enable-proxied-transfer": "it is an operator's word: ampsq replication enable-proxied-transfer",
+    "amps-action-do-enable-transport": _CONNECTIONS,
+    "amps-action-do-minidump": "there are no minidumps",
+    "amps-action-do-nothing": "an action does something",
+    "amps-action-do-remove-files": "files are not touched; `execute` runs a program",
+    "amps-action-do-remove-journal": "a topic's retention removes what nobody needs",
+    "amps-action-do-reset-authentication": _ACCESS,
+    "amps-action-do-reset-entitlement": _ACCESS,
+    "amps-action-do-rotate-logs": "logs go to standard error",
+    "amps-action-do-shutdown": "the server is stopped by who started it",
+    "amps-action-do-truncate-statistics": "no statistics are stored",
+}
+"""Modules of AMPS's actions that there is nothing for, and why, or what to use. Actions with one are left out."""
+
+
+def why_not(path: str) -> str | None:
+    """Why an element is not acted on, by its path from the root or any part of that; None: nobody knows it."""
+    steps = path.split("/")
+    for first in range(len(steps) - 1):
+        reason = NOT_ACTED_ON.get("/".join(steps[first:]))
+        if reason is not None:
+            return reason
+    return None

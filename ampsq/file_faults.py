@@ -1,0 +1,51 @@
+"""What is wrong with a file and the files that it includes, each thing with its place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ampsq.errors import DefinitionError
+
+__all__ = ["Faults", "Place"]
+
+
+class Place(NamedTuple):
+    """Where something stands.
+
+    Attributes:
+        source: what error texts call the file.
+        line: from 1.
+    """
+
+    source: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}"
+
+
+class Faults:
+    """What is wrong with a file and what it includes."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Place, str]] = []
+        self._sources: dict[str, int] = {}
+
+    def add(self, place: Place, text: str) -> None:
+        """Note one."""
+        self._found.append((place, text))
+
+    def follow(self, source: str) -> None:
+        """Say which file comes next in what is told."""
+        self._sources.setdefault(source, len(self._sources))
+
+    def refuse(self) -> None:
+        """Refuse the whole, if anything is wrong.
+
+        Raises:
+            DefinitionError: a line for each fault, in the order of the files and their lines.
+        """
+        if self._found:
+            order = self._sources
+            in_order = sorted(self._found, key=lambda each: (order.get(each[0].source, 0), each[0].line, each[1]))
+            raise DefinitionError("\n".join(f"{place}: {text}" for place, text in in_order))
