@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.naming import Named
     from ampsq.values import Bookmark
 
-__all__ = ["REASONS", "Explanation", "Place", "explain"]
+__all__ = ["REASONS", "Explanation", "Place", "explain", "is_attended"]
 
 #: Entries of the timetable in which the next message of an empty queue is looked for.
 _TIMETABLE: Final = 1_000
@@ -117,7 +117,7 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
     if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
         look.next_due, look.next_due_is_exact = yield from _next_due(place.instance, queue)
     if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
-        look.attended = yield from _is_attended(place.instance, look.text("attended"))
+        look.attended = yield from is_attended(place.instance, look.text("attended"))
     message = look.bookmark if named is None else named.bookmark
     return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
 
@@ -138,14 +138,25 @@ def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
     return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
-def _is_attended(instance: str, before: str) -> Flow[bool]:
-    """Whether a coordinator renews its life sign; waits for that on the server, at a key that nobody writes."""
+def is_attended(instance: str, before: str | None = None) -> Flow[bool]:
+    """Whether a coordinator renews its life sign; waits for that on the server, at a key that nobody writes.
+
+    Args:
+        instance: its name.
+        before: the sign as it was seen some time ago; default it is looked at now.
+    """
+    if before is None:
+        before = yield from _life_sign(instance)
     nobody = key(instance, "inbox", "s00000000")
     yield command(["BLPOP", nobody, _LIFE_SIGN], lambda _: None, blocks=_LIFE_SIGN)
-    after = yield command(
-        ["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: reply.decode() if reply else ""
-    )
+    after = yield from _life_sign(instance)
     return bool(after) and after != before
+
+
+def _life_sign(instance: str) -> Flow[str]:
+    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
+    sign: str = yield command(asked, lambda reply: reply.decode() if reply else "")
+    return sign
 
 
 # -- the journal

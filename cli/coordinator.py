@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.options import log_to_stderr
+from ampsq.cli.options import log_format, log_to_stderr
 from ampsq.cli.output import json_line
+from ampsq.cli.web import Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ Examples:
   ampsq coordinator --url redis://localhost:6379
   ampsq coordinator --instance nyc-1 --instance nyc-2     # AMPSQ_URL names the server
   ampsq coordinator --allow-webhooks https://hooks.example.com/ampsq
+  ampsq coordinator --console 127.0.0.1:8080 --log-format json     # with web console, /metrics, /healthz, /readyz
 """
 
 
@@ -53,6 +55,8 @@ Examples:
     envvar="AMPSQ_ALLOW_WEBHOOKS",
     help="Let actions call addresses below this one, as https://hooks.example.com/ampsq; may be repeated.",
 )
+@log_format
+@serving
 @click.pass_context
 def coordinator(
     ctx: click.Context,
@@ -62,6 +66,8 @@ def coordinator(
     *,
     json: bool,
     allow_commands: bool,
+    served: Served,
+    log_format: str,
 ) -> None:
     """Do what must happen over time, for a server of your own.
 
@@ -79,22 +85,26 @@ def coordinator(
     from ampsq.coordinator.actions import Powers
 
     powers = Powers(allow_commands, webhooks)
-    care_for(address, named, json=json or bool(group and group.json), powers=powers)
+    log_to_stderr(logging.INFO, times=True, form=log_format)
+    care_for(address, named, served, json=json or bool(group and group.json), powers=powers)
 
 
-def care_for(url: str, instances: Sequence[str], *, json: bool, powers: Powers | None = None) -> None:
-    """Run a coordinator until it is stopped."""
+def care_for(url: str, instances: Sequence[str], served: Served, *, json: bool, powers: Powers | None = None) -> None:
+    """Run a coordinator until it is stopped, and what is to be served beside it."""
     from ampsq.addresses import redacted
     from ampsq.coordinator import Coordinator
     from ampsq.values import parse_name
 
-    log_to_stderr(logging.INFO, times=True)
     for instance in instances:
         parse_name(instance)
     made = Coordinator(url, instances, powers)
     # From here on, not only once it runs: whoever reads the line may stop it at once.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: made.stop())
-    if json:
-        json_line({"url": redacted(url), "instances": list(instances)})
-    made.run(signals=True)
+    with served.console(url, instances, lambda: made.rounds) as console:
+        if json:
+            address = {"console": console.address} if console is not None else {}
+            json_line({"url": redacted(url), "instances": list(instances), **address})
+        elif console is not None:
+            print(f"console  {console.address}", flush=True)
+        made.run(signals=True)

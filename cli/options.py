@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import sys
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from ampsq.client import Client
 
-__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "log_to_stderr"]
+__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "log_format", "log_to_stderr"]
 
 DATA_DIR: Final = ".ampsq"
 
@@ -144,13 +146,44 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def log_to_stderr(level: int, *, times: bool) -> None:
+#: Gives a service --log-format, as its argument `log_format`.
+log_format: Final = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="AMPSQ_LOG_FORMAT",
+    help="How log lines are written on standard error; json: an object a line.",
+)
+
+
+class _JsonLines(logging.Formatter):
+    """A record as one line of JSON, for programs that collect logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": record.process,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+def log_to_stderr(level: int, *, times: bool, form: str = "text") -> None:
     """Show what the library logs.
 
     Args:
         level: the least level shown.
         times: for services: with time and logger; else for a person at a terminal.
+        form: ``text``, or ``json``: an object a line, with all that services say.
     """
     text = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s" if times else "%(levelname)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, format=text)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter(text))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("ampsq").setLevel(level)

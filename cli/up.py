@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import signal
 import threading
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ampsq.cli.options import DATA_DIR, Settings, connected
+from ampsq.cli.options import DATA_DIR, Settings, connected, log_format, log_to_stderr
 from ampsq.cli.output import json_line, note
+from ampsq.cli.web import Served, serving
 
 if TYPE_CHECKING:
+    from ampsq.console import Console
     from ampsq.embedded import EmbeddedServer
 
 __all__ = ["up"]
@@ -21,6 +24,7 @@ _EPILOG = """\b
 Examples:
   ampsq up
   ampsq up --data-dir /var/tmp/queues
+  ampsq up --console                        # with a web console; the address is printed
   ampsq up --url redis://localhost:6379     # only a coordinator, for a server of your own
 """
 
@@ -33,43 +37,52 @@ Examples:
     show_default=True,
     help="When the embedded server writes to disk; at-most-once queues need `always`.",
 )
+@log_format
+@serving
 @connected
-def up(settings: Settings, appendfsync: Literal["everysec", "always"]) -> None:
+def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: Served, log_format: str) -> None:
     """Start the embedded server and keep it until Ctrl-C.
 
     A Valkey on a Unix socket, with a coordinator beside it. The data stays in its folder, ./.ampsq, for the
     next time. With --url or AMPSQ_URL no server is started, only a coordinator for that one.
     """
+    named = [settings.instance] if settings.instance else []
     if settings.url is not None:
         from ampsq.addresses import redacted
         from ampsq.cli.coordinator import care_for
 
         with settings.client(advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
-        care_for(settings.url, [settings.instance] if settings.instance else [], json=settings.json)
+        log_to_stderr(logging.INFO, times=True, form=log_format)
+        care_for(settings.url, named, served, json=settings.json)
         return
     from ampsq.embedded import acquire
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    with acquire(settings.data_dir, appendfsync=appendfsync) as server:
-        _tell(settings, server)
+    log_to_stderr(logging.WARNING, times=True, form=log_format)
+    with (
+        acquire(settings.data_dir, appendfsync=appendfsync) as server,
+        served.console(server.url, named) as console,
+    ):
+        _tell(settings, server, console)
         stopped.wait()
 
 
-def _tell(settings: Settings, server: EmbeddedServer) -> None:
+def _tell(settings: Settings, server: EmbeddedServer, console: Console | None) -> None:
     instance = settings.instance or "ampsq"
     if settings.json:
         facts = {"url": server.url, "data_dir": str(server.data_dir), "process_id": server.process_id}
-        json_line({**facts, "instance": instance})
+        json_line({**facts, "instance": instance, **({"console": console.address} if console else {})})
         return
+    served = f"\n  console   {console.address}" if console is not None else ""
     folder = "" if settings.data_dir == DATA_DIR else f" --data-dir {shlex.quote(settings.data_dir)}"
     print(
         f"""ampsq is up, with a coordinator.
   address   {server.url}
   data      {server.data_dir}
-  instance  {instance}
+  instance  {instance}{served}
 
 In another terminal, in this folder:
   ampsq queues{folder}

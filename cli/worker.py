@@ -10,12 +10,12 @@ import click
 
 import ampsq
 from ampsq.cli.handler import find_handler
-from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
+from ampsq.cli.options import INTERVAL, Settings, connected, log_format, log_to_stderr
 from ampsq.cli.output import json_line
 from ampsq.values import Interval, is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["worker"]
 
@@ -63,18 +63,23 @@ _log = logging.getLogger("ampsq.worker")
     "--cancel-delay", type=INTERVAL, help="After an exception, how long the message stays away; default none."
 )
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
+@log_format
 @connected
-def worker(settings: Settings, function: str, processes: int, *, verbose: bool, **options: Any) -> None:
+def worker(
+    settings: Settings, function: str, processes: int, *, verbose: bool, log_format: str, **options: Any
+) -> None:
     """Handle the messages of a queue with a Python function.
 
     MODULE is imported from the current folder or from what is installed. SIGTERM and Ctrl-C stop gracefully:
     handlers may end, what is unstarted goes back to the queue at once. Leases are renewed while a handler
     runs.
     """
-    log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True)
+    log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True, form=log_format)
     handler = find_handler(function)
     if processes > 1:
-        _run_processes(settings, function, processes, options, verbose=verbose)
+        _run_processes(
+            settings, function, processes, options, [*(["--verbose"] if verbose else []), f"--log-format={log_format}"]
+        )
     else:
         _run(settings, function, handler, options)
 
@@ -99,7 +104,7 @@ def _run(settings: Settings, function: str, handler: Callable[..., Any], options
 
 
 def _run_processes(
-    settings: Settings, function: str, processes: int, options: dict[str, Any], *, verbose: bool
+    settings: Settings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
 ) -> None:
     """Run this command that many times, once it is sure to work once."""
     from ampsq.processes import run_processes
@@ -107,15 +112,13 @@ def _run_processes(
     with settings.client() as client:
         if is_name(options["queue"]):
             client.queue_stats(options["queue"])
-    arguments = ["-m", "ampsq.cli", "worker", function]
+    arguments = ["-m", "ampsq.cli", "worker", function, *told]
     for name, value in options.items():
         if value is not None:
             text = value.text if isinstance(value, Interval) else str(value)
             arguments.append(f"--{name.replace('_', '-')}={text}")
     if settings.json:
         arguments.append("--json")
-    if verbose:
-        arguments.append("--verbose")
     if settings.instance:
         arguments.append(f"--instance={settings.instance}")
     if settings.url is None:

@@ -49,6 +49,14 @@ class Coordinator:
         self._stopping = threading.Event()
         self._said: dict[tuple[str, str], str] = {}
         self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._ran: dict[tuple[str, str], float] = {}
+
+    @property
+    def rounds(self) -> dict[tuple[str, str], float]:
+        """Instance and duty -> seconds since that last ran to its end without a failure, or should have first."""
+        now = time.monotonic()
+        cared = {name for name, (_, leaving) in self._threads.copy().items() if not leaving.is_set()}
+        return {which: now - at for which, at in self._ran.copy().items() if which[0] in cared}
 
     def stop(self) -> None:
         """Ask the coordinator to stop; `run` returns when it has."""
@@ -108,6 +116,7 @@ class Coordinator:
             *(Sweep(), Absence(), Notice(), links, Actions(self._powers), Views(), Rebuilds(), Retention())
         ]
         due = dict.fromkeys(range(len(duties)), 0.0)
+        self._ran.update(dict.fromkeys(((instance, duty.name) for duty in duties), time.monotonic()))
         try:
             while not leaving.is_set():
                 for index, duty in enumerate(duties):
@@ -133,5 +142,6 @@ class Coordinator:
         else:
             if self._said.pop((store.instance, duty.name), None):
                 _log.info("%s of %s goes on", duty.name, store.instance)
+            self._ran[store.instance, duty.name] = time.monotonic()
             return pause
         return _AFTER_FAILURE

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
 
-__all__ = ["SILENT", "LinkStatus", "QueueOwnership", "Replication", "heard_of", "read_replication"]
+__all__ = ["SILENT", "LinkStatus", "QueueOwnership", "Replication", "heard_of", "read_links", "read_replication"]
 
 #: Seconds after which a link that says nothing of itself is not running.
 SILENT: Final = 5.0
@@ -140,14 +140,7 @@ def read_replication(instance: str) -> Flow[Replication]:
     """Read how it stands; what it costs is a few looks a link and a topic."""
     catalog: Catalog = yield calls.catalog()
     now: int = yield command(["TIME"], _milliseconds)
-    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
-    sync: dict[str, str] = yield command(["HGETALL", key(instance, "sync")], _texts)
-    found = []
-    for name, text in sorted(catalog.destinations.items()):
-        definition = Destination.from_json(text)
-        lag = yield from _lag(instance, catalog, definition)
-        found.append(_outgoing(definition, said.get(f"out {name}", {}), now, lag, downgraded=bool(sync.get(name))))
-    found += [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
+    found = yield from _links(instance, catalog, now)
     queues = []
     for queue in sorted(catalog.queues):
         owner = yield command(
@@ -156,6 +149,23 @@ def read_replication(instance: str) -> Flow[Replication]:
         if owner and found:
             queues.append((yield from _ownership(queue, owner, now)))
     return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues))
+
+
+def read_links(instance: str, catalog: Catalog) -> Flow[tuple[LinkStatus, ...]]:
+    """Read the links alone: those to its destinations, then those that come in."""
+    now: int = yield command(["TIME"], _milliseconds)
+    return tuple((yield from _links(instance, catalog, now)))
+
+
+def _links(instance: str, catalog: Catalog, now: int) -> Flow[list[LinkStatus]]:
+    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
+    sync: dict[str, str] = yield command(["HGETALL", key(instance, "sync")], _texts)
+    found = []
+    for name, text in sorted(catalog.destinations.items()):
+        definition = Destination.from_json(text)
+        lag = yield from _lag(instance, catalog, definition)
+        found.append(_outgoing(definition, said.get(f"out {name}", {}), now, lag, downgraded=bool(sync.get(name))))
+    return found + [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
 
 
 def heard_of(instance: str) -> Flow[set[str]]:

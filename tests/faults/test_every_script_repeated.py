@@ -39,6 +39,7 @@ from ampsq import (
 from ampsq.actions import failed_events, retry_action
 from ampsq.address_setting import AddressSetting
 from ampsq.check import check, rebuild_queue
+from ampsq.console.figures import measure
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
 from ampsq.coordinator.notice import Notice
@@ -290,6 +291,7 @@ def look(work):
     work.run(explain(work.session, "work", bookmarks[0]))
     work.run(history(work.session, bookmarks[0]))
     work.run(work.session.topics())
+    work.store.call(measure("work"))
     for source in ("ready", "leases", "log orders"):
         work.store.call(calls.browse("work", source, "", "9-9" if "log" in source else "", ""))
     work.run(work.session.ack("work", None, "ack", "/id >= 0"))

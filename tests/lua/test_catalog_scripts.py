@@ -44,6 +44,7 @@ ARGUMENTS = {
     "downgrade": [1_000, "nyc-2", 1],
     "lacking": ["1-0"],
     "mark": [],
+    "measure": [1_000, "work"],
     "define_instance": [0, "NYC"],
     "define_queue": [
         1_000,

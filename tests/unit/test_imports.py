@@ -173,7 +173,7 @@ REDIS = OPENERS | {
     "ampsq.cli.demo_world",
 }
 #: Nothing below these may know them.
-ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator")
+ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator", "ampsq.console")
 
 
 def module_name(path):

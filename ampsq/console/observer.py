@@ -1,0 +1,229 @@
+"""Keeps what the console shows: the last figures of each instance, and what they were before.
+
+Figures are read once for all who ask, at most once a second, and so seldom that reading takes at most a twentieth of
+the time: what looks at a server must not be what keeps it busy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from ampsq.client import Client
+from ampsq.console.figures import read_figures
+from ampsq.errors import AmpsqError, Unavailable
+from ampsq.flow import command
+from ampsq.schema import INSTANCES
+from ampsq.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ampsq.console.figures import Figures, QueueFigures
+    from ampsq.flow import Flow
+
+__all__ = ["MOMENTS", "Moment", "Observer", "Reading"]
+
+T = TypeVar("T")
+_log = logging.getLogger("ampsq.console")
+#: Readings whose figures are kept for charts.
+MOMENTS: Final = 90
+#: Least seconds between two readings; reading takes at most one part of so many of the time.
+_LEAST: Final = 1.0
+_SHARE: Final = 20
+#: Seconds between two readings while nobody looks, and after which nobody does.
+_IDLE: Final = 10.0
+_LOOKS_FOR: Final = 20.0
+#: Seconds for which a page waits for a server that is away.
+_PATIENCE: Final = 2.0
+
+
+class Moment(NamedTuple):
+    """What a queue's figures were.
+
+    Attributes:
+        at: seconds, of the clock that never goes back.
+        depth: messages that were not settled.
+        entered: that had come in since the queue was defined.
+        settled: that had left it.
+    """
+
+    at: float
+    depth: int
+    entered: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An instance's figures, when they were read and what that took, in seconds."""
+
+    figures: Figures
+    number: int
+    at: float
+    took: float
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is too early to read again."""
+        return time.monotonic() < self.at + max(_LEAST, self.took * _SHARE)
+
+
+class _Observed:
+    """One instance: its client, the last reading, the moments before."""
+
+    def __init__(self, url: str, instance: str) -> None:
+        self._url, self._instance = url, instance
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        self.reading: Reading | None = None
+        self.moments: dict[str, deque[Moment]] = {}
+
+    def client(self) -> Client:
+        """A client of the instance; raises `Unavailable`."""
+        with self._lock:
+            if self._client is None:
+                self._client = Client(self._url, instance=self._instance, patience=_PATIENCE)
+            return self._client
+
+    def read(self) -> Reading:
+        client = self.client()
+        with self._lock:
+            if self.reading is not None and self.reading.is_fresh:
+                return self.reading
+            began = time.monotonic()
+            figures = self._run_on(client)
+            now = time.monotonic()
+            number = 1 if self.reading is None else self.reading.number + 1
+            self.reading = Reading(figures, number, now, now - began)
+            self._remember(figures.queues, now)
+            return self.reading
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow as the client's own methods do."""
+        return self.client()._store.run(flow)  # noqa: SLF001  (it has no method for it)
+
+    def _run_on(self, client: Client) -> Figures:
+        store = client._store  # noqa: SLF001  (calls ahead need its channel)
+        with store.channel() as channel:
+            return store.run(read_figures(self._instance, channel))
+
+    def _remember(self, queues: dict[str, QueueFigures], now: float) -> None:
+        for name, queue in queues.items():
+            moments = self.moments.setdefault(name, deque(maxlen=MOMENTS))
+            moments.append(Moment(now, queue.stats.depth, queue.entered, queue.settled))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+
+
+class Observer:
+    """Reads the figures of instances, for whoever asks, and now and then for the charts.
+
+    Args:
+        url: the server.
+        instances: their names; default all that the server carries.
+    """
+
+    def __init__(self, url: str, instances: Sequence[str] = ()) -> None:
+        self._url, self._named = url, tuple(instances)
+        self._observed: dict[str, _Observed] = {}
+        self._finder = Store(url, "", patience=_PATIENCE)
+        self._lock = threading.Lock()
+        self._looked = float("-inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console-observer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read by itself, so that charts have something to show."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it and close all connections."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        with self._lock:
+            observed, self._observed = list(self._observed.values()), {}
+        for each in observed:
+            each.close()
+        self._finder.close()
+
+    def ping(self) -> None:
+        """Ask the server whether it is there; raises `Unavailable`."""
+        self._finder.call(command(["PING"], bool))
+
+    def instances(self) -> list[str]:
+        """The names of those that it reads, in order; raises `Unavailable`."""
+        if self._named:
+            return sorted(self._named)
+        return self._finder.call(
+            command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply))
+        )
+
+    def client(self, instance: str) -> Client:
+        """A client of an instance, to act with; raises `Unavailable`."""
+        return self._of(instance).client()
+
+    def run(self, instance: str, flow: Flow[T]) -> T:
+        """Run a flow on an instance; raises `AmpsqError`."""
+        return self._of(instance).run(flow)
+
+    def reading(self, instance: str) -> Reading:
+        """The figures of an instance, read now if those that are there are old; raises `AmpsqError`."""
+        return self._of(instance).read()
+
+    def looked(self) -> None:
+        """Note that somebody looks: figures are read each second for a while."""
+        self._looked = time.monotonic()
+
+    def number(self, instance: str) -> int:
+        """The number of the last reading; another one than before: there is something new to show."""
+        observed = self._observed.get(instance)
+        return 0 if observed is None or observed.reading is None else observed.reading.number
+
+    def forget(self, instance: str) -> None:
+        """Read anew when somebody asks next: something was changed."""
+        observed = self._of(instance)
+        if observed.reading is not None:
+            last = observed.reading
+            observed.reading = Reading(last.figures, last.number, float("-inf"), 0.0)
+
+    def moments(self, instance: str, queue: str) -> list[Moment]:
+        """What a queue's figures were, the earliest first."""
+        return list(self._of(instance).moments.get(queue, ()))
+
+    def _of(self, instance: str) -> _Observed:
+        with self._lock:
+            if instance not in self._observed:
+                self._observed[instance] = _Observed(self._url, instance)
+            return self._observed[instance]
+
+    def _run(self) -> None:
+        read = float("-inf")
+        while not self._stopping.wait(0.25):
+            now = time.monotonic()
+            if now < read + (_LEAST if now < self._looked + _LOOKS_FOR else _IDLE):
+                continue
+            read = now
+            for failure in self._read_all():
+                # Whoever asks is told; here it is tried again.
+                _log.debug("reading figures: %s", failure)
+
+    def _read_all(self) -> Iterator[AmpsqError]:
+        try:
+            instances = self.instances()
+        except Unavailable as error:
+            yield error
+            return
+        for instance in instances:
+            try:
+                self.reading(instance)
+            except AmpsqError as error:
+                yield error

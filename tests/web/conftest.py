@@ -1,0 +1,107 @@
+"""A console on the test's instance, asked over HTTP as anybody would."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ampsq import Client, LocalQueue
+from ampsq.console import Access, Console
+from ampsq.flow import script_call
+from ampsq.schema import COMPILED, key
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+
+class Asked:
+    """A console, and whoever asks it."""
+
+    def __init__(self, console):
+        self.console = console
+        self.host = urlsplit(console.base).netloc
+        self.cookie = f"ampsq-console-{urlsplit(console.base).port}={console.access.cookie}"
+
+    def __call__(self, path, method="GET", form=None, **headers):
+        """Ask once; `form` is sent as a browser does."""
+        line = http.client.HTTPConnection(self.host, timeout=20)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = None
+        if form is not None:
+            method, body = "POST", urlencode(form)
+            sent = {"content-type": "application/x-www-form-urlencoded", **sent}
+        with contextlib.closing(line):
+            line.request(method, path, body, sent)
+            answer = line.getresponse()
+            return Answer(answer.status, answer.headers, answer.read().decode())
+
+    def page(self, path, **headers):
+        """A page, as somebody who has shown the token."""
+        return self(path, cookie=self.cookie, **headers)
+
+    def change(self, path, **form):
+        """A change, as the console's own pages make it."""
+        sent = {"csrf": self.console.access.word, **form}
+        return self(path, form=sent, cookie=self.cookie, origin=f"http://{self.host}")
+
+    def metrics(self):
+        """Name -> labels -> value."""
+        answer = self("/metrics")
+        assert answer.status == 200, answer.text
+        found = {}
+        for family in text_string_to_metric_families(answer.text):
+            for sample in family.samples:
+                found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+        return found
+
+
+@pytest.fixture
+def serve():
+    """Start consoles: ``serve(url, instances, **access)``; they end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(url, instances=(), rounds=None, **access):
+            console = Console(url, access=Access(**access), instances=instances, rounds=rounds)
+            console.start()
+            stack.callback(console.stop)
+            return Asked(console)
+
+        yield start
+
+
+@pytest.fixture
+def define_many():
+    """Define queues `q0` and so on over topics `t0` to `t49`, by the script alone: ``define_many(client, 1000)``."""
+
+    def define(client, number):
+        store = client._store
+        version = int(store.redis.hget(key(client.instance, "instance"), "catalog") or 0)
+        compiled = " ".join(str({"ratio": 1, "room": 1000}.get(name, 0)) for name in COMPILED)
+        for i in range(number):
+            topic = f"t{i % 50}"
+            definition = LocalQueue(name=f"q{i}", underlying_topic=topic).to_json()
+            head = ["", version + i, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 3]
+            store.call(script_call("define_queue", [*head, 1, topic], lambda reply: reply))
+
+    return define
+
+
+@pytest.fixture
+def client(valkey, instance):
+    with Client(valkey.url, instance=instance) as client:
+        yield client
+
+
+@pytest.fixture
+def asked(serve, valkey, client):
+    """A console of the test's instance, where `client` is."""
+    return serve(valkey.url, [client.instance])

@@ -1,0 +1,190 @@
+"""What /metrics says is what is there, each number; and what the examples ask for exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from observing import eventually
+
+from ampsq import Action, Destination, LocalQueue, Queue, Topic
+from ampsq.console.metrics import FAMILIES
+from ampsq.schema import key
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def of_queue(metrics, name):
+    """Metric -> value, of one queue."""
+    found = {}
+    for metric, samples in metrics.items():
+        for labels, value in samples.items():
+            if dict(labels).get("queue") == name and not metric.endswith("_info"):
+                found[metric.removeprefix("ampsq_queue_")] = value
+    return found
+
+
+def seconds_since(client, bookmark):
+    seconds, microseconds = client._store.redis.time()
+    return seconds + microseconds / 1e6 - int(bookmark.id.partition("-")[0]) / 1000
+
+
+def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
+    client.apply(
+        Topic(name="orders"),
+        LocalQueue(
+            name="work", underlying_topic="orders", lease_period="30s", max_per_subscription_backlog=10,
+            max_backlog=7, target_queue_depth=1000, max_deliveries=9,
+        ),
+        LocalQueue(name="idle", underlying_topic="nothing"),
+    )  # fmt: skip
+    bookmarks = [client.publish("orders", {"id": number}) for number in range(10)]
+    client.publish("orders", {"id": 10}, delay="1h")
+    with client.subscribe("work", max_backlog=4):
+        for option, bookmark in zip(("ack", "expire", "cancel"), bookmarks, strict=False):
+            client.ack("work", [bookmark], option)
+        before = seconds_since(client, bookmarks[2])
+        found = of_queue(asked.metrics(), "work")
+        after = seconds_since(client, bookmarks[2])
+        stats = client.queue_stats("work")
+
+    ages = {name: found.pop(name) for name in list(found) if name.endswith(("_seconds", "_behind"))}
+    assert found == {
+        "depth": 9, "waiting": 4, "ready": 0, "held": 0, "leased": 4, "delayed": 0, "scheduled": 1, "inactive": 4,
+        "subscriptions": 1, "max_backlog": 7, "target_queue_depth": 1000, "delivered_total": stats.delivered,
+        "acknowledged_total": 1, "expired_total": 1, "evicted_total": 0, "returned_total": 1, "filtered_total": 0,
+        "missing_total": 0,
+    }  # fmt: skip
+    assert stats.delivered >= 6
+    # Message 2 is leased again, message 6 waits; ages count in milliseconds.
+    assert before - 0.002 <= ages["seconds_behind"] <= after
+    assert 0 < ages["oldest_message_age_seconds"] < ages["seconds_behind"]
+    assert 0 <= ages["oldest_lease_age_seconds"] < ages["seconds_behind"]
+    assert of_queue(asked.metrics(), "idle")["depth"] == 0
+
+
+def test_a_shared_queue_says_who_owns_its_messages(client, asked):
+    client.apply(Topic(name="orders"), Queue(name="shared", underlying_topic="orders"))
+    client.publish("orders", {"id": 1})
+    redis, instance = client._store.redis, client.instance
+    client.enable_proxied_transfer("shared")
+    redis.zadd(key(instance, "remote", "shared"), {"m1700000000000a1/orders": 0, "m1700000000001a1/orders": 0})
+    redis.hset(key(instance, "queue", "shared"), mapping={"transferred_in": 5, "transferred_out": 6})
+    redis.hset(key(instance, "deferred", "orders"), "shared x~1-1", "2 acknowledged")
+
+    found = of_queue(asked.metrics(), "shared")
+
+    assert {name: found[name] for name in ("owned_here", "owned_elsewhere", "deferred", "proxied_transfer")} == {
+        "owned_here": 0, "owned_elsewhere": 2, "deferred": 1, "proxied_transfer": 1,
+    }  # fmt: skip
+    assert (found["transferred_in_total"], found["transferred_out_total"]) == (5, 6)
+
+
+def test_each_number_of_a_link_is_what_it_said_and_what_it_lacks(client, asked):
+    client.apply(
+        Topic(name="orders"),
+        Destination(name="nyc-2", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders"]),
+    )
+    redis, instance = client._store.redis, client.instance
+    bookmark = client.publish("orders", {"id": 0})
+    client.publish_many("orders", range(6))
+    seconds, microseconds = redis.time()
+    now = seconds * 1000 + microseconds // 1000
+    said = {
+        "state": "connected", "at": now, "since": now - 5_000, "instance": "nyc-2", "group": "NYC", "messages": 11,
+        "bytes": 222, "messages_per_second": 3, "bytes_per_second": 33, "losses": 4, "lost_at": now - 60_000,
+        "address": "redis://nyc-2:6379",
+    }  # fmt: skip
+    redis.hset(key(instance, "links"), "out nyc-2", json.dumps(said))
+
+    metrics = asked.metrics()
+
+    def value(name):
+        ((labels, number),) = metrics[f"ampsq_link_{name}"].items()
+        assert dict(labels)["destination"] == "nyc-2"
+        return number
+
+    names = ("connected", "refused", "sync", "downgraded", "messages_behind", "messages_total", "bytes_total")
+    assert [value(name) for name in names] == [1, 0, 1, 0, 7, 11, 222]
+    assert [value(name) for name in ("messages_per_second", "bytes_per_second", "disconnects_total")] == [3, 33, 4]
+    assert 5 <= value("connected_seconds") < 60 <= value("disconnected_seconds") < 120
+    assert 0 < value("seconds_behind") <= seconds_since(client, bookmark)
+    ((facts, _),) = metrics["ampsq_link_info"].items()
+    assert {"state": "connected", "group": "NYC", "peer": "nyc-2"}.items() <= dict(facts).items()
+    client.downgrade_replication("nyc-2")
+    eventually(lambda: list(asked.metrics()["ampsq_link_downgraded"].values()) == [1])
+    assert list(asked.metrics()["ampsq_link_sync"].values()) == [0]
+
+
+def test_actions_instances_and_duties_are_there(client, serve, valkey):
+    client.apply(
+        Topic(name="orders"), Queue(name="work", underlying_topic="orders"), Action.dead_letter("work", "dead")
+    )
+    redis = client._store.redis
+    (name,) = client.actions()
+    redis.hset(key(client.instance, "action", name), "done", 12)
+    redis.hset(key(client.instance, "failed", name), "3", "1 {}")
+    asked = serve(valkey.url, [client.instance], lambda: {(client.instance, "sweep"): 0.25})
+
+    metrics = asked.metrics()
+
+    (label,) = metrics["ampsq_action_done_total"]
+    assert dict(label) == {"action": name, "ampsq_instance": client.instance}
+    assert [list(metrics[f"ampsq_action_{each}"].values()) for each in ("done_total", "failed", "waiting")] == [
+        [12], [1], [0],
+    ]  # fmt: skip
+    assert list(metrics["ampsq_up"].values()) == [1]
+    assert metrics["ampsq_coordinator_duty_age_seconds"] == {
+        (("ampsq_instance", client.instance), ("duty", "sweep")): 0.25
+    }
+
+
+def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, asked, define_many):
+    define_many(client, 1000)
+    redis = client._store.redis
+    redis.config_resetstat()
+    redis.slowlog_reset()
+
+    first = asked.metrics()
+    calls = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    second = asked("/metrics")
+
+    assert len(first["ampsq_queue_depth"]) == 1000
+    # Two calls a queue, and a few of presence and sweeping; nothing for whoever asks again at once.
+    assert calls < 2_000 + 200
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] < calls + 200
+    assert second.status == 200
+    slow = [entry for entry in redis.slowlog_get(100) if entry["command"].startswith(b"EVALSHA")]
+    assert [entry["duration"] for entry in slow] == []
+
+
+def test_every_query_of_the_dashboard_asks_for_metrics_that_exist():
+    dashboard = json.loads((ROOT / "examples" / "grafana" / "ampsq.json").read_text())
+    names = {family.exposed for family in FAMILIES} | {"ampsq_up", "ampsq_coordinator_duty_age_seconds"}
+
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    queries += [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+
+    assert len(queries) > 20
+    for query in queries:
+        # `ampsq_instance` is a label.
+        asked = set(re.findall(r"\bampsq_\w+", query)) - {"ampsq_instance"}
+        assert asked, query
+        assert asked <= names, query
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.exposed)
+def test_every_metric_keeps_to_the_conventions(family):
+    assert re.fullmatch(r"ampsq_(queue|link|action|reading)_[a-z_]+", family.name)
+    assert family.text.endswith(".")
+    assert not family.name.endswith("_total")
+
+
+def test_the_page_has_each_metric_and_what_it_says():
+    page = (ROOT / "docs" / "console.md").read_text()
+
+    assert [line for line in page.splitlines() if line.startswith("| `ampsq_")] == [
+        f"| `{family.exposed}` | {family.kind} | {family.text} |" for family in FAMILIES
+    ]
