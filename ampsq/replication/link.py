@@ -7,31 +7,30 @@ A link keeps nothing that it could not ask for again. Where it goes on follows f
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import replication_calls as links
 from ampsq.errors import DestinationAhead, OtherFilter
 from ampsq.flow import command
 from ampsq.places import FIRST, parse_id, text_of
-from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, runs_of, split_entry
+from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, split_entry
 from ampsq.replication.gate import Gate
+from ampsq.replication.sending import Page, Sending
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.places import Id
-    from ampsq.replication_calls import Now, Run, Told
+    from ampsq.replication_calls import Now, Told
     from ampsq.store import Store
 
 __all__ = ["Link", "Moved"]
 
-#: Entries that one `apply` takes, and bytes of them.
-_BATCH: Final = 500
-_BYTES: Final = 1_000_000
-#: Entries that one read asks for of each log; it bounds what is thrown away where several logs are merged.
-_PAGE: Final = 1_000
+#: Messages, about, that one read of a journal tells of.
+_TOLD: Final = 500
+#: Entries that one read asks for, over all logs: as many as one call takes, which runs while the next are read.
+_PAGE: Final = 500
 #: Seconds of a pause while what is read waits for a message that another link brings.
 _HELD_PAUSE: Final = 0.02
 
@@ -54,16 +53,8 @@ class Moved(NamedTuple):
     is_idle: bool
 
 
-class _Page(NamedTuple):
-    """What one read gave: entries in the source's order, told of queues, and the places behind both."""
-
-    entries: list[Copied]
-    told: dict[str, list[Told]]
-    places: dict[str, str]
-
-
 #: Of what was read at the source, and of what the destination has of it.
-_Gates = tuple[Gate[_Page], Gate[dict[str, str]]]
+_Gates = tuple[Gate[Page], Gate[dict[str, str]]]
 
 
 class Link:
@@ -102,13 +93,9 @@ class Link:
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
         self._digests: dict[tuple[str, str], str] = {}
-        self._reached: dict[str, bytes] = {}
-        self._claims: dict[str, str] = {}
-        self._refill: dict[str, Id] = {}
+        self._sending = Sending(destination, carried, self._digest_of, clock)
         self._mark = "0-0"
         self._marks = key(source.instance, "marks")
-        # What waits for a publisher's earlier message, or is to be applied now.
-        self._held: list[_Page] = []
         self._gates: _Gates | None = None
         self._behind: dict[str, list[Told]] = {}
 
@@ -139,7 +126,7 @@ class Link:
         here = self._source.call(links.received(self._source.instance))
         there = self._destination.call(links.received(self._destination.instance))
         self._digests = {}
-        self._reached = {stream: stream_id.encode() for stream, (stream_id, _) in there.items()}
+        self._sending.begin(there)
         for topic in self.topics:
             self._open_topic(topic, sent, here, there)
         for queue in self._queues:
@@ -148,7 +135,6 @@ class Link:
         self._requests = self._source.call(command(_last(key(self._source.instance, "requests")), _last_id))
         self._behind = {}
         self._mark = "0-0"
-        self._claims = {}
         # What it carries is known from here on, also by those who wait for it.
         carries = {stream: text_of(place) for stream, place in self._places.items()}
         carries |= {f"journal {queue}": place for queue, place in self._journals.items()}
@@ -171,7 +157,7 @@ class Link:
         text = expression.text if expression is not None else ""
         origins = self._source.call(command(["SMEMBERS", key(self._source.instance, "origins", topic)], _set))
         former = {origin for _, origin in self.carried.source.former}
-        self._refill.pop(topic, None)
+        self._sending.refill.pop(topic, None)
         for origin in {own, *former, *origins}:
             digest = chain(here.get(f"{stream}@{origin}", ("", NO_FILTER))[1], text)
             self._digests[topic, origin] = digest
@@ -182,7 +168,7 @@ class Link:
             # Our own former filter may be replaced: what it kept out is sent now, and what is there is passed over.
             if sent.get(f"filter {topic}@{origin}") != known[1]:
                 raise OtherFilter(stream=stream, origin=origin, known=known[1], given=digest)
-            self._refill[topic] = self._last_of(topic)
+            self._sending.refill[topic] = self._last_of(topic)
         last_there = parse_id(there.get(f"{stream}@{own}", ("0-0", ""))[0])
         if last_there > self._last_of(topic) or self._has_lost(topic, last_there):
             raise DestinationAhead(
@@ -191,7 +177,7 @@ class Link:
                 "restored, or failed over to one that had less: begin a new incarnation of it "
                 "(ampsq replication begin-incarnation), to which others give back what they have"
             )
-        if topic in self._refill:
+        if topic in self._sending.refill:
             self._places[stream] = FIRST
         elif self._is_complete(stream, sent, there):
             self._places[stream] = parse_id(sent.get(stream, "0-0"))
@@ -235,7 +221,8 @@ class Link:
         """Forget what was read and not applied; the stores stay open."""
         for gate in self._gates or ():
             gate.close()
-        self._gates, self._held = None, []
+        self._gates = None
+        self._sending.close()
 
     # --- one step
 
@@ -249,41 +236,25 @@ class Link:
             AmpsqError: either side failed: open the link again.
         """
         gate, arrived = self._gates or self.open()
-        if self._held:
+        sending, is_idle, is_end = self._sending, False, True
+        if sending.is_waiting:
             # A moment for what it waits for, which another link brings.
             time.sleep(min(wait, _HELD_PAUSE))
-            is_idle, is_end = False, False
         else:
-            page, is_end = self._read(wait if gate.is_empty and arrived.is_empty else 0.0)
+            page, is_end = self._read(wait if gate.is_empty and arrived.is_empty and sending.is_empty else 0.0)
             is_idle = not page.entries and not page.places
             if not is_idle:
                 gate.put(page)
-        self._held += gate.take(is_idle=is_idle)
-        messages, told, sent = self._apply_held(arrived)
+        sending.put(gate.take(is_idle=is_idle and sending.is_empty))
+        messages, told, size, applied = sending.advance(is_more=not is_end)
+        for places in applied:
+            arrived.put(places)
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
-        is_done = is_end and gate.is_empty and arrived.is_empty and not self._held
-        return Moved(messages, told, self._pass_requests(), sent, is_idle and is_done)
+        is_done = is_idle and is_end and gate.is_empty and arrived.is_empty and sending.is_empty
+        return Moved(messages, told, self._pass_requests(), size, is_done)
 
-    def _apply_held(self, arrived: Gate[dict[str, str]]) -> tuple[int, int, int]:
-        """Apply what may be, in order: copies recorded, entries of journals followed, bytes sent."""
-        messages = told = sent = 0
-        while self._held:
-            page = self._held[0]
-            reached = dict(self._reached)
-            recorded, size, waits = self._apply(page.entries)
-            messages, sent = messages + recorded, sent + size
-            if waits:
-                # The same again, later: what is there by then is passed over.
-                self._reached = reached
-                break
-            told += self._follow(page.told)
-            arrived.put({**self._claims, **page.places})
-            self._claims = {}
-            del self._held[0]
-        return messages, told, sent
-
-    def _read(self, wait: float) -> tuple[_Page, bool]:
+    def _read(self, wait: float) -> tuple[Page, bool]:
         """A page, and whether it came to the end of the logs.
 
         Journals first, then logs up to their ends: then what the journals tell of is there. While the logs go on,
@@ -295,7 +266,7 @@ class Link:
         is_whole = True
         if not self._behind:
             for queue in self._queues:
-                page = self._source.call(links.read_journal(queue, self._journals[queue], _BATCH))
+                page = self._source.call(links.read_journal(queue, self._journals[queue], _TOLD))
                 is_whole = is_whole and not page.is_more
                 if page.after is not None:
                     self._journals[queue] = page.after
@@ -309,7 +280,7 @@ class Link:
             places |= {f"journal {queue}": self._journals[queue] for queue in told}
             if is_whole and parse_id(mark) > parse_id(self._mark):
                 self._mark = places["marked"] = mark
-        return _Page(entries, told, places), is_end
+        return Page(entries, told, places), is_end
 
     def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[Copied], bool]:
         instance, streams = self._source.instance, list(self._places)
@@ -378,32 +349,6 @@ class Link:
         origin, _, there = facts[_F_SOURCE].partition(b"~")
         return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
 
-    def _apply(self, entries: list[Copied]) -> tuple[int, int, bool]:
-        """Gives how many were recorded, the bytes of all that were sent, and whether the rest has to wait."""
-        runs = runs_of(self.carried, entries, self._digest_of)
-        recorded = sent = 0
-        for refill, size, batch in _batches(self._begun(runs), set(self._refill)):
-            sent += size
-            applied = self._destination.call(links.apply(batch, refill=refill, now=self._clock()))
-            recorded += applied.recorded
-            if applied.waits:
-                return recorded, sent, True
-        for run in runs:
-            self._claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
-            self._claims[f"filter {run.topic}@{run.origin}"] = run.filter
-        for topic in [topic for topic, end in self._refill.items() if self._places[f"log {topic}"] >= end]:
-            del self._refill[topic]
-        return recorded, sent, False
-
-    def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
-        """The runs, each with the ID behind which it begins: where the last one of its origin ended."""
-        for run in runs:
-            stream = f"log {run.topic}@{run.origin}"
-            start = b"0-0" if run.topic in self._refill else self._reached.get(stream, b"0-0")
-            # What is sent again lies before what is there.
-            self._reached[stream] = max(run.upto, start, key=parse_id)
-            yield replace(run, start=start)
-
     def _digest_of(self, topic: str, origin: str) -> str:
         known = self._digests.get((topic, origin))
         if known is None:
@@ -412,32 +357,6 @@ class Link:
             former = here.get(f"log {topic}@{origin}", ("", NO_FILTER))[1]
             known = self._digests[topic, origin] = chain(former, expression.text if expression is not None else "")
         return known
-
-    def _follow(self, told: Mapping[str, Sequence[Told]]) -> int:
-        number = 0
-        for queue, rows in told.items():
-            routed = [(row, self.carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
-            for first in range(0, len(routed), 32):
-                rows_now = routed[first : first + 32]
-                self._destination.call(
-                    links.apply_journal(queue, self._starts(queue, rows_now), rows_now, now=self._clock())
-                )
-            for row, _ in routed:
-                self._claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
-            number += len(routed)
-        return number
-
-    def _starts(self, queue: str, rows: Sequence[tuple[Told, str]]) -> str:
-        """Behind which ID the rows of each origin begin: where its last ones ended."""
-        starts: dict[str, str] = {}
-        for row, _ in rows:
-            stream = f"journal {queue}@{row.origin}"
-            starts.setdefault(row.origin, self._reached.get(stream, b"0-0").decode())
-            self._reached[stream] = row.source.partition(b"~")[2]
-        return " ".join(f"{origin} {start}" for origin, start in starts.items())
-
-    def _is_told(self, row: Told) -> bool:
-        return self.carried.is_routed(row.origin, row.path.decode())
 
     def _report(self, places: Mapping[str, str]) -> None:
         if places:
@@ -477,37 +396,6 @@ class Link:
 _F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS, _F_HERE = (
     FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "bookmarks", "here")
 )
-
-
-def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, int, list[Run]]]:
-    """Runs in calls of a bounded size, with that; those of topics whose filter was widened in calls of their own."""
-    batch: list[Run] = []
-    entries = size = 0
-    refill = False
-    for run in runs:
-        for weight, part in _parts(run):
-            is_other = batch and refill != (run.topic in refilled)
-            if batch and (is_other or entries + len(part.entries) > _BATCH or size + weight > _BYTES):
-                yield refill, size, batch
-                batch, entries, size = [], 0, 0
-            refill = run.topic in refilled
-            batch.append(part)
-            entries, size = entries + len(part.entries), size + weight
-    if batch:
-        yield refill, size, batch
-
-
-def _parts(run: Run) -> Iterable[tuple[int, Run]]:
-    """A run in parts of a call's size, with that: each is complete up to its last entry, the last one as the run is."""
-    size, first, start = 0, 0, run.start
-    for number, (_, values) in enumerate(run.entries):
-        weight = len(values[0]) if len(values) == 1 else sum(map(len, values))
-        if number > first and (number - first >= _BATCH or size + weight > _BYTES):
-            last = run.entries[number - 1][0]
-            yield size, replace(run, start=start, upto=last, entries=run.entries[first:number])
-            size, first, start = 0, number, last
-        size += weight
-    yield size, replace(run, start=start, entries=run.entries[first:]) if first else run
 
 
 def _texts(reply: Any) -> dict[str, str]:

@@ -78,6 +78,16 @@ def a_journal_begins_where_it_was_received(known):
     raise Violation("a took what lies behind a gap")
 
 
+def a_journal_that_comes_again_is_passed_over(known):
+    a, b = begun(known)
+    first, second, third = (published(a) for _ in range(3))
+    told(a, b.origin, "acknowledged", first)
+    told(a, b.origin, "acknowledged", second, start="5-0", place="6-0")
+    told(a, b.origin, "acknowledged", first)
+    # Refused where that one moved the place back.
+    told(a, b.origin, "acknowledged", third, start="6-0", place="7-0")
+
+
 def a_bookmark_that_does_not_count_transfers_nothing(known):
     a, b = begun(known)
     published(a, "g")

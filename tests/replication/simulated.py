@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
-from ampsq.errors import Unavailable
+from ampsq.errors import AmpsqError, Unavailable
 from ampsq.flow import script_call
 from ampsq.models import Queue
 from ampsq.replication.carried import Peer
@@ -44,6 +45,9 @@ class LossyStore(Store):
     def lose_nothing(self):
         self._left = None
 
+    def channel(self):
+        return LossyChannel(self)
+
     def call(self, call):
         is_lost = self._left == 0
         self._left = self._left - 1 if self._left else None
@@ -55,6 +59,30 @@ class LossyStore(Store):
         if is_lost:
             raise Unavailable("the answer was lost")
         return reply
+
+
+class LossyChannel:
+    """Calls ahead on a `LossyStore`: each runs when it is posted, and what became of it is heard later."""
+
+    def __init__(self, store):
+        self._store, self._outcomes = store, []
+
+    def post(self, call):
+        try:
+            reply = self._store.call(call)
+            self._outcomes.append(lambda: reply)
+        except AmpsqError as error:
+            self._outcomes.append(partial(_raise, error))
+
+    def collect(self):
+        return self._outcomes.pop(0)()
+
+    def close(self):
+        self._outcomes = []
+
+
+def _raise(error):
+    raise error
 
 
 class FlushGate:

@@ -33,6 +33,7 @@ from ampsq.errors import AmpsqError, Gap, Rejected, Unavailable
 from ampsq.expressions import parse
 from ampsq.message_types import JSON
 from ampsq.replication import link as links
+from ampsq.replication import sending
 from ampsq.replication.carried import Carried
 
 #: When each run begins, ms.
@@ -323,7 +324,7 @@ class Simulation:
         """One step of a link, in calls of any size; what is lost makes it begin anew."""
         link = self.links[name]
         try:
-            with mock.patch.object(links, "_BATCH", self.random.choice([1, 3, 500])):
+            with mock.patch.object(sending, "_BATCH", self.random.choice([1, 3, 500])):
                 moved = link.step()
             self.tell("link", name, f"{moved.messages} {moved.told} {moved.requests}")
         except (Unavailable, Gap) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.errors import DestinationAhead, OtherFilter
-from ampsq.replication import link as links
+from ampsq.replication import sending
 
 
 def test_a_copy_has_the_body_and_the_bookmark_of_its_message_everywhere(fabric):
@@ -250,7 +250,7 @@ def test_bookmarks_and_new_messages_of_one_call_are_passed_on_in_their_order(fab
 
     # What came in one call goes on in several
     fabric.links["a", "b"].step()
-    monkeypatch.setattr(links, "_BATCH", 1)
+    monkeypatch.setattr(sending, "_BATCH", 1)
     fabric.run()
 
     assert [row[0] for row in c.log("orders")] == [row[0] for row in b.log("orders")]

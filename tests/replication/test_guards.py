@@ -64,6 +64,7 @@ GUARDS = {
         "apply_journal",
         "and order_of(id) > order_of(complete[origin]) then",
         "then",
+        scene=scenes.a_journal_that_comes_again_is_passed_over,
     ),
     "of a log, what begins behind what is here is refused": Guard(
         "apply",
