@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq import replication_calls
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
+from ampsq.defined import read_definitions
 from ampsq.destinations import read_destinations, remove_destination
 from ampsq.downgrading import downgrade, sync_states, upgrade
 from ampsq.explain import explain
@@ -70,6 +71,10 @@ class AsyncAdministration:
     async def plan(self, *definitions: Definition) -> list[Planned]:
         """Say what `apply` would do, and do nothing; see `Client.plan`."""
         return await self._store.run(self._session.plan(definitions))
+
+    async def definitions(self) -> list[Definition]:
+        """Read everything that is defined; see `Client.definitions`."""
+        return await self._store.run(read_definitions())
 
     async def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue; see `Client.message_type`."""

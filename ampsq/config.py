@@ -51,7 +51,6 @@ in a value come from the environment; docs/configuration.md has everything about
 from __future__ import annotations
 
 import difflib
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,7 +65,7 @@ from ampsq.file_faults import Faults, Place
 from ampsq.instance import ITSELF, Instance
 from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.transport import INSTANCE, Transport
-from ampsq.values import Interval, parse_name, shown
+from ampsq.values import parse_name, shown
 from ampsq.xml_elements import is_xml, parse_xml
 from ampsq.yaml_nodes import (
     INCLUDE,
@@ -106,7 +105,6 @@ AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
 
 _KINDS: Final[tuple[type[Definition], ...]] = (Instance, *SECTIONS.values())
 _FILE_ALLOWED: Final = f"the sections {', '.join(SECTIONS)}, each a list of definitions"
-_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 #: How deep an element's value may be: a list of texts, unless a kind has more.
 _DEPTH: Final = 2
 _DEEPER: Final[dict[type[Definition], int]] = {Action: 5, Destination: 3}
@@ -168,7 +166,6 @@ class _Reader:
         self._instance: list[Definition] = []
         self._lines: dict[tuple[str, str], Lines] = {}
         self._sources: dict[tuple[str, str], str] = {}
-        self._seconds: dict[tuple[str, str], list[str]] = {}
         self._first: dict[tuple[type[Definition], str], Place] = {}
         self._domain: str | None = None
 
@@ -187,7 +184,7 @@ class _Reader:
         self._faults.refuse()
         in_order = sorted(self._instance + found, key=lambda definition: _KINDS.index(type(definition)))
         loaded = Loaded(in_order, self._files[-1].source, self._lines)
-        loaded.seconds, loaded.sources, loaded.url = self._seconds, self._sources, of_file.get("url")
+        loaded.sources, loaded.url = self._sources, of_file.get("url")
         return loaded
 
     def _sections(self, file: File, top: dict[str, tuple[Place, Node]]) -> list[tuple[str, Node]]:
@@ -243,7 +240,7 @@ class _Reader:
         first = min((place for place, _ in elements.values()), key=lambda place: place.line)
         made = kind(**values)
         self._first[kind, made.name] = first
-        self._note(made, first, elements, values)
+        self._note(made, first, elements)
         self._instance.append(made)
 
     def _section(self, name: str, node: Node) -> list[Definition]:
@@ -283,24 +280,16 @@ class _Reader:
             told = self._told(self._first[named], place)
             self._faults.add(place, f"{kind.title(values)}: defined twice, first at {told}; allowed: once in a file")
         self._first.setdefault(named, place)
-        self._note(definition, place, elements, values)
+        self._note(definition, place, elements)
         return definition
 
-    def _note(
-        self, definition: Definition, first: Place, elements: dict[str, tuple[Place, Node]], values: dict[str, Any]
-    ) -> None:
-        """Keep where a definition stands, and which of its intervals are plain numbers."""
+    def _note(self, definition: Definition, first: Place, elements: dict[str, tuple[Place, Node]]) -> None:
+        """Keep where a definition stands."""
         named = (type(definition).__name__, definition.name)
         # What a merged or an included part says may stand in another file.
         lines = {element: place.line for element, (place, _) in elements.items() if place.source == first.source}
         self._lines[named] = {"": first.line, **lines}
         self._sources[named] = first.source
-        self._seconds[named] = [
-            element
-            for element, value in values.items()
-            if isinstance(value, str) and _SECONDS.fullmatch(value)
-            and isinstance(getattr(definition, element, None), Interval)
-        ]  # fmt: skip
 
     @staticmethod
     def _is_dead_letter(node: Node) -> bool:

@@ -64,6 +64,10 @@ class Checked(BaseModel):
         defaults = {**fixed, **self._derived(values)}
         return {k: v for k, v in values.items() if k == "name" or getattr(self, k) != defaults[k]}
 
+    def public_elements(self) -> dict[str, Any]:
+        """The same, as they may be shown: without passwords."""
+        return self.elements()
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
         """Make a definition that differs in some elements, checked like any other.
 
@@ -170,13 +174,11 @@ class Loaded(list[Definition]):
         lines: (kind, name) -> element -> line; of the definition itself under "".
         sources: (kind, name) -> the file where it stands, if that is one that `source` includes.
         url: of the server that it is for, if the file says so.
-        seconds: (kind, name) -> its elements that were given as plain numbers of seconds.
     """
 
     def __init__(self, definitions: Iterable[Definition], source: str, lines: Mapping[tuple[str, str], Lines]) -> None:
         super().__init__(definitions)
         self.source, self.lines = source, lines
-        self.seconds: dict[tuple[str, str], list[str]] = {}
         self.sources: dict[tuple[str, str], str] = {}
         self.url: str | None = None
 

@@ -275,6 +275,11 @@ class Destination(Definition):
         """Say whether what arrived directly from this group is sent, too."""
         return any(pattern_of(pattern).search(group) for pattern in self.pass_through)
 
+    def public_elements(self) -> dict[str, Any]:
+        """As of every definition; addresses have no passwords."""
+        elements = self.elements()
+        return {**elements, **({"addresses": [str(each) for each in self.addresses]} if self.addresses else {})}
+
     def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
         """As of every definition; addresses have no passwords."""
         changes = super().changes_from(old)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq import replication_calls
 from ampsq.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.check import check, rebuild_queue
+from ampsq.defined import read_definitions
 from ampsq.destinations import read_destinations, remove_destination
 from ampsq.downgrading import downgrade, sync_states, upgrade
 from ampsq.explain import explain
@@ -84,6 +85,13 @@ class Administration:
             As `apply` does.
         """
         return self._store.run(self._session.plan(definitions))
+
+    def definitions(self) -> list[Definition]:
+        """Read everything that is defined, in the order in which `apply` takes it; not topics that were only used.
+
+        What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
+        """
+        return self._store.run(read_definitions())
 
     def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from ampsq.cli.options import Settings, connected, log_to_stderr
-from ampsq.cli.output import json_line, note
-from ampsq.cli.wording import INTERVALS, element_text
+from ampsq.cli.output import note
+from ampsq.cli.plan import confirm, show_plan, tell_json
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
-    from ampsq.applying import Planned
     from ampsq.definition import Loaded
 
-__all__ = ["apply"]
-
-#: Between the words of a definition's kind.
-_WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
+__all__ = ["apply", "loaded_from", "settled"]
 
 _EPILOG = """\b
 A file:
@@ -39,65 +34,64 @@ A file:
 \b
 Examples:
   ampsq apply queues.yaml --dry-run          # what would change, element by element
-  ampsq apply queues.yaml
-  ampsq apply - < queues.yaml
+  ampsq apply queues.yaml                    # the same, and asks
+  ampsq apply queues.yaml --yes              # does not ask, as in scripts
+  ampsq apply - --yes < queues.yaml
   ampsq apply broker.xml --dry-run           # what of it is not acted on, too
+
+\b
+Exit codes:
+  0  done, or nothing to do
+  1  refused: nothing was done
+  3  not confirmed: nothing was done
 """
+
+
+def loaded_from(file: str) -> Loaded:
+    """What a file defines, or standard input for ``-``; what is not acted on goes to standard error."""
+    from ampsq.config import load
+
+    log_to_stderr(30, times=False)
+    # A text without a line break could be taken for a path.
+    return load(sys.stdin.read() + "\n") if file == "-" else load(Path(file))
+
+
+def settled(settings: Settings, loaded: Loaded) -> Settings:
+    """Where the file is applied: by the command, the environment, or what the file says of itself."""
+    from ampsq.instance import ITSELF, Instance
+
+    name = next((each.name for each in loaded if isinstance(each, Instance) and each.name != ITSELF), None)
+    return settings.completed(loaded.url, name)
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Only say what is new, changed and unchanged.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
 @connected
-def apply(settings: Settings, file: str, *, dry_run: bool) -> None:
+def apply(settings: Settings, file: str, *, dry_run: bool, yes: bool) -> None:
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
-    FILE is YAML, or a configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on. It
-    is checked whole, against the server too, before anything is done; - is standard input. What is already so is left
-    alone, so that a file may be applied again and again. Nothing is removed. A definition is whole: an element left out
-    goes back to its default.
+    Shows what would change, + for new, ~ for changed, element by element, and asks. FILE is YAML, or a configuration of
+    AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input. It is checked whole,
+    against the server too, before anything is done. What is already so is left alone, so that a file may be applied
+    again and again. A definition is whole: an element left out goes back to its default.
     """
-    from ampsq.config import load
-    from ampsq.instance import ITSELF, Instance
-
-    log_to_stderr(30, times=False)
-    # A text without a line break could be taken for a path.
-    definitions = load(sys.stdin.read() + "\n") if file == "-" else load(Path(file))
+    definitions = loaded_from(file)
     if not definitions:
         note(f"{file} defines nothing")
         return
-    name = next((each.name for each in definitions if isinstance(each, Instance) and each.name != ITSELF), None)
-    with settings.completed(definitions.url, name).client(advise=True) as client:
+    with settled(settings, definitions).client(advise=True) as client:
         try:
-            planned = client.plan(*definitions)
-            done = [plan.outcome for plan in planned] if dry_run else [each for _, each in client.apply(*definitions)]
+            plans = client.plan(*definitions)
+            if not settings.json:
+                show_plan(plans, ())
+            if any(plan.outcome != "unchanged" for plan in plans) and not dry_run:
+                confirm(yes=yes, from_stdin=file == "-")
+                client.apply(*definitions)
         except AmpsqError as error:
             raise click.ClickException(definitions.placed(error)) from error
-    for plan, outcome in zip(planned, done, strict=True):
-        _tell(settings, plan, outcome, definitions)
+    if settings.json:
+        tell_json(plans, ())
     if dry_run:
         note("a dry run: nothing was done")
-
-
-def _tell(settings: Settings, plan: Planned, outcome: str, loaded: Loaded) -> None:
-    definition = plan.definition
-    kind, name = type(definition).__name__, definition.name
-    if settings.json:
-        changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
-        words = {"kind": _WORD.sub(" ", kind).lower(), "name": name, "result": outcome}
-        json_line({**words, **({"changes": changes} if changes else {})})
-        return
-    told = [
-        f"{element} {_plain(element, old)} -> {_plain(element, new)}" for element, (old, new) in plan.changes.items()
-    ]
-    if outcome == "new":
-        # What was read as seconds may have been meant as something else.
-        values = definition.elements()
-        told = [f"{element} {_plain(element, values.get(element))}" for element in loaded.seconds.get((kind, name), ())]
-    print(f"{_WORD.sub(' ', kind).lower()} {name}: {outcome}" + (f": {', '.join(told)}" if told else ""), flush=True)
-
-
-def _plain(element: str, value: Any) -> str:
-    """A value as people write it: texts in quotes."""
-    text = element_text(element, value)
-    return repr(text) if isinstance(value, str) and element not in INTERVALS else text

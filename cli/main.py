@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "up": "Start the embedded server and keep it until Ctrl-C.",
     "demo": "See queues at work.",
     "apply": "Define an instance, its topics, queues, views, actions, destinations and the rest from a file.",
+    "config": "Check, compare and export configuration files, and give their schema.",
     "topics": "List the topics, or show one with all that is known of it.",
     "readers": "List the subscriptions to topics with what they use of the limits of slow clients.",
     "trim": "Remove from a topic's log what its retention gives up and nobody needs.",
@@ -56,7 +57,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 _EPILOG = """\b
 Examples:
   ampsq up                                         # in a terminal of its own
-  ampsq apply queues.yaml
+  ampsq apply queues.yaml                          # shows what changes, and asks
   ampsq publish orders '{"id": 1, "price": 12.5}'
   ampsq subscribe work --count 1
   ampsq queues --json | jq .depth
@@ -66,6 +67,7 @@ Exit codes:
   0    done; also up, worker and coordinator when they are stopped
   1    refused or failed: "Error: ..." on standard error
   2    the command line is wrong
+  3    apply: not confirmed, nothing was done
   130  interrupted by Ctrl-C (143: by SIGTERM)
 
 \b

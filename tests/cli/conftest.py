@@ -98,12 +98,12 @@ class Program:
         self.started.append(process)
         return process
 
-    def start_at(self, terminal, width, *arguments):
+    def start_at(self, terminal, width, *arguments, stderr=None):
         """Start one at a terminal."""
         environment = self.environment | {"COLUMNS": str(width), "TERM": "xterm"}
         environment.pop("NO_COLOR", None)
         return subprocess.Popen(
-            [*PROGRAM, *arguments], stdin=terminal, stdout=terminal, cwd=self.folder, env=environment
+            [*PROGRAM, *arguments], stdin=terminal, stdout=terminal, stderr=stderr, cwd=self.folder, env=environment
         )
 
     def end(self, process, number=signal.SIGTERM):

@@ -15,13 +15,19 @@ from ampsq.written import size_text
 
 def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):
     (run.folder / "q.yaml").write_text(definitions)
-    assert run("apply", "q.yaml").out.splitlines() == [
-        "topic orders: new",
-        "queue work: new",
-        "queue other: new",
-        "action dead-letter-work: new",
+    assert run("apply", "--yes", "q.yaml").out.splitlines() == [
+        "+ topic orders",
+        "+ queue work",
+        "    underlying_topic: 'orders'",
+        "    lease_period: 30s",
+        "    max_per_subscription_backlog: 10",
+        "+ queue other",
+        "+ action dead-letter-work",
+        '    on: [{"expire": {"topic": "work"}}]',
+        '    do: [{"publish": {"topic": "dead"}}]',
+        "4 new, 0 unchanged",
     ]
-    changed = run("apply", "-", "--json", stdin=definitions.replace("30s", "40s"))
+    changed = run("apply", "--yes", "-", "--json", stdin=definitions.replace("30s", "40s"))
     assert changed.json == [
         {"kind": "topic", "name": "orders", "result": "unchanged"},
         {
@@ -37,34 +43,47 @@ def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):
 
 def test_apply_tells_what_changed_element_by_element_and_with_dry_run_does_nothing(defined):
     text = "queues:\n  - {name: work, underlying_topic: orders, priority: /p, leasing: strict}\n  - name: next\n"
-    changes = "lease_period 30s -> none, max_per_subscription_backlog 10 -> 1, leasing 'sublet' -> 'strict'"
-    expected = [f"queue work: changed: {changes}, priority none -> '/p'", "queue next: new"]
-    dry = defined("apply", "-", "--dry-run", stdin=text)
+    expected = [
+        "~ queue work",
+        "    lease_period: 30s -> none",
+        "    max_per_subscription_backlog: 10 -> 1",
+        "    leasing: 'sublet' -> 'strict'",
+        "    priority: none -> '/p'",
+        "+ queue next",
+        "1 new, 1 changed, 0 unchanged",
+    ]
+    dry = defined("apply", "--yes", "-", "--dry-run", stdin=text)
     assert (dry.out.splitlines(), dry.err) == (expected, "Note: a dry run: nothing was done\n")
     with defined.client() as client:
         assert client.queues()["work"].priority is None
         assert "next" not in client.queues()
-    assert defined("apply", "-", stdin=text).out.splitlines() == expected
-    again = ["queue work: unchanged", "queue next: unchanged"]
-    assert defined("apply", "-", "--dry-run", stdin=text).out.splitlines() == again
+    assert defined("apply", "--yes", "-", stdin=text).out.splitlines() == expected
+    again = "nothing to do: 2 definitions are as in the file\n"
+    assert defined("apply", "-", "--dry-run", stdin=text).out == again
+    # Then nobody is asked, either
+    assert defined("apply", "-", stdin=text).out == again
 
 
 def test_a_dry_run_refuses_what_apply_refuses(defined):
-    done = defined("apply", "-", "--dry-run", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1)
+    done = defined(
+        "apply", "--yes", "-", "--dry-run", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1
+    )
     assert "Refused" in done.err
-    done = defined("apply", "-", "--dry-run", stdin="actions:\n  - dead_letter: {queue: wrok, topic: dead}", code=1)
+    done = defined(
+        "apply", "--yes", "-", "--dry-run", stdin="actions:\n  - dead_letter: {queue: wrok, topic: dead}", code=1
+    )
     assert "'wrok' is no queue; did you mean 'work'? (action='dead-letter-wrok')" in done.err
 
 
 def test_apply_refuses_a_file_whole(run, definitions):
-    done = run("apply", "-", stdin=definitions.replace("lease_period", "leaseperiod"), code=1)
+    done = run("apply", "--yes", "-", stdin=definitions.replace("lease_period", "leaseperiod"), code=1)
     assert "did you mean 'lease_period'?" in done.err
     assert done.out == ""
     assert run("topics", "--json").out == ""
 
 
 def test_apply_explains_what_cannot_change(defined):
-    done = defined("apply", "-", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1)
+    done = defined("apply", "--yes", "-", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=1)
     assert "underlying_topic" in done.err
     assert "Refused" in done.err
 
@@ -74,44 +93,46 @@ def test_what_the_server_says_no_to_has_its_place_in_the_file_too(defined):
         "queues:\n  - name: new\n  - name: work\n    lease_period: 5m\n    underlying_topic: elsewhere\n"
     )
     for options in ([], ["--dry-run"]):
-        done = defined("apply", "q.yaml", *options, code=1)
+        done = defined("apply", "--yes", "q.yaml", *options, code=1)
         assert done.err.startswith(
             "Error: q.yaml:5: Queue 'work': underlying_topic: 'orders' cannot become 'elsewhere'"
         )
     (defined.folder / "a.yaml").write_text(
         "queues:\n  - name: new\nactions:\n  - dead_letter: {queue: wrok, topic: d}\n"
     )
-    done = defined("apply", "a.yaml", code=1)
+    done = defined("apply", "--yes", "a.yaml", code=1)
     assert done.err.startswith("Error: a.yaml:4: Action 'dead-letter-wrok': 'wrok' is no queue; did you mean 'work'?")
     (defined.folder / "o.yaml").write_text("queues:\n  - name: once\n    semantics: at-most-once\n")
-    assert defined("apply", "o.yaml", code=1).err.startswith("Error: o.yaml:3: Queue 'once': semantics: 'at-most-once'")
+    assert defined("apply", "--yes", "o.yaml", code=1).err.startswith(
+        "Error: o.yaml:3: Queue 'once': semantics: 'at-most-once'"
+    )
 
 
 def test_plain_numbers_are_told_as_the_times_that_they_were_read_as(run):
     text = "queues:\n  - {name: work, lease_period: 90, expiration: 1h, redelivery_delay: 5400}\n"
-    assert run("apply", "-", stdin=text).out == "queue work: new: lease_period 1m30s, redelivery_delay 1h30m\n"
-    assert run("apply", "-", stdin=text).out == "queue work: unchanged\n"
-    changed = run("apply", "-", stdin=text.replace("90", "120"))
-    assert changed.out == "queue work: changed: lease_period 1m30s -> 2m\n"
+    new = run("apply", "--yes", "-", stdin=text).out.splitlines()
+    assert new[1:4] == ["    lease_period: 1m30s", "    expiration: 1h", "    redelivery_delay: 1h30m"]
+    changed = run("apply", "--yes", "-", stdin=text.replace("90", "120"))
+    assert changed.out.splitlines()[:2] == ["~ queue work", "    lease_period: 1m30s -> 2m"]
     assert "lease_period      1m30s" not in run("queues", "work").out
     assert "redelivery_delay  1h30m" in run("queues", "work").out
 
 
 def test_a_longest_delay_without_a_delay_is_refused_unless_an_address_setting_has_one(run):
     text = "queues:\n  - {name: work, max_redelivery_delay: 1m}\n"
-    done = run("apply", "-", stdin=text, code=1)
+    done = run("apply", "--yes", "-", stdin=text, code=1)
     assert (
         ":2: Queue 'work': max_redelivery_delay: 1m is of no effect without redelivery_delay, which is 0s" in done.err
     )
     setting = "address_settings:\n  - {match: '#', redelivery_delay: 5s}\n"
-    assert run("apply", "-", stdin=setting + text).out.splitlines()[1] == "queue work: new"
+    assert "+ queue work" in run("apply", "--yes", "-", stdin=setting + text).out
 
 
 def test_no_error_of_a_file_or_an_option_speaks_python(run):
     words = ("timedelta", "datetime", "None", "Input should", "<class", "pydantic")
     wrong = "queues:\n  - {name: w, lease_period: %s, recovery_point: %s, max_cancels: %s, filter: %s, leasing: %s}\n"
     for value in ("''", "x", "[]", "{}", "[{}]", "-1", "5x"):
-        told = run("apply", "-", stdin=wrong % ((value,) * 5), code=1).err
+        told = run("apply", "--yes", "-", stdin=wrong % ((value,) * 5), code=1).err
         assert told.count("<text>:2: Queue 'w': ") == 5
         assert not [word for word in words if word in told], told
     for options in (
@@ -124,19 +145,19 @@ def test_no_error_of_a_file_or_an_option_speaks_python(run):
 
 
 def test_apply_of_no_file_and_of_no_yaml(run):
-    assert "none.yaml: no such file" in run("apply", "none.yaml", code=1).err
-    assert "not YAML" in run("apply", "-", stdin="queues: [", code=1).err
-    assert "Missing argument 'FILE'" in run("apply", code=2).err
+    assert "none.yaml: no such file" in run("apply", "--yes", "none.yaml", code=1).err
+    assert "not YAML" in run("apply", "--yes", "-", stdin="queues: [", code=1).err
+    assert "Missing argument 'FILE'" in run("apply", "--yes", code=2).err
 
 
 def test_a_file_says_where_it_is_applied_unless_the_command_does(run, served):
     named = f"name: {run.environment['AMPSQ_INSTANCE']}-b\nurl: {served.url}\nqueues:\n  - name: work\n"
     (run.folder / "b.yaml").write_text(named)
-    assert "this is the instance 'i" in run("apply", "b.yaml", code=1).err
+    assert "this is the instance 'i" in run("apply", "--yes", "b.yaml", code=1).err
     run.environment.pop("AMPSQ_INSTANCE")
     run.environment.pop("AMPSQ_URL")
     # The instance itself is as it is said to be
-    assert run("apply", "b.yaml").out.splitlines()[1:] == ["queue work: new"]
+    assert run("apply", "--yes", "b.yaml").out.splitlines() == ["+ queue work", "1 new, 1 unchanged"]
     assert not (run.folder / ".ampsq").exists()
 
 
@@ -155,7 +176,7 @@ def test_topics(defined):
 
 def test_one_topic(run):
     text = "topics:\n  - {name: orders, retention_age: 7d, retention_size: 10MB}\nqueues:\n  - name: orders\n"
-    assert run("apply", "-", stdin=text + "  - {name: work, underlying_topic: orders}\n").out
+    assert run("apply", "--yes", "-", stdin=text + "  - {name: work, underlying_topic: orders}\n").out
     first, last = run.publish(1, 2)
     shown = dict(line.split(maxsplit=1) for line in run("topics", "orders").out.splitlines())
     assert shown | {"memory": "?"} == {
@@ -174,9 +195,12 @@ def test_one_topic(run):
 def test_trim(run):
     # The coordinator that runs beside trims by the definition: what the commands remove is what they are told.
     topic = "topics:\n  - {name: orders, retention_age: 2d, retention_unsettled: keep}\n"
-    assert run("apply", "-", stdin=topic + "queues:\n  - {name: work, underlying_topic: orders}\n").out
+    assert run("apply", "--yes", "-", stdin=topic + "queues:\n  - {name: work, underlying_topic: orders}\n").out
     first = run("publish", "orders", "1").out.strip()
-    assert "orders" in run("apply", "-", "--dry-run", stdin="topics:\n  - {name: orders, retention_age: 7d}\n").out
+    assert (
+        "orders"
+        in run("apply", "--yes", "-", "--dry-run", stdin="topics:\n  - {name: orders, retention_age: 7d}\n").out
+    )
     dry = run("trim", "orders", "--age", "0s", "--dry-run").out
     assert dry.splitlines() == [
         "0 messages would be removed, about 0B",
@@ -207,7 +231,7 @@ def test_queues(defined):
 
 
 def test_the_list_has_what_few_queues_have_where_one_has_some(run):
-    run("apply", "-", stdin="queues:\n  - {name: ring, ring_size: 1}\n  - name: a-queue-of-a-long-name\n")
+    run("apply", "--yes", "-", stdin="queues:\n  - {name: ring, ring_size: 1}\n  - name: a-queue-of-a-long-name\n")
     assert "scheduled" not in run("queues").out
     run.publish(1, 2, 3, topic="ring")
     with run.client() as client:
@@ -271,7 +295,7 @@ def test_topics_leave_out_what_none_has_where_the_terminal_is_narrow(run, tmp_pa
     file.write_text(
         f"topics: [{topics}]\nqueues: [{{name: work, underlying_topic: orders-of-very-many-customers-of-ours-0}}]"
     )
-    run("apply", str(file))
+    run("apply", "--yes", str(file))
 
     narrow = at_terminal(run, 80, "topics").replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
     assert narrow[0].split() == ["topic", "msgs", "memory", "queues", "key", "recs", "last"]
@@ -328,8 +352,8 @@ BROKER = """\
 
 def test_a_broker_xml_is_applied_as_it_is_and_what_is_not_acted_on_is_named(run):
     (run.folder / "broker.xml").write_text(BROKER)
-    done = run("apply", "broker.xml")
-    assert done.out.splitlines() == ["address setting ring.#: new", "queue ring.my: new"]
+    done = run("apply", "--yes", "broker.xml")
+    assert [line for line in done.out.splitlines() if line[0] == "+"] == ["+ address setting ring.#", "+ queue ring.my"]
     assert "WARNING: broker.xml:4: core/journal-type is not acted on" in done.err
     shown = run("queues", "ring.my").out.splitlines()
     assert [line.split(maxsplit=1)[1] for line in shown if "(address settings)" in line] == [
@@ -344,16 +368,17 @@ def test_a_broker_xml_is_applied_as_it_is_and_what_is_not_acted_on_is_named(run)
         run.publish(number, topic="ring.my")
     assert run("sow", "ring.my", "--count").out == "3\n"
     # From standard input, and changed
-    again = run("apply", "-", stdin=BROKER.replace(">500<", ">1000<"))
+    again = run("apply", "--yes", "-", stdin=BROKER.replace(">500<", ">1000<"))
     assert again.out.splitlines() == [
-        "address setting ring.#: changed: redelivery_delay 500ms -> 1s",
-        "queue ring.my: unchanged",
+        "~ address setting ring.#",
+        "    redelivery_delay: 500ms -> 1s",
+        "1 changed, 1 unchanged",
     ]
 
 
 def test_settings_of_a_file_make_queues_on_first_use(run):
     text = "address_settings:\n  - {match: ring.#, default_ring_size: 2, auto_create_queues: true}\n"
-    assert run("apply", "-", "--json", stdin=text).json == [
+    assert run("apply", "--yes", "-", "--json", stdin=text).json == [
         {"kind": "address setting", "name": "ring.#", "result": "new"}
     ]
     run.publish(1, 2, 3, topic="ring.new")

@@ -73,7 +73,7 @@ def test_headers(defined):
 def test_what_the_server_refuses_for_good_of_a_store_fails_the_command(defined, tmp_path):
     file = tmp_path / "keyed.yaml"
     file.write_text("topics: [{name: keyed, key: [/id]}]")
-    defined("apply", str(file))
+    defined("apply", "--yes", str(file))
     options = ("--publisher", "till-4", "--store", str(tmp_path / "till-4.db"))
 
     refused = defined("publish", "keyed", '{"x": 1}', *options, code=1)

@@ -17,7 +17,7 @@ def test_readers_are_shown_where_limits_are_defined(defined):
     assert defined("readers", "--json").out == ""
     # Given those of a file of AMPS
     (defined.folder / "amps.xml").write_text(LIMITS)
-    told = defined("apply", "amps.xml")
+    told = defined("apply", "--yes", "amps.xml")
     assert "Transport/Type is not acted on" in told.err
     assert "*" in told.out
     assert "low" in told.out
@@ -46,8 +46,8 @@ def test_a_topic_is_conflated_by_a_key(defined):
 
 def test_limits_are_shown_as_sizes_and_intervals(defined):
     (defined.folder / "limits.yaml").write_text("message_disk_limit: 10MB\nclient_message_age_limit: 30s\n")
-    assert defined("apply", "limits.yaml").code == 0
+    assert defined("apply", "--yes", "limits.yaml").code == 0
     (defined.folder / "limits.yaml").write_text("message_disk_limit: 2GB\nclient_message_age_limit: 2m\n")
-    told = defined("apply", "limits.yaml", "--dry-run").out
-    assert "message_disk_limit 10MB -> 2GB" in told
-    assert "client_message_age_limit 30s -> 2m" in told
+    told = defined("apply", "--yes", "limits.yaml", "--dry-run").out
+    assert "message_disk_limit: 10MB -> 2GB" in told
+    assert "client_message_age_limit: 30s -> 2m" in told

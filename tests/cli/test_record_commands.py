@@ -16,7 +16,7 @@ topics:
 def orders(run, tmp_path):
     path = tmp_path / "records.yaml"
     path.write_text(FILE)
-    assert run("apply", str(path)).code == 0
+    assert run("apply", "--yes", str(path)).code == 0
     for number in (1, 2, 3):
         run("publish", "orders", json.dumps({"id": number, "price": number * 10}))
     return run
@@ -62,7 +62,7 @@ def test_a_delta_is_one_message(orders):
 def test_records_of_another_message_type_are_written_and_deleted_as_json(run, tmp_path):
     path = tmp_path / "fills.yaml"
     path.write_text("topics:\n  - {name: fills, message_type: nvfix, key: [/id]}\n")
-    run("apply", str(path))
+    run("apply", "--yes", str(path))
     run("publish", "fills", '{"id": "7", "qty": 3}')
 
     assert [(each["key"], each["data"]) for each in run("sow", "fills", "--json").json] == [

@@ -23,7 +23,7 @@ def replicated(run):
     """The program with two destinations, which nobody runs."""
     with run.client() as client:
         name = client.instance
-    run("apply", "-", stdin=DEFINITIONS.format(name=name))
+    run("apply", "--yes", "-", stdin=DEFINITIONS.format(name=name))
     return run
 
 

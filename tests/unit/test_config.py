@@ -313,11 +313,6 @@ def test_an_address_setting_without_an_element_is_refused_unless_it_names_what_i
     assert setting.elements() == {"name": "ring.x"}
 
 
-def test_what_was_read_as_plain_seconds_is_known():
-    loaded = load("queues:\n  - {name: work, lease_period: 90, expiration: 1h, max_backlog: 5}\n")
-    assert loaded.seconds == {("Queue", "work"): ["lease_period"]}
-
-
 def test_an_error_about_a_definition_gets_its_place_in_the_file():
     loaded = load("queues:\n  - name: work\n    lease_period: 30s\n")
     error = DefinitionError("Queue 'work': lease_period: no\nQueue 'work': filter: no")

@@ -107,7 +107,7 @@ def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
     (tmp_path / "rings.yaml").write_text(blocks("ring-queues.md", "yaml")[0])
     (tmp_path / "broker.xml").write_text(blocks("ring-queues.md", "xml")[0])
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    commands = blocks("ring-queues.md", "console")[0] + "ampsq apply broker.xml\n"
+    commands = blocks("ring-queues.md", "console")[0] + "ampsq apply --yes broker.xml\n"
 
     with acquire(tmp_path / "d") as server:
         done = run(["bash", "-euc", commands], tmp_path, AMPSQ_URL=server.url, PATH=path)
@@ -117,7 +117,7 @@ def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
         '{"id": 2}', '{"id": 3}', '{"id": 4}',
     ]  # fmt: skip
     assert "3 (address settings)" in done.stdout
-    assert done.stdout.endswith("queue myRing: new\n")
+    assert done.stdout.endswith("+ queue myRing\n    ring_size: 3\n1 new, 0 unchanged\n")
 
 
 def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
@@ -131,7 +131,7 @@ def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
     with acquire(tmp_path / "d") as server:
         cli = [sys.executable, "-m", "ampsq.cli"]
         environment = {"AMPSQ_URL": server.url}
-        assert run([*cli, "apply", "queues.yaml"], ROOT / "examples", **environment).returncode == 0
+        assert run([*cli, "apply", "--yes", "queues.yaml"], ROOT / "examples", **environment).returncode == 0
         assert run([*cli, "publish", "orders", '{"id": 7, "price": 2, "qty": 4}'], ROOT, **environment).returncode == 0
         worker = subprocess.Popen(
             [*cli, "worker", "order_worker:handle", "--queue", "work"],
@@ -256,9 +256,15 @@ def test_the_file_of_the_page_on_configuration_can_be_applied(tmp_path):
     loaded = load(tmp_path / "nyc-1.yaml")
 
     assert loaded.url == "redis://localhost:6379"
-    with acquire(tmp_path / "d", coordinator=False) as server, Client(server.url, instance="nyc-1") as client:
-        assert {outcome for _, outcome in client.apply(*loaded)} == {"new", "changed"}
-        assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        commands = blocks("configuration.md", "console")[0]
+        done = run(["bash", "-euc", commands], tmp_path, AMPSQ_URL=server.url, PATH=path, AMPSQ_INSTANCE="nyc-1")
+        assert done.returncode == 0, done.stderr
+        assert "\nnothing to do: " in done.stdout
+        with Client(server.url, instance="nyc-1") as client:
+            assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
+            assert {plan.outcome for plan in client.plan(*load(tmp_path / "live.yaml"))} == {"unchanged"}
 
 
 def test_the_file_of_the_page_on_configurations_of_amps_can_be_applied(tmp_path):

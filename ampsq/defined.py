@@ -1,0 +1,73 @@
+"""Everything that is defined at an instance, as definitions; and what of it others leave out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ampsq import calls
+from ampsq.definition_checks import settings_of
+from ampsq.destination import Destination
+from ampsq.instance import Instance
+from ampsq.models import Action, Definition, Queue, Topic, View
+from ampsq.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.calls import Catalog
+    from ampsq.flow import Flow
+
+__all__ = ["definitions_of", "left_out", "read_definitions"]
+
+#: What the catalog has of a topic that was only used.
+_USED: Final = "{}"
+
+
+def definitions_of(catalog: Catalog) -> list[Definition]:
+    """All definitions, in the order in which they are applied; not topics that were only used."""
+    topics = [Topic.stored(name, text) for name, text in sorted(catalog.topics.items()) if text != _USED]
+    return [
+        Instance(name=catalog.instance, group=None if catalog.group == catalog.instance else catalog.group),
+        *(Transport.from_json(text) for _, text in sorted(catalog.transports.items())),
+        *topics,
+        *sorted(settings_of(catalog), key=lambda setting: setting.match),
+        *(Queue.from_json(text) for _, text in sorted(catalog.queues.items())),
+        *(View.from_json(text) for _, text in sorted(catalog.views.items())),
+        *(Action.from_json(text) for _, text in sorted(catalog.actions.items())),
+        *(Destination.from_json(text) for _, text in sorted(catalog.destinations.items())),
+    ]
+
+
+def read_definitions() -> Flow[list[Definition]]:
+    """Read all definitions; see `Client.definitions`."""
+    catalog = yield calls.catalog()
+    return definitions_of(catalog)
+
+
+def left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
+    """What is defined and has no counterpart among other definitions, in the order in which it can be removed.
+
+    An instance cannot be removed, and goes back to its default group if the others do not speak of it. A topic stays
+    that says no more than its message type and feeds one of the queues: it was made with that.
+    """
+    wanted = list(definitions)
+    names = {(_space(each), each.name) for each in wanted}
+    spoken = any(isinstance(each, Instance) for each in wanted)
+    out: list[Definition] = []
+    for each in defined:
+        if isinstance(each, Instance):
+            out += [each] if each.group is not None and not spoken else []
+        elif (_space(each), each.name) not in names and not _is_implied(each, wanted):
+            out.append(each)
+    return out[::-1]
+
+
+def _space(definition: Definition) -> type[Definition]:
+    """What has a space of names: queues of all kinds have one."""
+    return Queue if isinstance(definition, Queue) else type(definition)
+
+
+def _is_implied(definition: Definition, wanted: list[Definition]) -> bool:
+    if not isinstance(definition, Topic) or definition.elements().keys() - {"name", "message_type", "field_separator"}:
+        return False
+    return any(isinstance(each, Queue) and each.feeds_from(definition.name) for each in wanted)

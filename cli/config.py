@@ -1,0 +1,115 @@
+"""``ampsq config check``, ``diff``, ``export`` and ``schema``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from ampsq.cli.apply import loaded_from, settled
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note
+from ampsq.cli.plan import show_plan, tell_json
+from ampsq.errors import AmpsqError
+
+__all__ = ["config"]
+
+_EPILOG = """\b
+Examples:
+  ampsq config check nyc-1.yaml             # without a server
+  ampsq config diff nyc-1.yaml              # 0: nothing to do, 1: something, 2: refused
+  ampsq config export > nyc-1.yaml          # what is defined, as a file
+  ampsq config schema > ampsq.schema.json   # for editors
+"""
+#: As of the program diff: something differs.
+_DIFFERS: Final = 1
+
+
+class _Trouble(click.ClickException):
+    """The file, or the server, is not to be compared."""
+
+    exit_code = 2
+
+
+@click.group(epilog=_EPILOG)
+@connected
+@click.pass_context
+def config(ctx: click.Context, settings: Settings) -> None:
+    """Check, compare and export configuration files, and give their schema."""
+    ctx.obj = settings
+
+
+@config.command()
+@click.argument("file")
+@connected
+def check(settings: Settings, file: str) -> None:
+    """Check a file, and all that it includes, without a server: every fault with its place.
+
+    What depends on the instance, as whether a queue may be changed so, is checked by `diff` and `apply`.
+    """
+    definitions = loaded_from(file)
+    if settings.json:
+        for each in definitions:
+            json_line({"kind": type(each).__name__, "place": definitions.place(each), **each.public_elements()})
+        return
+    number = len(definitions)
+    print(f"{file}: {number} definition{'' if number == 1 else 's'}, nothing wrong")
+
+
+@config.command()
+@click.argument("file")
+@connected
+def diff(settings: Settings, file: str) -> None:
+    """Say what applying a file would change: + for new, ~ for changed, element by element.
+
+    Ends with 0 if that is nothing, 1 if it is something, 2 if the file or the server refuses it.
+    """
+    try:
+        definitions = loaded_from(file)
+        with settled(settings, definitions).client() as client:
+            try:
+                plans = client.plan(*definitions)
+            except AmpsqError as error:
+                raise _Trouble(definitions.placed(error)) from error
+    except AmpsqError as error:
+        raise _Trouble(str(error)) from error
+    if settings.json:
+        tell_json(plans, ())
+    else:
+        show_plan(plans, ())
+    if any(plan.outcome != "unchanged" for plan in plans):
+        raise click.exceptions.Exit(_DIFFERS)
+
+
+@config.command()
+@click.option("--secrets", is_flag=True, help="Write passwords of addresses, too.")
+@connected
+def export(settings: Settings, *, secrets: bool) -> None:
+    """Print everything that is defined as a YAML file; applied, it changes nothing.
+
+    Without --secrets a variable of the environment stands for each address that has a password. Topics that were only
+    used are no definitions.
+    """
+    from ampsq.config_text import written
+
+    with settings.client() as client:
+        definitions = client.definitions()
+    if settings.json:
+        for each in definitions:
+            elements = each.elements() if secrets else each.public_elements()
+            json_line({"kind": type(each).__name__, **elements})
+        return
+    text = written(definitions, secrets=secrets)
+    print(text, end="")
+    if text.variables:
+        note(f"{', '.join(text.variables)}: variables for addresses with passwords, which --secrets writes")
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of YAML files, for editors, with what each element means."""
+    import json
+
+    from ampsq.config_schema import schema as made
+
+    print(json.dumps(made(), indent=2, ensure_ascii=False))

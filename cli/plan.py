@@ -1,0 +1,109 @@
+"""How commands show what applying a file would change, and ask whether to do it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.output import json_line, json_text, note
+from ampsq.cli.wording import INTERVALS, element_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ampsq.applying import Planned
+    from ampsq.models import Definition
+
+__all__ = ["NOT_CONFIRMED", "confirm", "show_plan", "tell_json"]
+
+NOT_CONFIRMED: Final = 3
+"""The exit code where nobody said yes."""
+
+#: Between the words of a definition's kind.
+_WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
+_MARKS: Final = {"new": ("+", "green"), "changed": ("~", "yellow"), "removed": ("-", "red")}
+
+
+def show_plan(plans: Sequence[Planned], removed: Sequence[Definition]) -> None:
+    """Print what would change, a mark before each definition, and how much of each there is."""
+    counts = Counter(plan.outcome for plan in plans)
+    for plan in plans:
+        if plan.outcome != "unchanged":
+            _print(plan.outcome, plan.definition, _elements(plan))
+    for definition in removed:
+        _print("removed", definition, ())
+    told = {"new": counts["new"], "changed": counts["changed"], "removed": len(removed)}
+    if not any(told.values()):
+        number = counts["unchanged"]
+        print(f"nothing to do: {number} definition{' is' if number == 1 else 's are'} as in the file", flush=True)
+        return
+    words = [f"{number} {what}" for what, number in told.items() if number]
+    print(", ".join([*words, f"{counts['unchanged']} unchanged"]), flush=True)
+
+
+def tell_json(plans: Sequence[Planned], removed: Sequence[Definition]) -> None:
+    """Print the same as JSON, a definition a line, also those that are unchanged."""
+    for plan in plans:
+        changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
+        words = {"kind": _kind(plan.definition), "name": plan.definition.name, "result": plan.outcome}
+        json_line({**words, **({"changes": changes} if changes else {})})
+    for definition in removed:
+        json_line({"kind": _kind(definition), "name": definition.name, "result": "removed"})
+
+
+def confirm(*, yes: bool, from_stdin: bool) -> None:
+    """Ask whether to do it; ends the program where the answer is no, or nobody can be asked."""
+    if yes:
+        return
+    if from_stdin or not sys.stdin.isatty():
+        note("nothing was done: there is no terminal to ask at; --yes does it without asking")
+        raise click.exceptions.Exit(NOT_CONFIRMED)
+    if not click.confirm("Do it?", err=True):
+        note("nothing was done")
+        raise click.exceptions.Exit(NOT_CONFIRMED)
+
+
+def _elements(plan: Planned) -> Iterator[str]:
+    if plan.outcome == "new":
+        # What was read as seconds may have been meant as something else: intervals are shown as they were read.
+        values = plan.definition.public_elements()
+        yield from (f"{element}: {_plain(element, value)}" for element, value in values.items() if element != "name")
+    for element, (old, new) in plan.changes.items():
+        yield f"{element}: {_plain(element, old)} -> {_plain(element, new)}"
+
+
+def _print(outcome: str, definition: Definition, elements: Iterator[str] | Sequence[str]) -> None:
+    mark, colour = _MARKS[outcome]
+    _line(f"{mark} {_kind(definition)} {definition.name}", colour)
+    for element in elements:
+        print(f"    {element}", flush=True)
+
+
+def _line(text: str, colour: str) -> None:
+    """A line in a colour, at a terminal and with rich."""
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+            from rich.text import Text
+        except ImportError:
+            pass
+        else:
+            Console(soft_wrap=True).print(Text(text, style=colour))
+            return
+    print(text, flush=True)
+
+
+def _kind(definition: Definition) -> str:
+    return _WORD.sub(" ", type(definition).__name__).lower()
+
+
+def _plain(element: str, value: Any) -> str:
+    """A value as people write it: texts in quotes."""
+    if isinstance(value, list | dict) and value:
+        return json_text(value)
+    text = element_text(element, value)
+    return repr(text) if isinstance(value, str) and element not in INTERVALS else text

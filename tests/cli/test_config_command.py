@@ -1,0 +1,248 @@
+"""apply asks; config check, diff, export and schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ALL = """
+group: NYC
+message_memory_limit: 1GB
+transports:
+  - {name: low, client_message_age_limit: 15s, client_max_capacity: 10%}
+topics:
+  - {name: orders, retention_age: 7d, retention_size: 100000, retention_unsettled: discard}
+  - {name: positions, key: [/symbol, /account], expiration: 1d}
+  - {name: fixed, message_type: fix, field_separator: "|"}
+address_settings:
+  - {match: ring.#, default_ring_size: 3, expiry_delay: -1}
+  - {match: ring.b, default_ring_size: }
+queues:
+  - name: work
+    underlying_topic: orders
+    lease_period: 1h30m
+    redelivery_delay: 5s
+    redelivery_delay_multiplier: 1.5
+    filter: "/a = '$${HOME}' AND /b LIKE '^[a-z]: #'"
+  - {name: "on", underlying_topic: "^a|^on$", default_publish_target: a, allow_redelivery_after_crash: true}
+  - {name: "2024", priority: /price}
+local_queues:
+  - {name: audit, underlying_topic: orders}
+group_local_queues:
+  - {name: shared, underlying_topic: orders, initial_owner: nyc-1, group_local_queue_domain: east}
+views:
+  - {name: totals, underlying_topic: work, projection: [/symbol, SUM(/qty) AS /total], grouping: [/symbol]}
+actions:
+  - dead_letter: {queue: work, topic: dead, reasons: [max_cancels]}
+  - name: everything
+    on: [{publish: {topic: orders, filter: /qty > 1}}, connect]
+    if: {condition: /x = 'null'}
+    do:
+      - publish: {topic: "t-{{AMPS_TOPIC}}", data: "{\\"a\\": {{AMPS_DATA}}}\\n"}
+      - echo: "no"
+destinations:
+  - name: nyc-2
+    sync_type: async
+    topics: [orders, {name: "^w", message_type: json, filter: /a > 1, exclude_validation: [cascade]}]
+    addresses: ["redis://:s3cret@nyc-2:6379#nyc-2", "redis://nyc-3"]
+    pass_through: ["^NYC"]
+"""
+
+
+def answered(run, answer, *arguments):
+    """What a person sees at a terminal, who answers the question; and the exit code."""
+    leader, follower = pty.openpty()
+    process = run.start_at(follower, 120, *arguments, stderr=follower)
+    os.close(follower)
+    seen, asked = b"", False
+    while select.select([leader], [], [], 20)[0]:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:
+            break
+        if b"[y/N]" in seen and not asked:
+            asked = True
+            os.write(leader, answer)
+    os.close(leader)
+    return process.wait(20), seen.decode()
+
+
+# --- apply
+
+
+def test_where_nobody_can_be_asked_nothing_is_done_and_the_exit_code_says_so(run, definitions):
+    done = run("apply", "-", stdin=definitions, code=3)
+    assert "+ queue work" in done.out
+    assert done.err == "Note: nothing was done: there is no terminal to ask at; --yes does it without asking\n"
+    done = run("apply", "-", "--json", stdin=definitions, code=3)
+    assert done.out == ""
+    assert run("queues", "--json").out == ""
+
+
+def test_at_a_terminal_it_is_asked_and_only_a_yes_does_it(run, definitions):
+    (run.folder / "q.yaml").write_text(definitions)
+    code, seen = answered(run, b"\n", "apply", "q.yaml")
+    assert (code, "Do it? [y/N]" in seen, "nothing was done" in seen) == (3, True, True)
+    assert run("queues", "--json").out == ""
+    code, seen = answered(run, b"y\n", "apply", "q.yaml")
+    assert code == 0
+    # In colours
+    assert "\x1b[32m+ queue work" in seen
+    assert len(run("queues", "--json").json) == 2
+
+
+# --- check
+
+
+def test_a_file_is_checked_without_a_server(alone):
+    (alone.folder / "a.yaml").write_text("include: b.yaml\nqueues:\n  - name: work\n")
+    (alone.folder / "b.yaml").write_text("topics:\n  - name: orders\n")
+    assert alone("config", "check", "a.yaml").out == "a.yaml: 2 definitions, nothing wrong\n"
+    (alone.folder / "b.yaml").write_text("topics:\n  - nam: orders\n")
+    assert (
+        "b.yaml:2: Topic without a name: nam: no such element; did you mean 'name'?"
+        in alone("config", "check", "a.yaml", code=1).err
+    )
+    assert not (alone.folder / ".ampsq").exists()
+
+
+def test_checked_definitions_are_told_as_json_with_their_places_and_no_passwords(run):
+    (run.folder / "a.yaml").write_text(ALL)
+    found = run("config", "check", "a.yaml", "--json").json
+    line = ALL.split("\n").index("  - {name: audit, underlying_topic: orders}") + 1
+    assert {"kind": "LocalQueue", "place": f"a.yaml:{line}", "name": "audit", "underlying_topic": "orders"} in found
+    assert "s3cret" not in run("config", "check", "a.yaml", "--json").out
+
+
+# --- diff
+
+
+def test_diff_ends_as_diff_does(defined, definitions):
+    same = defined("config", "diff", "-", stdin=definitions)
+    assert same.out == "nothing to do: 4 definitions are as in the file\n"
+    other = defined("config", "diff", "-", stdin=definitions.replace("30s", "40s"), code=1)
+    assert other.out.splitlines() == ["~ queue work", "    lease_period: 30s -> 40s", "1 changed, 3 unchanged"]
+    assert defined("config", "diff", "-", "--json", stdin=definitions.replace("30s", "40s"), code=1).json[1] == {
+        "kind": "queue", "name": "work", "result": "changed", "changes": {"lease_period": {"from": "30s", "to": "40s"}},
+    }  # fmt: skip
+    refused = defined("config", "diff", "-", stdin="queues:\n  - {name: work, underlying_topic: elsewhere}", code=2)
+    assert "<text>:2: Queue 'work': underlying_topic: 'orders' cannot become 'elsewhere'" in refused.err
+    assert "no such file" in defined("config", "diff", "none.yaml", code=2).err
+
+
+# --- export
+
+
+def test_what_is_exported_can_be_applied_with_no_difference_here_and_there(run):
+    (run.folder / "a.yaml").write_text(ALL)
+    assert run("apply", "--yes", "a.yaml").code == 0
+    exported = run("config", "export", "--secrets")
+    (run.folder / "out.yaml").write_text(exported.out)
+    assert run("config", "diff", "out.yaml").out.startswith("nothing to do: 17 definitions")
+    # Elsewhere it makes the same
+    here = run.environment["AMPSQ_INSTANCE"]
+    run.environment["AMPSQ_INSTANCE"] = f"{here}-b"
+    (run.folder / "out.yaml").write_text(exported.out.replace(f"name: {here}\n", f"name: {here}-b\n", 1))
+    assert run("apply", "--yes", "out.yaml").code == 0
+    again = run("config", "export", "--secrets").out
+    assert again == (run.folder / "out.yaml").read_text()
+
+
+def test_an_address_with_a_password_is_a_variable_of_what_is_exported(run):
+    (run.folder / "a.yaml").write_text(ALL)
+    run("apply", "--yes", "a.yaml")
+    exported = run("config", "export")
+    assert "s3cret" not in exported.out
+    assert "AMPSQ_NYC_2_1" in exported.err
+    (run.folder / "out.yaml").write_text(exported.out)
+    assert "the environment has no AMPSQ_NYC_2_1" in run("config", "diff", "out.yaml", code=2).err
+    run.environment["AMPSQ_NYC_2_1"] = "redis://:s3cret@nyc-2:6379#nyc-2"
+    assert run("config", "diff", "out.yaml").code == 0
+    assert "s3cret" not in run("config", "export", "--json").out
+    # What is shown has none either
+    assert (
+        "s3cret" not in run("apply", "--dry-run", "out.yaml", "--instance", f"{run.environment['AMPSQ_INSTANCE']}").out
+    )
+
+
+def test_an_instance_without_definitions_is_exported_as_its_name(run):
+    assert run("config", "export").out == f"name: {run.environment['AMPSQ_INSTANCE']}\n"
+
+
+# --- schema
+
+
+class Editor(yaml.SafeLoader):
+    """As editors read YAML, by its version 1.2: `on` and `no` are texts."""
+
+
+Editor.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Editor.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(true|false)$"), list("tf"))
+
+
+def read(text):
+    return yaml.load(text, Editor)  # noqa: S506  (a safe one)
+
+
+@pytest.fixture(scope="module")
+def validator():
+    done = subprocess.run(
+        [sys.executable, "-m", "ampsq.cli", "config", "schema"], capture_output=True, timeout=20, check=True
+    )
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_the_schema_takes_what_is_right_and_what_is_exported(run, validator):
+    assert not list(validator.iter_errors(read(ALL)))
+    run("apply", "--yes", "-", stdin=ALL)
+    assert not list(validator.iter_errors(read(run("config", "export").out)))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_schema_takes_every_example(validator, path):
+    assert not list(validator.iter_errors(read(path.read_text())))
+
+
+def test_the_schema_takes_every_file_of_the_pages(validator):
+    for page in sorted((EXAMPLES.parent / "docs").glob("*.md")):
+        for text in re.findall(r"```yaml\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            faults = [fault.message for fault in validator.iter_errors(read(text))]
+            assert not faults, f"{page.name}: {text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queus: []",
+        "queues: {name: work}",
+        "queues: [{name: work, lease_perod: 30s}]",
+        "queues: [{name: work, lease_period: soon!}]",
+        "queues: [{name: work, leasing: loose}]",
+        "queues: [{underlying_topic: work}]",
+        "topics: [{name: orders, retention_unsettled: maybe}]",
+        "destinations: [{name: a, topics: [b]}]",
+        "destinations: [{name: a, sync_type: sync, topics: [{nam: b}]}]",
+        "actions: [{name: a, on: {expir: work}, do: {publish: b}}]",
+        "actions: [{name: a, on: {expire: work}, do: {publish: {topc: b}}}]",
+        "actions: [{dead_letter: {queue: a}}]",
+        "address_settings: [{default_ring_size: 3}]",
+    ],
+)
+def test_the_schema_refuses_what_is_wrong(validator, text):
+    assert list(validator.iter_errors(read(text)))
