@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ampsq.presence import Presence
 from ampsq.reporting import Reporting
 from ampsq.route import Route
 from ampsq.session import Session
-from ampsq.store import Store
+from ampsq.store import AsyncStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from ampsq.connection_state import Listeners
     from ampsq.homes import Home
 
-__all__ = ["Attached", "Manner"]
+__all__ = ["AsyncAttached", "Attached", "Manner", "Parts"]
+
+AnyStore = TypeVar("AnyStore", Store, AsyncStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Manner:
         transport: whose limits count for it.
         listeners: who is told what its connection comes to.
         revive: what can bring its server back.
+        homes: the names of the instances where it may work.
     """
 
     publisher: str | None
@@ -41,28 +45,22 @@ class Manner:
     transport: str
     listeners: Listeners
     revive: Callable[[], None] | None
+    homes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+@dataclass(frozen=True)
+class Parts(Generic[AnyStore]):
     """A client's parts at one instance."""
 
     session: Session
     route: Route
-    store: Store
+    store: AnyStore
     presence: Presence
     reporting: Reporting
 
     @classmethod
-    def to(cls, home: Home, manner: Manner, former: Session | None = None) -> Self:
-        """Make them; nothing is sent.
-
-        Args:
-            home: the instance.
-            manner: how the client works.
-            former: its session at the instance before.
-        """
-        session = Session(home.instance, manner.publisher, former)
+    def _made(cls, home: Home, manner: Manner, former: Session | None, store: Callable[[Route, str], AnyStore]) -> Self:
+        session = Session(home.instance, manner.publisher, former, manner.homes)
         route = Route(
             home.url,
             session.instance,
@@ -73,17 +71,50 @@ class Attached:
         return cls(
             session,
             route,
-            Store(route, session.instance, patience=manner.patience, revive=manner.revive),
+            store(route, session.instance),
             Presence(route, session.client, manner.ack_timeout),
             Reporting(route, session.client, manner.transport),
         )
+
+    def stop(self) -> None:
+        """End what runs beside the client; the store stays open."""
+        self.presence.stop()
+        self.reporting.stop()
+
+
+class Attached(Parts[Store]):
+    """Those of `Client`."""
+
+    @classmethod
+    def to(cls, home: Home, manner: Manner, former: Session | None = None) -> Self:
+        """Make them; nothing is sent.
+
+        Args:
+            home: the instance.
+            manner: how the client works.
+            former: its session at the instance before.
+        """
+        return cls._made(
+            home, manner, former, partial(Store, patience=manner.patience, revive=manner.revive)
+        )  # fmt: skip
 
     def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""
         self.store.run(self.session.connect())
         self.route.logged_on(self.session.origin)
 
-    def stop(self) -> None:
-        """End what runs beside the client; the store stays open."""
-        self.presence.stop()
-        self.reporting.stop()
+
+class AsyncAttached(Parts[AsyncStore]):
+    """Those of `AsyncClient`."""
+
+    @classmethod
+    def to(cls, home: Home, manner: Manner, former: Session | None = None) -> Self:
+        """Make them; see `Attached.to`."""
+        return cls._made(
+            home, manner, former, partial(AsyncStore, patience=manner.patience, revive=manner.revive)
+        )  # fmt: skip
+
+    async def open(self) -> None:
+        """Check the server and make the instance ready; see `Session.connect`."""
+        await self.store.run(self.session.connect())
+        self.route.logged_on(self.session.origin)

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ampsq import reader_calls
 from ampsq.errors import DefinitionError, NameInUse, Unavailable
@@ -38,6 +38,7 @@ __all__ = [
 _FLOOR: Final = "floor"
 _AT: Final = "at "
 _BEYOND: Final = "beyond "
+_OF: Final = "of "
 #: Seconds for which another process may hold the file.
 _BUSY: Final = 5.0
 #: Seconds before it is tried again.
@@ -51,6 +52,9 @@ CREATE TABLE IF NOT EXISTS place (
 CREATE TABLE IF NOT EXISTS beyond (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
     PRIMARY KEY (instance, subscription, topic, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS passed (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, origin TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic, origin)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS session (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, number INTEGER NOT NULL,
     PRIMARY KEY (instance, subscription)) WITHOUT ROWID;
@@ -79,15 +83,23 @@ class Change:
         topics: topic -> the last ID of the place.
         beyond: topic and ID of what was handled behind the place.
         reached: those of `beyond`, of earlier changes, that the place has come to.
+        passed: topic and origin -> the last ID there that is before the place; see `Kept`.
     """
 
     topics: Mapping[str, Id] = field(default_factory=dict)
     beyond: tuple[tuple[str, str], ...] = ()
     reached: tuple[tuple[str, str], ...] = ()
+    passed: Mapping[tuple[str, str], Id] = field(default_factory=dict)
 
 
 class BookmarkStore(abc.ABC):
-    """Keeps the places of subscriptions: of each, what the session writes that began last."""
+    """Keeps the places of subscriptions: of each, what the session writes that began last.
+
+    Attributes:
+        is_beside_logs: whether what is kept of an instance is to be had at that one alone.
+    """
+
+    is_beside_logs: ClassVar[bool] = False
 
     @abc.abstractmethod
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
@@ -104,6 +116,13 @@ class BookmarkStore(abc.ABC):
         Raises:
             NameInUse: another session of the subscription began meanwhile; nothing was written.
         """
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """Keep nothing of a subscription at an instance where it is not now; needed for clients with several."""
+        raise DefinitionError(
+            f"{type(self).__name__} has no `forget`, which clients with several instances need; allowed: a store that "
+            f"has it, as SqliteBookmarkStore, for {name.subscription!r}"
+        )
 
 
 class MemoryBookmarkStore(BookmarkStore):
@@ -129,7 +148,13 @@ class MemoryBookmarkStore(BookmarkStore):
         if session != name.session:
             raise NameInUse(subscription=name.subscription)
         beyond = kept.beyond.union(change.beyond).difference(change.reached)
-        self._kept[name[:2]] = session, replace(kept, topics={**kept.topics, **change.topics}, beyond=beyond)
+        topics, passed = {**kept.topics, **change.topics}, {**kept.passed, **change.passed}
+        self._kept[name[:2]] = session, replace(kept, topics=topics, beyond=beyond, passed=passed)
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """See `BookmarkStore.forget`."""
+        yield from ()
+        self._kept.pop(name[:2], None)
 
 
 class SqliteBookmarkStore(BookmarkStore):
@@ -177,21 +202,32 @@ class SqliteBookmarkStore(BookmarkStore):
                     "SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name[:2]
                 )
                 found = frozenset((topic, text) for topic, text in beyond)
+                vectors = self._file.execute(
+                    "SELECT topic, origin, id FROM passed WHERE instance = ? AND subscription = ?", name[:2]
+                )
+                passed = {(topic, origin): parse_id(text) for topic, origin, text in vectors}
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         # No topic has an empty name.
-        return Kept(places.pop(""), places, found) if "" in places else None
+        return Kept(places.pop(""), places, found, passed) if "" in places else None
 
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
         """See `BookmarkStore.begin`."""
 
         def write() -> None:
-            for table in ("place", "beyond"):
-                self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
+            self._delete(name)
             self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
-            self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond)))
+            self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
 
         return self._written(write)
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """See `BookmarkStore.forget`."""
+        return self._written(lambda: self._delete(name))
+
+    def _delete(self, name: SubscriptionName) -> None:
+        for table in ("place", "beyond", "passed"):
+            self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
 
     def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
         """See `BookmarkStore.save`."""
@@ -230,6 +266,10 @@ class SqliteBookmarkStore(BookmarkStore):
             [(*name[:2], topic, text_of(last)) for topic, last in change.topics.items()],
         )
         self._file.executemany(
+            "INSERT OR REPLACE INTO passed VALUES (?, ?, ?, ?, ?)",
+            [(*name[:2], *where, text_of(last)) for where, last in change.passed.items()],
+        )
+        self._file.executemany(
             "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name[:2], *one) for one in change.beyond]
         )
         self._file.executemany(
@@ -246,6 +286,8 @@ class SqliteBookmarkStore(BookmarkStore):
 class RedisBookmarkStore(BookmarkStore):
     """Keeps places beside the logs, on the server: for subscribers that move from machine to machine."""
 
+    is_beside_logs = True
+
     def load(self, name: SubscriptionName) -> Flow[Kept | None]:
         """See `BookmarkStore.load`."""
         flat = yield command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
@@ -254,12 +296,13 @@ class RedisBookmarkStore(BookmarkStore):
             return None
         topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
         beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
-        return Kept(parse_id(found[_FLOOR]), topics, beyond)
+        passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
+        return Kept(parse_id(found[_FLOOR]), topics, beyond, passed)
 
     def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
         """See `BookmarkStore.begin`."""
         where = key(name.instance, "bookmarks", name.subscription)
-        fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond)))]
+        fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond), passed=kept.passed))]
         yield from _note(name, fields, ())
         # Only now, so that at no moment nothing is kept.
         stale = set((yield command(["HKEYS", where], _texts))).difference(dict(fields), [FIELDS["session"]])
@@ -283,6 +326,7 @@ def _two(text: str) -> tuple[str, str]:
 
 def _fields(change: Change) -> list[tuple[str, str]]:
     fields = [(_AT + topic, text_of(last)) for topic, last in change.topics.items()]
+    fields += [(f"{_OF}{topic} {origin}", text_of(last)) for (topic, origin), last in change.passed.items()]
     return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
 
 

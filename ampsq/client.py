@@ -134,7 +134,7 @@ class Client(Publication):
         self._homes = parse_homes(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
         self._manner = Manner(
             *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
-            *(Listeners(), self._address.revive),
+            *(Listeners(), self._address.revive, tuple(home.instance for home in self._homes)),
         )
         self._failover: Failover | None = None
         self._former: list[Attached] = []
@@ -196,41 +196,35 @@ class Client(Publication):
     def _move(self, home: Home, *, is_careful: bool) -> Route:
         """Go on at another instance; see `ampsq.failover`."""
         parts = Attached.to(home, replace(self._manner, patience=0.0), self._session)
-        subscriptions = list(self._subscriptions)
-        cores = [each.elsewhere(home.instance, parts.session.request()) for each in subscriptions]
         try:
             parts.open()
             if self._guaranteed is not None and is_careful:
                 self._guaranteed.may_move(parts.store)
-            if cores or parts.session.is_heard:
+            if self._subscriptions or parts.session.is_heard:
                 parts.presence.start()
-            for core in cores:
-                parts.store.run(core.register())
+            subscriptions = self._all_subscriptions
+            moves = [each.elsewhere(parts) for each in subscriptions]
         except BaseException:
             parts.stop()
             parts.store.close()
             raise
         parts.store.patience = self._patience
-        self._leave_for(home, subscriptions)
+        for subscription in subscriptions:
+            subscription.leave()
+        # Every call that waits for this instance fails.
+        self._route.left = str(home)
+        self._former.append(self._parts)
         if self._guaranteed is not None:
             parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
         self._adopt(parts)
-        for subscription, core in zip(subscriptions, cores, strict=True):
-            core.settlements = parts.session.settlements
-            parts.presence.add(core)
-            subscription.move(core, parts.store, parts.session.origin)
+        for move in moves:
+            move()
         self._former[-1].stop()
         return parts.route
 
-    def _leave_for(self, home: Home, subscriptions: Sequence[Subscription]) -> None:
-        """Let every call that waits for this instance fail."""
-        for subscription in subscriptions:
-            subscription.leave()
-        self._route.left = str(home)
-        # What reads topics here is told so; its places are this instance's.
-        self._topic_subscriptions.clear()
-        self._record_subscriptions.clear()
-        self._former.append(self._parts)
+    @property
+    def _all_subscriptions(self) -> list[Subscription | TopicSubscription]:
+        return [*self._subscriptions, *self._topic_subscriptions]
 
     def __repr__(self) -> str:
         return f"<Client of {self.instance} at {redacted(self.url)}>"

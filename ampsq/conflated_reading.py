@@ -117,6 +117,7 @@ class _ConflatedReading(TopicReading):
         else:
             entries = yield from self._reader.read(channel, wait)
             yield from self._find_keys()
+            yield from self._chart(self._reader)
             self._receive(entries)
             yield from self._reader.read_ahead(channel)
 

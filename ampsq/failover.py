@@ -91,7 +91,8 @@ class Failover:
         except AmpsqError as error:
             lost = lost or time.monotonic()
             if time.monotonic() - lost >= self._route.heartbeat and self._go_on(str(error)):
-                return None
+                # Who may follow the next one is known as soon as that is used.
+                return self._look(None)
             return lost
         finally:
             store.close()

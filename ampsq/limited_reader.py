@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ampsq.flow import Flow
     from ampsq.message_types import MessageType
-    from ampsq.places import Id
+    from ampsq.places import Id, Span
     from ampsq.reader_calls import Order
     from ampsq.replay import Entry, Reader
 
@@ -153,6 +153,25 @@ class LimitedReader:
     def holds(self, holds: bool) -> None:
         self._reader.holds = holds
 
+    @property
+    def floor(self) -> Id:
+        """See `Reader`."""
+        return self._reader.floor
+
+    @property
+    def settled(self) -> Id:
+        """See `Reader`."""
+        return self._reader.settled
+
+    @property
+    def number(self) -> int:
+        """See `Reader`."""
+        return self._reader.number
+
+    def spans(self) -> dict[str, list[Span]]:
+        """See `Reader`."""
+        return self._reader.spans()
+
     def hold(self, channel: Any) -> Flow[None]:
         """See `Reader`."""
         yield from self._reader.hold(channel)
@@ -224,6 +243,14 @@ class LimitedReader:
         self._drop_spool()
         yield from letting_go
         yield reader_calls.leave_report(self.id)
+
+    def desert(self) -> None:
+        """End, since the instance is out of reach: what is in the spool is read elsewhere."""
+        self._is_closed = True
+        self._leave(self)
+        if self._having.acquire(timeout=_PATIENCE):
+            self._drop_spool()
+            self._having.release()
 
     @property
     def is_closed(self) -> bool:

@@ -7,7 +7,7 @@ All topics have one order, that of refs, so that one cut says for each topic whi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -34,6 +34,7 @@ __all__ = [
     "next_id",
     "parse_asked",
     "parse_id",
+    "previous_id",
     "spans_of",
     "text_of",
 ]
@@ -71,7 +72,7 @@ def text_of(stream_id: Id) -> str:
     return f"{stream_id[0]}-{stream_id[1]}"
 
 
-def _before(stream_id: Id) -> Id:
+def previous_id(stream_id: Id) -> Id:
     """The greatest ID below one."""
     milliseconds, sequence = stream_id
     if sequence:
@@ -107,7 +108,7 @@ class Cut(NamedTuple):
         """The last ID of a topic that is before the cut."""
         if topic < self.topic or (topic == self.topic and self.behind):
             return self.id
-        return _before(self.id)
+        return previous_id(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,15 @@ class Kept:
     Attributes:
         floor: the place in topics that have none of their own.
         topics: topic -> the last ID of the place.
-        beyond: topic and ID of what is handled behind the place.
+        beyond: topic and ID of what is handled behind the place; of a client with several instances the ID has its
+            origin before it, as in a bookmark.
+        passed: of a client with several instances: topic and origin -> the last ID there that is before the place.
     """
 
     floor: Id
     topics: Mapping[str, Id]
     beyond: frozenset[tuple[str, str]] = frozenset()
+    passed: Mapping[tuple[str, str], Id] = field(default_factory=dict)
 
     def last_before(self, topic: str) -> Id:
         """The last ID of a topic that is before the place."""

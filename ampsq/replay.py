@@ -165,6 +165,20 @@ class Reader:
         """`passed`, of all topics that are read."""
         return {topic: log.passed for topic, log in self._logs.items()}
 
+    def spans(self) -> dict[str, list[Span]]:
+        """What is still to be read of each topic."""
+        return {topic: list(log.spans) for topic, log in self._logs.items()}
+
+    @property
+    def number(self) -> int:
+        """How many topics are read."""
+        return len(self._logs)
+
+    @property
+    def settled(self) -> Id:
+        """The last ID that had been given when it began: places up to there are what they will be."""
+        return self._clock
+
     @property
     def floor(self) -> Id:
         """Where a topic that comes later begins."""

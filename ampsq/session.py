@@ -162,9 +162,12 @@ class Session:
         publisher: makes publishing repeatable: its messages are numbered, and recorded once each. One process at a
             time may use a publisher's name.
         former: of the same client, at another instance.
+        homes: the names of all instances where the client may work.
     """
 
-    def __init__(self, instance: str, publisher: str | None, former: Session | None = None) -> None:
+    def __init__(
+        self, instance: str, publisher: str | None, former: Session | None = None, homes: Sequence[str] = ()
+    ) -> None:
         self.instance = parse_name(instance)
         self.publisher = parse_name(publisher) if publisher is not None else ""
         made = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -177,7 +180,10 @@ class Session:
         self.is_heard = False
         #: Keeps acknowledgements until they are answered, if somebody asked for that.
         self.settlements: Settlements | None = None
-        self._requests = itertools.count(1)
+        self.homes = tuple(homes) or (self.instance,)
+        # Names that are used at one instance are not used anew at another one.
+        requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
+        self._requests: itertools.count[int] = requests
         self._types: dict[str, MessageType] = {}
         self._next_sequence: int = former._next_sequence if former is not None else 1  # noqa: SLF001  (our own)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ampsq.delivery import Message
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import EllipsisType
 
+    from ampsq.attached import Attached
     from ampsq.calls import Verb
     from ampsq.store import Store
     from ampsq.subscription import SubscriptionCore
@@ -114,26 +116,30 @@ class Subscription(SubscriptionView):
 
     # -- at another instance
 
-    def elsewhere(self, instance: str, client: str) -> SubscriptionCore:
-        """What it asks for, at another instance."""
-        return self._core.elsewhere(instance, client)
+    def elsewhere(self, parts: Attached) -> Callable[[], None]:
+        """Subscribe at another instance; gives what lets it go on there, after `leave`."""
+        core = self._core.elsewhere(parts.session.instance, parts.session.request())
+        parts.store.run(core.register())
+        return partial(self._move, core, parts)
 
     def leave(self) -> None:
-        """From here on the instance is out of reach, and `move` follows."""
+        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
         self._is_moving = True
 
-    def move(self, core: SubscriptionCore, store: Store, origin: str) -> None:
+    def _move(self, core: SubscriptionCore, parts: Attached) -> None:
         """Go on at another instance.
 
         What was delivered and not handed out is that of the former one, which still owns it. So is what was
         acknowledged and not answered: should it be delivered here, it is acknowledged and not handed out.
         """
+        core.settlements = parts.session.settlements
+        parts.presence.add(core)
         with self._turnstile, self._lock:
             former, self._core = self._core, core
             former.closed = True
             self._settled |= {str(Message(parts, b"", self._origin, self).bookmark) for parts in former.unanswered()}
             self._channel.close()
-            self._store, self._origin, self._channel = store, origin, store.channel()
+            self._store, self._origin, self._channel = parts.store, parts.session.origin, parts.store.channel()
             self._is_moving = False
 
     def _is_settled(self, message: Message) -> bool:

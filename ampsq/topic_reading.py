@@ -12,26 +12,39 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ampsq import calls, reader_calls
 from ampsq.bookmark_store import BookmarkStore, SubscriptionName
 from ampsq.durability import Durability
+from ampsq.entry import source_in
 from ampsq.errors import AmpsqError, DefinitionError, NameInUse
-from ampsq.flow import Pause
+from ampsq.flow import Pause, command
 from ampsq.handling import Handling
-from ampsq.limited_reader import has_limits
+from ampsq.limited_reader import LimitedReader, has_limits
 from ampsq.message_types import JSON
-from ampsq.places import Kept
+from ampsq.moving import (
+    Arrival,
+    asked_elsewhere,
+    begins_where_it_was,
+    forget_elsewhere,
+    kept_anywhere,
+    vectors_in,
+)
+from ampsq.places import FIRST, Kept
 from ampsq.replay import Reader
 from ampsq.topic_message import document_of, is_message
 from ampsq.unknown import explained
+from ampsq.vectors import Bearings, find_places
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ampsq.errors import UnknownQueue
     from ampsq.flow import Flow
     from ampsq.handling import Received
-    from ampsq.limited_reader import LimitedReader
     from ampsq.message_types import MessageType
-    from ampsq.replay import Entry
+    from ampsq.places import Asked
+    from ampsq.replay import Entry, NotFound
     from ampsq.reporting import Reporting
     from ampsq.session import Session
     from ampsq.topic_wish import TopicWish
+    from ampsq.vectors import Found, Vector
 
 __all__ = ["Handed", "TopicReading", "topic_instead"]
 
@@ -82,6 +95,8 @@ class TopicReading:
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
         self._reader: Reader | LimitedReader | None = None
+        # Of a client with several instances: how far it has come, said so that it holds at all of them.
+        self._bearings = Bearings(session.origin) if len(session.homes) > 1 else None
         self._handling: Handling | None = None
         self._claimed: SubscriptionName | None = None
         self._checked = time.monotonic()
@@ -119,41 +134,70 @@ class TopicReading:
             NameInUse: another durable subscription of its name began at the same moment.
         """
         wish, kept = self._wish, None
-        durability: Durability[Any] | None = (
-            Durability(self.instance, wish.fully_durable) if wish.fully_durable is not False else None
-        )
-        if durability is not None:
-            yield from durability.examine()
+        durability = yield from self._durability(self.instance)
         if wish.store is not None and wish.asked.needs_store:
-            kept = yield from wish.store.load(SubscriptionName(self.instance, self.id))
-        reader = Reader(
-            self.instance,
-            self.origin,
-            wish.name,
-            wish.asked,
-            holder=self.id,
-            kept=kept,
-            not_found=wish.not_found,
-            durability=durability,
-            reads_queues=wish.reads_queues,
-        )
+            kept = yield from self._kept(wish.store)
+        reader = self._reader_at(self._session, wish.asked, kept, wish.not_found, durability)
         yield from reader.open(channel)
         try:
             self._check_filter(reader)
         except DefinitionError:
             yield from reader.close(channel)
             raise
+        if self._bearings is not None:
+            yield from self._bearings.chart(self.instance, reader.spans(), reader.settled)
         if wish.store is not None:
             yield from self._begin_durably(reader, wish.store, kept)
         self._reader = reader
         yield from self._heed_limits()
 
+    def _durability(self, instance: str) -> Flow[Durability[Any] | None]:
+        """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
+        if self._wish.fully_durable is False:
+            return None
+        durability: Durability[Any] = Durability(instance, self._wish.fully_durable)
+        yield from durability.examine()
+        return durability
+
+    def _reader_at(
+        self,
+        session: Session,
+        asked: Asked,
+        kept: Kept | None,
+        not_found: NotFound,
+        durability: Durability[Any] | None,
+    ) -> Reader:
+        return Reader(
+            session.instance,
+            session.origin,
+            self._wish.name,
+            asked,
+            holder=self.id,
+            kept=kept,
+            not_found=not_found,
+            durability=durability,
+            reads_queues=self._wish.reads_queues,
+        )
+
+    def _kept(self, store: BookmarkStore) -> Flow[Kept | None]:
+        if self._bearings is None:
+            return (yield from store.load(SubscriptionName(self.instance, self.id)))
+        kept: Kept | None = yield from kept_anywhere(store, self._session, self.id, self._bearings)
+        if not begins_where_it_was(self._wish.asked):
+            # What was handled behind where it begins comes again.
+            self._bearings = Bearings(self.origin)
+        return kept
+
     def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> Flow[None]:
         """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
         session = yield reader_calls.claim(self.id, self._session.client)
         self._claimed = SubscriptionName(self.instance, self.id, session)
-        begins = Kept(reader.floor, reader.places(), kept.beyond if kept is not None else frozenset())
+        passed = self._bearings.passed if self._bearings is not None else {}
+        beyond = kept.beyond if kept is not None else frozenset()
+        begins = Kept(reader.floor, reader.places(), beyond, dict(passed))
         yield from store.begin(self._claimed, begins)
+        if kept is None:
+            yield from forget_elsewhere(store, self._session, self.id)
         self._handling = Handling(begins)
         reader.needed_from = self._handling.place
 
@@ -237,10 +281,16 @@ class TopicReading:
         until = time.monotonic() + wait
         while not self.buffer and not self._reader.completed and not self.closed:
             entries = yield from self._reader.read(channel, max(until - time.monotonic(), 0.0))
+            yield from self._chart(self._reader)
             self._receive(entries)
             yield from self._reader.read_ahead(channel)
             if time.monotonic() >= until:
                 return
+
+    def _chart(self, reader: Reader | LimitedReader) -> Flow[None]:
+        """Of topics that came, note where they begin so that it holds elsewhere."""
+        if self._bearings is not None and self._bearings.lacks(reader.number):
+            yield from self._bearings.chart(self.instance, reader.spans(), reader.settled)
 
     @property
     def is_full(self) -> bool:
@@ -260,6 +310,8 @@ class TopicReading:
 
     def _wanted(self, entries: list[Entry]) -> list[Entry]:
         """What of a page is for the subscription."""
+        if self._bearings is not None:
+            entries = self._bearings.take_in(entries)
         # Mostly an entry is a body, and nothing else.
         wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
         if self._wish.filter is not None:
@@ -273,7 +325,10 @@ class TopicReading:
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
         elif entries:
-            received = self._handling.receive([entry[:2] for entry in wanted], self._reader.places())
+            passed = self._bearings.passed if self._bearings is not None else {}
+            sources = [source_in(entry[2]) if passed else "" for entry in wanted]
+            messages = [(*entry[:2], source) for entry, source in zip(wanted, sources, strict=True)]
+            received = self._handling.receive(messages, self._reader.places(), passed)
             self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
 
     def take(self, owner: Any) -> Handed | None:
@@ -344,6 +399,63 @@ class TopicReading:
         except BaseException:
             self._handling.put_back(change)
             raise
+
+    # -- at another instance
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it goes on anywhere."""
+        refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
+        return self.closed or self._superseded is not None or refused
+
+    def elsewhere(self, session: Session, reporting: Reporting, channel: Any) -> Flow[Arrival]:
+        """Find where it goes on at another instance, and begin there; nothing changes here before `move`.
+
+        Args:
+            session: of its client there.
+            reporting: of its client there.
+            channel: its own there.
+
+        Raises:
+            AmpsqError: it cannot go on there; see `open`.
+        """
+        bearings, floor = self._bearings or Bearings(self.origin), self._reader.floor if self._reader else FIRST
+        durability = yield from self._durability(session.instance)
+
+        def find(vectors: Mapping[str, Vector]) -> Flow[Found]:
+            return find_places(session.instance, session.origin, vectors, self.instance)
+
+        found: Found = yield from find(bearings.vectors)
+        now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000)
+        asked, kept = asked_elsewhere(self._wish.asked, now), Kept(floor, found.places)
+        # What was trimmed there and not had is told, and nothing else is left out.
+        not_found: NotFound = "fail" if self._wish.not_found == "fail" else "epoch"
+        reader = self._reader_at(session, asked, kept, not_found, durability)
+        if self._handling is None or self._wish.store is None:
+            yield from reader.open(channel)
+            self._check_filter(reader)
+            return Arrival(session, reporting, reader, found, None, None)
+        handled = yield from find(vectors_in(self._handling.passed))
+        there = self._handling.kept_at(floor, handled.places)
+        reader.needed_from = there.last_before
+        yield from reader.open(channel)
+        self._check_filter(reader)
+        number = yield reader_calls.claim(self.id, session.client)
+        claimed = SubscriptionName(session.instance, self.id, number)
+        yield from self._wish.store.begin(claimed, there)
+        return Arrival(session, reporting, reader, found, claimed, there)
+
+    def move(self, arrival: Arrival) -> None:
+        """Go on there; what was read and not handed out stays."""
+        if isinstance(self._reader, LimitedReader):
+            self._reader.desert()
+        self._session, self._reporting, self._reader = arrival.session, arrival.reporting, arrival.reader
+        self.instance, self.origin = arrival.session.instance, arrival.session.origin
+        if self._bearings is not None:
+            self._bearings.move(self.origin, arrival.found.doubles)
+        if self._handling is not None and arrival.kept is not None:
+            self._handling.move(arrival.kept)
+            self._claimed, arrival.reader.needed_from = arrival.claimed, self._handling.place
 
     # -- the rest
 

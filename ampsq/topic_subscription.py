@@ -6,19 +6,23 @@ import asyncio
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient
+from ampsq.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
 from ampsq.handlers import handled
 from ampsq.topic_message import AsyncTopicMessage, TopicMessage
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
+    from ampsq.attached import AsyncAttached, Attached
+    from ampsq.channels import AsyncChannel, Channel
     from ampsq.handling import Received
     from ampsq.message_types import MessageType
+    from ampsq.moving import Arrival
     from ampsq.store import AsyncStore, Store
     from ampsq.topic_reading import Handed, TopicReading
 
@@ -27,6 +31,8 @@ __all__ = ["AsyncTopicSubscription", "TopicSubscription"]
 _log = logging.getLogger("ampsq")
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP = 1.0
+#: Seconds between two looks whether a subscription has gone on at another instance.
+_MOVING = 0.02
 
 
 class _Front:
@@ -34,6 +40,8 @@ class _Front:
 
     def __init__(self, reading: TopicReading, channel: Any, end: Callable[[Any], None]) -> None:
         self._reading, self._channel, self._end = reading, channel, end
+        # Between leaving an instance and going on at another one.
+        self._is_moving = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._reading}>"
@@ -74,6 +82,10 @@ class _Front:
     def type_of(self, topic: str) -> MessageType:
         """The message type of a topic that is read."""
         return self._reading.type_of(topic)
+
+    def leave(self) -> None:
+        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+        self._is_moving = not self._reading.is_over
 
     @staticmethod
     def _until(timeout: timedelta | float | str | None) -> float:
@@ -131,17 +143,23 @@ class TopicSubscription(_Front):
                     if reading.is_due:
                         self._attend()
                     taken = reading.take(owner) or self._fetch(owner, until)
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
+                    taken = None
                 finally:
                     self._lock.release()
                 if taken is not None:
                     return taken
             if reading.completed or time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                time.sleep(_MOVING)
 
     def _fetch(self, owner: threading.Thread | None, until: float) -> Handed | None:
         if self._reading.closed:
             raise Closed("this subscription was closed")
-        self.flush()
+        self._save()
         self._store.run(self._reading.fetch(self._channel, self._wait(until)))
         return self._reading.take(owner)
 
@@ -153,7 +171,7 @@ class TopicSubscription(_Front):
 
     def _attend(self) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
-        self.flush()
+        self._save()
         self._store.run(self._reading.attend(self._channel))
 
     def _handed(self) -> Iterator[Handed]:
@@ -163,6 +181,9 @@ class TopicSubscription(_Front):
             if reading.is_due and self._lock.acquire(blocking=False):
                 try:
                     self._attend()
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
                 finally:
                     self._lock.release()
             if reading.is_unpaced and not reading.is_paused and not reading.is_full:
@@ -223,8 +244,36 @@ class TopicSubscription(_Front):
 
     def flush(self) -> None:
         """Write down now what was handled."""
+        while True:
+            try:
+                return self._save()
+            except Unavailable:
+                if not self._is_moving:
+                    raise
+            time.sleep(_MOVING)
+
+    def _save(self) -> None:
         with self._saving:
             self._store.run(self._reading.save())
+
+    def elsewhere(self, parts: Attached) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `leave`."""
+        if self._reading.is_over:
+            return lambda: None
+        channel = parts.store.channel()
+        try:
+            arrival = parts.store.run(self._reading.elsewhere(parts.session, parts.reporting, channel))
+        except BaseException:
+            channel.close()
+            raise
+        return partial(self._move, arrival, channel, parts.store)
+
+    def _move(self, arrival: Arrival, channel: Channel, store: Store) -> None:
+        with self._lock, self._saving:
+            self._channel.close()
+            self._channel, self._store = channel, store
+            self._reading.move(arrival)
+            self._is_moving = False
 
     def close(self) -> None:
         """End it: what was handled is written down; the message handed out last counts as such if `ack` was called."""
@@ -274,18 +323,25 @@ class AsyncTopicSubscription(_Front):
         reading = self._reading
         while True:
             async with self._lock:
-                if reading.is_due:
-                    await self._attend()
-                taken = reading.take(owner) or await self._fetch(owner, until)
+                try:
+                    if reading.is_due:
+                        await self._attend()
+                    taken = reading.take(owner) or await self._fetch(owner, until)
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
+                    taken = None
             if taken is not None:
                 return taken
             if reading.completed or time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                await asyncio.sleep(_MOVING)
 
     async def _fetch(self, owner: Any, until: float) -> Handed | None:
         if self._reading.closed:
             raise Closed("this subscription was closed")
-        await self.flush()
+        await self._save()
         await self._store.run(self._reading.fetch(self._channel, self._wait(until)))
         return self._reading.take(owner)
 
@@ -296,7 +352,7 @@ class AsyncTopicSubscription(_Front):
                 self._returned(handed[1])
 
     async def _attend(self) -> None:
-        await self.flush()
+        await self._save()
         await self._store.run(self._reading.attend(self._channel))
 
     async def _handed(self) -> AsyncIterator[Handed]:
@@ -304,7 +360,11 @@ class AsyncTopicSubscription(_Front):
         while not (reading.closed or reading.completed):
             if reading.is_due and not self._lock.locked():
                 async with self._lock:
-                    await self._attend()
+                    try:
+                        await self._attend()
+                    except Unavailable:
+                        if not self._is_moving:
+                            raise
             if buffer and reading.is_unpaced and not reading.is_paused and not reading.is_full:
                 yield buffer.popleft()
                 continue
@@ -356,8 +416,36 @@ class AsyncTopicSubscription(_Front):
 
     async def flush(self) -> None:
         """Write down now what was handled."""
+        while True:
+            try:
+                return await self._save()
+            except Unavailable:
+                if not self._is_moving:
+                    raise
+            await asyncio.sleep(_MOVING)
+
+    async def _save(self) -> None:
         async with self._saving:
             await self._store.run(self._reading.save())
+
+    async def elsewhere(self, parts: AsyncAttached) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; see `TopicSubscription.elsewhere`."""
+        if self._reading.is_over:
+            return partial(asyncio.sleep, 0)
+        channel = parts.store.channel()
+        try:
+            arrival = await parts.store.run(self._reading.elsewhere(parts.session, parts.reporting, channel))
+        except BaseException:
+            await channel.close()
+            raise
+        return partial(self._move, arrival, channel, parts.store)
+
+    async def _move(self, arrival: Arrival, channel: AsyncChannel, store: AsyncStore) -> None:
+        async with self._lock, self._saving:
+            await self._channel.close()
+            self._channel, self._store = channel, store
+            self._reading.move(arrival)
+            self._is_moving = False
 
     async def close(self) -> None:
         """End it; see `TopicSubscription.close`."""

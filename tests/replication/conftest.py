@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from homes import Pair
 from sites import World
 
 from ampsq.expressions import parse
@@ -189,6 +190,15 @@ def world(_session_servers, instance):
     """Instances with clients and coordinators: ``world.site(name, definitions...)`` gives the client."""
     with contextlib.ExitStack() as stack:
         yield World(stack, [_session_servers("valkey").url, _session_servers("redis").url], instance)
+
+
+@pytest.fixture
+def homes(start_server, instance):
+    """Two instances on servers of their own that may be killed, each with a coordinator and a link to the other."""
+    with contextlib.ExitStack() as stack:
+        pair = Pair(stack, start_server, instance)
+        yield pair
+        pair.end()
 
 
 def command_of(*arguments):

@@ -1,108 +1,26 @@
-"""Clients with several instances: going on at another one when a server is killed, and refusing to."""
+"""Clients with several instances: publishers and consumers of queues go on when a server is killed, or refuse to."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 
 import pytest
+from homes import at
 from observing import eventually
 
-from ampsq import AsyncClient, Client, Destination, MemoryPublishStore, Queue, Topic
-from ampsq.coordinator import Coordinator
-from ampsq.errors import DefinitionError, NotPersisted, StaleLease, Unavailable
+from ampsq import AsyncClient, Client, Destination, MemoryPublishStore
+from ampsq.errors import DefinitionError, NotPersisted, StaleLease
 from ampsq.homes import Home, parse_homes
 from ampsq.schema import key
 
-ALWAYS = ["--appendfsync", "always"]
-
-
-class Pair:
-    """Two instances on servers of their own, each replicating to the other, with a coordinator each."""
-
-    def __init__(self, stack, start, prefix, **elements):
-        self._stack, self._start, self._prefix = stack, start, prefix
-        self.servers = {each: start("valkey", appendonly=True, options=ALWAYS) for each in "ab"}
-        # What looks at both from outside.
-        self.admins = {each: stack.enter_context(Client(self.url(each), instance=self.name(each))) for each in "ab"}
-        for here, there in (("a", "b"), ("b", "a")):
-            self.admins[here].apply(
-                Topic(name="orders"),
-                Topic(name="local"),
-                Queue(name="work", underlying_topic="orders"),
-                *self.to(there, **elements),
-            )
-        for each in "ab":
-            self._coordinate(each)
-        for here, there in (("a", "b"), ("b", "a")):
-            links = key(self.name(here), "links")
-            redis = self.admins[here]._store.redis
-            eventually(
-                lambda redis=redis, links=links, there=there: (
-                    b'"connected"' in (redis.hget(links, f"out {there}") or b"")
-                ),
-                10,
-            )
-
-    def name(self, short):
-        return f"{self._prefix}-{short}"
-
-    def url(self, short):
-        return self.servers[short].url
-
-    def address(self, short):
-        return f"{self.url(short)}#{self.name(short)}"
-
-    def to(self, there, **elements):
-        given = {"name": there, "sync_type": "sync", "topics": ["orders", "work"], "addresses": [self.address(there)]}
-        return [Destination(**given | elements)]
-
-    def _coordinate(self, each):
-        coordinator = Coordinator(self.url(each), [self.name(each)])
-        thread = threading.Thread(target=coordinator.run)
-        thread.start()
-
-        def end():
-            coordinator.stop()
-            thread.join()
-
-        self._stack.callback(end)
-
-    def client(self, **options):
-        """A client of both, a first."""
-        options = {"heartbeat": "300ms", "patience": "10s"} | options
-        return self._stack.enter_context(Client([self.address("a"), self.address("b")], **options))
-
-    def kill(self, short):
-        self.servers[short].process.kill()
-        self.servers[short].process.wait()
-
-    def restart(self, short):
-        self.servers[short] = self._start(
-            "valkey", appendonly=True, data_dir=self.servers[short].directory, options=ALWAYS
-        )
-
-    def bodies(self, short, topic="orders"):
-        with contextlib.closing(self.servers[short].client()) as redis:
-            return [int(fields[b"b"]) for _, fields in redis.xrange(key(self.name(short), "log", topic))]
-
 
 @pytest.fixture
-def pair(start_server, instance):
-    with contextlib.ExitStack() as stack:
-        pair = Pair(stack, start_server, instance)
-        yield pair
-        # So that nobody waits for it while everything is closed.
-        for each in "ab":
-            if pair.servers[each].process.poll() is not None:
-                pair.restart(each)
-
-
-def at(pair, client, short):
-    return eventually(lambda: client.instance == pair.name(short), 10)
+def pair(homes):
+    """Two instances whose servers may be killed."""
+    return homes
 
 
 def test_addresses_say_their_instances():
@@ -297,13 +215,3 @@ def test_iterating_goes_on_at_the_other_instance(pair):
 
     eventually(lambda: seen == [1, 2], 10)
     messages.close()
-
-
-def test_a_subscription_to_a_topic_is_told_that_its_client_went_on(pair):
-    client = pair.client(patience="1s")
-    messages = client.subscribe("orders", bookmark="epoch")
-    pair.kill("a")
-    at(pair, client, "b")
-
-    with pytest.raises(Unavailable, match=r"this client works at .* now"):
-        messages.get(3)

@@ -1,0 +1,173 @@
+"""Subscriptions to topics of clients with several instances: each message once, whichever server is killed."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from homes import at
+from observing import eventually
+
+from ampsq import Client, MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
+
+
+def take(messages, number, seconds=10.0):
+    """The data of so many messages, and of those that come at once behind them."""
+    found, until = [], time.monotonic() + seconds
+    while len(found) < number and time.monotonic() < until:
+        message = messages.get(0.2)
+        if message is not None:
+            found.append(message.data)
+    while (message := messages.get(0)) is not None:
+        found.append(message.data)
+    return found
+
+
+def publish_at_both(homes, bodies):
+    """Publish in turn, so that the instances have them in different orders."""
+    number = max(len(homes.bodies(each)) for each in "ab")
+    for at_a, at_b in zip(bodies[::2], bodies[1::2], strict=True):
+        homes.admins["a"].publish("orders", at_a)
+        homes.admins["b"].publish("orders", at_b)
+    eventually(lambda: len(homes.bodies("a")) == len(homes.bodies("b")) == number + len(bodies), 10)
+
+
+def test_readers_go_on_at_the_other_instance_and_back(homes):
+    publish_at_both(homes, [1, 2, 3, 4])
+    client = homes.client()
+    store = MemoryBookmarkStore()
+    live = client.subscribe("orders", bookmark="now")
+    behind = client.subscribe("orders", bookmark="epoch")
+    ranged = client.subscribe("orders", bookmark="[epoch:now]")
+    durable = client.subscribe("orders", bookmark="most_recent", sub_id="audit", bookmark_store=store, auto_ack=False)
+    conflated = client.subscribe("orders", bookmark="epoch", conflation="10ms", conflation_key="/none")
+    publish_at_both(homes, [5, 6, 7, 8])
+    seen = {"behind": [behind.get(5).data for _ in range(3)], "ranged": [ranged.get(5).data]}
+    open_messages = [durable.get(5) for _ in range(3)]
+    open_messages[0].ack(wait=True)
+    homes.kill("a")
+    at(homes, client, "b")
+    homes.admins["b"].publish_many("orders", [9, 10])
+
+    assert sorted(take(live, 6)) == [5, 6, 7, 8, 9, 10]
+    assert sorted(seen["behind"] + take(behind, 7)) == list(range(1, 11))
+    assert sorted(seen["ranged"] + take(ranged, 3)) == [1, 2, 3, 4]
+    assert ranged.get(5) is None
+    assert ranged.completed
+    assert sorted(take(conflated, 10)) == list(range(1, 11))
+    for message in open_messages[1:]:
+        message.ack()
+    assert sorted([each.data for each in open_messages] + take(durable, 7)) == list(range(1, 11))
+
+    # And back: what they had at either is passed over.
+    homes.restart("a")
+    homes.connected("b", "a")
+    homes.connected("a", "b")
+    publish_at_both(homes, [11, 12])
+    assert sorted(take(live, 2)) == [11, 12]
+    homes.kill("b")
+    at(homes, client, "a")
+    homes.admins["a"].publish("orders", 13)
+    assert take(live, 1) == [13]
+    assert sorted(take(behind, 3)) == [11, 12, 13]
+    assert sorted(take(conflated, 3)) == [11, 12, 13]
+    assert sorted(take(durable, 3)) == [11, 12, 13]
+
+
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_what_a_durable_subscription_handled_stays_handled_at_the_other_instance(homes, kind, tmp_path):
+    store = SqliteBookmarkStore(tmp_path / "places.db") if kind == "file" else RedisBookmarkStore()
+    wish = {"bookmark": "most_recent", "sub_id": "audit", "bookmark_store": store, "auto_ack": False}
+    publish_at_both(homes, [1, 2, 3, 4, 5, 6])
+    client = homes.client()
+    with client.subscribe("orders", **wish) as messages:
+        taken = [messages.get(5) for _ in range(5)]
+        # The third one and the last stay open, what is behind the one is beyond the place.
+        for each in (0, 1, 3):
+            taken[each].ack()
+        messages.flush()
+        homes.kill("a")
+        at(homes, client, "b")
+        homes.admins["b"].publish("orders", 7)
+        assert sorted(take(messages, 2)) == sorted({*range(1, 8)} - {each.data for each in taken})
+    client.close()
+
+    # Another process, which begins at the other instance.
+    with homes.client().subscribe("orders", **wish) as messages:
+        assert sorted(take(messages, 4)) == sorted({*range(1, 8)} - {taken[each].data for each in (0, 1, 3)})
+
+
+def test_a_durable_subscription_that_begins_anew_forgets_what_was_kept_at_all_instances(homes, tmp_path):
+    store = SqliteBookmarkStore(tmp_path / "places.db")
+    wish = {"sub_id": "audit", "bookmark_store": store}
+    publish_at_both(homes, [1, 2])
+    with homes.client().subscribe("orders", bookmark="most_recent", **wish) as messages:
+        assert sorted(take(messages, 2)) == [1, 2]
+    homes.kill("a")
+    client = homes.client()
+    with client.subscribe("orders", bookmark="epoch", **wish):
+        pass
+
+    with client.subscribe("orders", bookmark="most_recent", **wish) as messages:
+        assert sorted(take(messages, 2)) == [1, 2]
+    store.close()
+
+
+class History:
+    """Three instances, what is published and what links do by chance, and a reader that goes from one to the next."""
+
+    def __init__(self, fabric, seed):
+        self._fabric, self._chance, self.topic = fabric, random.Random(seed), f"orders{seed}"  # noqa: S311
+        self._sites = [fabric.site(f"{each}{seed}") for each in "abc"]
+        for site in self._sites:
+            site.topic(self.topic)
+        fabric.links.clear()
+        fabric.join(*self._sites, topics=(self.topic,), queues=())
+        self.urls = [f"{site.store.url}#{site.store.instance}" for site in self._sites]
+        self.published, self.got = [], []
+
+    def happen(self):
+        for _ in range(self._chance.randrange(6)):
+            bodies = [b"1"] * self._chance.randrange(1, 4)
+            self.published += self._chance.choice(self._sites).publish(self.topic, *bodies)
+        for _ in range(self._chance.randrange(4)):
+            self._chance.choice(list(self._fabric.links.values())).step()
+
+    def place(self):
+        """Where the reader begins, and what it is not to get."""
+        if self._chance.random() < 0.5:
+            return "epoch", set()
+        self._fabric.run()
+        return "now", set(self.published)
+
+    def read(self, number, wait=0.0):
+        for _ in range(number):
+            message = self.messages.get(wait)
+            if message is None:
+                return
+            self.got.append(str(message.bookmark))
+
+    def wander(self, client, messages):
+        self.messages = messages
+        for _ in range(8):
+            self.happen()
+            self.read(self._chance.randrange(8))
+            elsewhere = [home for home in client._homes if home.instance != client.instance]
+            client._move(self._chance.choice(elsewhere), is_careful=False)
+        self._fabric.run()
+        self.read(1_000, 0.05)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_wherever_a_reader_goes_on_it_gets_each_message_once(fabric, seed):
+    history = History(fabric, seed)
+    history.happen()
+    place, before = history.place()
+    with Client(history.urls, heartbeat="10s") as client:
+        client._failover.stop()
+        with client.subscribe(history.topic, bookmark=place) as messages:
+            history.wander(client, messages)
+
+    assert len(history.got) == len(set(history.got))
+    assert set(history.got) == set(history.published) - before
