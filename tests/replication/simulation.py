@@ -418,6 +418,8 @@ class Simulation:
         at = self.random.choice(sorted(self.instances))
         instance = self.instances[at]
         instance.crash()
+        # A server does not start within the millisecond: else what it gives now would have the names of what it lost.
+        self.now += 1
         if not instance.always:
             self._undurable[at] = []
         self.tell("crash", at)

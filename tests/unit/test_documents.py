@@ -1,4 +1,4 @@
-"""Documents are run: the README's ten lines and commands, the examples, the generated tables, the compose file."""
+"""Documents are run: the README's ten lines and commands, the examples, the generated tables."""
 
 import os
 import re
@@ -6,9 +6,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-from observing import eventually
 
 from ampsq import Client, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
@@ -18,7 +15,6 @@ from ampsq.destination import CHECKS
 from ampsq.embedded import acquire
 from ampsq.models import GroupLocalQueue, Queue, Topic
 from ampsq.queue_changes import CHANGES
-from ampsq.schema import key
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -319,40 +315,3 @@ def test_every_link_of_the_documents_leads_somewhere():
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-def test_the_compose_file_is_one():
-    checker = Path(sys.executable).with_name("check-jsonschema")
-    if not checker.exists():
-        assert "AMPSQ_FORBID_SKIPS" not in os.environ, "check-jsonschema is part of the extra `dev`"
-        pytest.skip("check-jsonschema is not installed: pip install 'ampsq[dev]'")
-
-    done = run([checker, "--builtin-schema", "vendor.compose-spec", "compose.yaml"], ROOT)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_commands_of_the_compose_file_work_without_containers(tmp_path):
-    yaml = pytest.importorskip("yaml")
-    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    cli = [sys.executable, "-m", "ampsq.cli"]
-
-    with acquire(tmp_path / "d", coordinator=False) as server, Client(server.url) as client:
-        at_work = {
-            "coordinator": lambda: client._store.redis.hexists(key(client.instance, "instance"), "attended"),
-            "worker": lambda: client.queue_stats("work").subscriptions == 1,
-        }
-        environment = {**os.environ, "AMPSQ_URL": server.url}
-        setup = run([*cli, *services["setup"]["command"][1:]], ROOT / "examples", AMPSQ_URL=server.url)
-        assert setup.returncode == 0, setup.stderr
-        for name, is_at_work in at_work.items():
-            process = subprocess.Popen(
-                [*cli, *services[name]["command"][1:]], cwd=ROOT / "examples", env=environment, stderr=subprocess.PIPE
-            )
-            try:
-                eventually(is_at_work, within=20.0)
-                assert process.poll() is None, name
-            finally:
-                process.terminate()
-                process.communicate(timeout=30)
-            assert process.returncode == 0, name
