@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ampsq.errors import AmpsqError, ServerUnsuitable
-from ampsq.flow import Flow, command
+from ampsq.flow import Call, Flow, command
 
-__all__ = ["Server", "examine"]
+__all__ = ["Server", "configuration", "examine", "information"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,25 @@ def _judge(info: dict[str, str], settings: dict[str, str]) -> list[str]:
     return notes
 
 
+def information() -> Call[dict[str, str]]:
+    """Read what the server says of itself, ``INFO``."""
+    return command(["INFO"], _sections)
+
+
+def configuration() -> Call[dict[str, str]]:
+    """Read how it flushes its append-only file; refused with an `AmpsqError` where nobody may ask."""
+    return command(["CONFIG", "GET", "appendfsync", "no-appendfsync-on-rewrite"], _settings)
+
+
 def examine() -> Flow[Server]:
     """Look at the server.
 
     Raises:
         ServerUnsuitable: it is too old, or evicts keys when its memory is full.
     """
-    facts = yield command(["INFO"], _sections)
+    facts = yield information()
     try:
-        settings = yield command(["CONFIG", "GET", "appendfsync", "no-appendfsync-on-rewrite"], _settings)
+        settings = yield configuration()
     except AmpsqError:
         settings = {}
     kind = "valkey" if "valkey_version" in facts else "redis"

@@ -242,3 +242,20 @@ def alone(folder):
 @pytest.fixture
 def definitions():
     return DEFINITIONS
+
+
+@pytest.fixture(scope="module")
+def uncared():
+    """A server without a coordinator."""
+    with (
+        tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as path,
+        acquire(Path(path, "d"), coordinator=False) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def lonely(folder, uncared):
+    """The program on an instance of a server without a coordinator."""
+    with contextlib.closing(Called(folder, uncared.url, "lonely")) as program:
+        yield program

@@ -30,6 +30,7 @@ ENDING = {
     "explain": ["work"],
     "history": ["BOOKMARK"],
     "check": ["work"],
+    "doctor": ["--interval", "200ms"],
     "sow": ["work"],
     "sow-delete": ["records", "--key", "1"],
     "views": ["totals"],

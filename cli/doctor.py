@@ -1,0 +1,71 @@
+"""``ampsq doctor``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from ampsq.doctor import Finding
+    from ampsq.values import Interval
+
+__all__ = ["doctor"]
+
+_EPILOG = """\b
+Exit codes:
+  0    all is well
+  1    something is wrong
+
+\b
+Examples:
+  ampsq doctor
+  ampsq doctor --interval 10s                      # what grows slowly shows in a longer look
+  ampsq doctor --json | jq -c 'select(.well | not) | {check, subject, mend}'
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "--interval", type=INTERVAL, default="1s", show_default=True, help="Between two looks: growth shows in them."
+)
+@connected
+def doctor(settings: Settings, interval: Interval) -> None:
+    """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
+
+    Looks at persistence, memory, clock and latency of the server; whether a coordinator is at work and in time; leases
+    past their deadlines; queues that grow with nobody subscribed; dead letters of the last hour; links; logs that are
+    kept beyond their retention, and by whom; actions. Nothing is changed.
+    """
+    from ampsq.doctor import examine
+
+    with settings.client() as client:
+        # What looks at everything is no business of a client's.
+        store, session = client._store, client._session  # noqa: SLF001
+        with store.channel() as channel:
+            found = store.run(examine(session.instance, session.origin, channel, float(interval) / 1000))
+    for finding in found:
+        if settings.json:
+            json_line(finding.as_dict())
+        else:
+            _show(finding)
+    if not all(finding.well for finding in found):
+        click.get_current_context().exit(1)
+
+
+def _show(finding: Finding) -> None:
+    mark, colour = ("ok   ", "green") if finding.well else ("WRONG", "red")
+    head = click.style(mark, fg=colour, bold=not finding.well)
+    click.echo(f"{head}  {finding.check}, {finding.subject}: {finding.text}", color=_coloured())
+    if not finding.well:
+        click.echo(f"       why: {finding.why}")
+        click.echo(f"       do:  {finding.mend}")
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
