@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from observing import eventually
+
 from ampsq import Client, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.check_words import DIFFERENCES
@@ -97,6 +100,40 @@ def test_the_commands_of_the_page_on_dead_letters_work_in_their_order(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "2 would be redriven: 2 to work\nredriven 1: 1 to work\nredriven 1: 1 to work\n" in done.stdout
     assert done.stdout.endswith("dropped 0\n")
+
+
+def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
+    shop, two, to_two = blocks("tutorial.md", "yaml")
+    handler, program = blocks("tutorial.md", "python")
+    files = {"shop.yaml": shop, "two.yaml": two, "to-two.yaml": to_two, "shop.py": handler}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    said = []
+
+    with acquire(tmp_path / "d") as server, Client(server.url) as client:
+        environment = {**os.environ, "AMPSQ_URL": server.url, "PATH": path}
+        for block in blocks("tutorial.md", "console"):
+            if "ampsq worker" in block:
+                # A reader ends it with Ctrl-C, when nothing is left
+                worker = subprocess.Popen(shlex.split(block), cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+                eventually(lambda: client.queue_stats("work").depth == 0, within=30.0)
+                worker.terminate()
+                said.append(worker.communicate(timeout=30)[0].decode())
+                continue
+            done = run(["bash", "-euc", block], tmp_path, AMPSQ_URL=server.url, PATH=path)
+            assert done.returncode == 0, (block, done.stderr)
+            said.append(done.stdout)
+        done = run([sys.executable, "-c", program], tmp_path, AMPSQ_URL=server.url)
+    created, first, mended, stuck, second, replicated = said
+
+    assert created.count("orders~") == 6
+    assert first == "order 1: 1250.00\norder 3: 14.00\n"
+    assert "redriven 1: 1 to work" in mended
+    assert "is leased" in stuck
+    assert second == "order 2: 12.00\n"
+    assert '{"id": 4, "price": 1, "qty": 1}' in replicated
+    assert done.stdout == "5 1\n"
 
 
 def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
@@ -315,3 +352,23 @@ def test_every_link_of_the_documents_leads_somewhere():
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_reference_is_what_the_code_says():
+    done = run([sys.executable, "docs/reference.py", "--check"], ROOT)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    if not mkdocs.exists():
+        assert "AMPSQ_FORBID_SKIPS" not in os.environ, "mkdocs-material is part of the extra `dev`"
+        pytest.skip("mkdocs is not installed: pip install 'ampsq[dev]'")
+
+    done = run([mkdocs, "build", "--strict", "--site-dir", tmp_path], ROOT, NO_MKDOCS_2_WARNING="1")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "files" / "examples" / "order_worker.py").exists()
+    # Every page can be found
+    assert "not included in the" not in done.stderr
