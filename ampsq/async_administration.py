@@ -15,6 +15,7 @@ from ampsq.history import history
 from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
+from ampsq.removing import remove
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -68,13 +69,17 @@ class AsyncAdministration:
         """Define topics, queues, views and actions; see `Client.apply`."""
         return await self._store.run(self._session.apply(definitions))
 
-    async def plan(self, *definitions: Definition) -> list[Planned]:
+    async def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
         """Say what `apply` would do, and do nothing; see `Client.plan`."""
-        return await self._store.run(self._session.plan(definitions))
+        return await self._store.run(self._session.plan(definitions, removing))
 
     async def definitions(self) -> list[Definition]:
         """Read everything that is defined; see `Client.definitions`."""
         return await self._store.run(read_definitions())
+
+    async def remove(self, *definitions: Definition) -> None:
+        """Remove definitions by kind and name; see `Client.remove`."""
+        await self._store.run(remove(list(definitions)))
 
     async def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue; see `Client.message_type`."""

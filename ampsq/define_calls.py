@@ -23,7 +23,12 @@ __all__ = [
     "define_topic",
     "define_transport",
     "define_view",
+    "remove_action",
     "remove_destination",
+    "remove_queue",
+    "remove_setting",
+    "remove_transport",
+    "remove_view",
 ]
 
 
@@ -164,3 +169,35 @@ def define_action(
     """
     values = [text for order in orders for text in order]
     return script_call("define_action", ["", version, name, definition, int(heard), *values], lambda _: None)
+
+
+def remove_queue(version: int, name: str) -> Call[bool]:
+    """Remove a queue that nobody uses, and all that it keeps; says whether there was one."""
+    return script_call("remove_queue", [version, name], bool)
+
+
+def remove_view(version: int, name: str) -> Call[bool]:
+    """Remove a view and its rows; says whether there was one."""
+    return script_call("remove_view", [version, name], bool)
+
+
+def remove_setting(version: int, match: str) -> Call[bool]:
+    """Remove an address setting that says nothing any more; says whether there was one."""
+    return script_call("remove_setting", [version, match], bool)
+
+
+def remove_transport(version: int, name: str) -> Call[bool]:
+    """Remove a transport and its limits; says whether there was one."""
+    return script_call("remove_transport", [version, name], bool)
+
+
+def remove_action(version: int, name: str, queues: Iterable[str], *, heard: bool) -> Call[bool]:
+    """Remove an action; says whether there was one.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the action.
+        queues: those whose deliveries nobody follows without it.
+        heard: whether any other action asks for happenings.
+    """
+    return script_call("remove_action", [version, name, int(heard), *queues], bool)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["definitions_of", "left_out", "read_definitions"]
 
+#: Elements of a topic that its messages need.
+_OF_MESSAGES: Final = {"name", "message_type", "field_separator"}
 #: What the catalog has of a topic that was only used.
 _USED: Final = "{}"
 
@@ -45,21 +47,15 @@ def read_definitions() -> Flow[list[Definition]]:
 
 
 def left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
-    """What is defined and has no counterpart among other definitions, in the order in which it can be removed.
+    """What is defined and has no counterpart among other definitions, so that it would be removed.
 
-    An instance cannot be removed, and goes back to its default group if the others do not speak of it. A topic stays
-    that says no more than its message type and feeds one of the queues: it was made with that.
+    Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its
+    group, if the others do not speak of it.
     """
     wanted = list(definitions)
     names = {(_space(each), each.name) for each in wanted}
-    spoken = any(isinstance(each, Instance) for each in wanted)
-    out: list[Definition] = []
-    for each in defined:
-        if isinstance(each, Instance):
-            out += [each] if each.group is not None and not spoken else []
-        elif (_space(each), each.name) not in names and not _is_implied(each, wanted):
-            out.append(each)
-    return out[::-1]
+    speaks = any(isinstance(each, Instance) for each in wanted)
+    return [each for each in defined if (_space(each), each.name) not in names and _has_something(each, speaks=speaks)]
 
 
 def _space(definition: Definition) -> type[Definition]:
@@ -67,7 +63,7 @@ def _space(definition: Definition) -> type[Definition]:
     return Queue if isinstance(definition, Queue) else type(definition)
 
 
-def _is_implied(definition: Definition, wanted: list[Definition]) -> bool:
-    if not isinstance(definition, Topic) or definition.elements().keys() - {"name", "message_type", "field_separator"}:
-        return False
-    return any(isinstance(each, Queue) and each.feeds_from(definition.name) for each in wanted)
+def _has_something(definition: Definition, *, speaks: bool) -> bool:
+    if isinstance(definition, Instance):
+        return definition.group is not None and not speaks
+    return not isinstance(definition, Topic) or bool(definition.elements().keys() - _OF_MESSAGES)

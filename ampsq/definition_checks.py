@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.server import Server
 
-__all__ = ["KINDS", "PENDING", "Outcome", "about", "check_together", "defined_like", "outcome_of", "settings_of"]
+__all__ = [
+    "KINDS",
+    "PENDING",
+    "Outcome",
+    "about",
+    "check_together",
+    "defined_like",
+    "outcome_of",
+    "settings_of",
+    "stored",
+]
 
 #: What applying a definition came to.
 Outcome = Literal["new", "changed", "unchanged"]
@@ -55,11 +65,11 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
     """
     planned = replace(
         catalog,
-        topics=catalog.topics | _stored(definitions, Topic),
-        queues=catalog.queues | _stored(definitions, Queue),
-        views=catalog.views | _stored(definitions, View),
-        settings=catalog.settings | _stored(definitions, AddressSetting),
-        destinations=catalog.destinations | _stored(definitions, Destination),
+        topics=catalog.topics | stored(definitions, Topic),
+        queues=catalog.queues | stored(definitions, Queue),
+        views=catalog.views | stored(definitions, View),
+        settings=catalog.settings | stored(definitions, AddressSetting),
+        destinations=catalog.destinations | stored(definitions, Destination),
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
@@ -152,7 +162,8 @@ def _check_longest_delay(queue: Queue, settled: Queue) -> None:
         )
 
 
-def _stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
+def stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
+    """Those of a kind as the catalog would have them."""
     return {item.name: item.to_json() for item in definitions if isinstance(item, kind)}
 
 

@@ -46,6 +46,7 @@
     │   ├─ EpochPast            a later epoch of the job was recorded, so that nothing of this one is
     │   ├─ StageLost            rows that a job had put aside are gone
     │   ├─ BinaryMessages       a filter on a queue whose messages are binary
+    │   ├─ QueueInUse           a queue that is to be removed has subscriptions, leases or delayed messages
     │   ├─ QueueNotEmpty        another owner, or kind, for a queue that has messages
     │   ├─ MessageTypeFixed     another message type for a topic that has had messages
     │   ├─ Rebuilding           somebody else rebuilds the queue, or took this rebuild over
@@ -98,6 +99,7 @@ __all__ = [
     "PrimaryUnknown",
     "PublishStoreError",
     "PublishStoreFull",
+    "QueueInUse",
     "QueueNotEmpty",
     "Rebuilding",
     "RecordsBehind",
@@ -509,6 +511,15 @@ class BinaryMessages(Rejected):
     """The queue's messages are binary, which no filter reads. Leave the filter out, or give the topic another type."""
 
     code = "AMPSQ_BINARY_MESSAGES"
+
+
+class QueueInUse(Rejected):
+    """The queue cannot be removed: it has subscriptions, leases, delayed or scheduled messages, or is being rebuilt.
+
+    End its subscriptions, and settle what is delayed (`ampsq ack QUEUE --filter ... --expire`), or wait.
+    """
+
+    code = "AMPSQ_QUEUE_IN_USE"
 
 
 class QueueNotEmpty(Rejected):

@@ -166,20 +166,21 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
         ),
         "queues": Key(
-            ":queues", "hash", "queue -> definition, JSON", "define_queue", "never", "the configuration",
+            ":queues", "hash", "queue -> definition, JSON", "define_queue", "remove_queue", "the configuration",
         ),
         "settings": Key(
             ":settings", "hash",
             "match of an address setting -> definition, JSON; behind `>` while queues are still to be compiled by it",
-            "define_setting", "never", "the configuration",
+            "define_setting", "remove_setting", "the configuration",
         ),
         "transports": Key(
-            ":transports", "hash", "transport -> definition, JSON", "define_transport", "never", "the configuration",
+            ":transports", "hash", "transport -> definition, JSON", "define_transport", "remove_transport",
+            "the configuration",
         ),
         "limits": Key(
             ":limits", "hash",
             "transport -> bytes behind, bytes spooled, percent of these of one reader, ms; `-` for no limit",
-            "define_transport", "never", "the transports",
+            "define_transport", "remove_transport", "the transports",
         ),
         "readers": Key(
             ":readers", "hash",
@@ -203,7 +204,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "define_destination", "remove_destination", "the configuration",
         ),
         "actions": Key(
-            ":actions", "hash", "action -> definition, JSON", "define_action", "never", "the configuration",
+            ":actions", "hash", "action -> definition, JSON", "define_action", "remove_action", "the configuration",
         ),
         "received": Key(
             ":received", "hash",
@@ -400,11 +401,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "queue": Key(
             ":q:<queue>", "hash", "compiled definition, counters, the filters' names", "define_queue, dispatch, settle",
-            "never",
+            "remove_queue",
             "the definition, the journal",
         ),
         "cursors": Key(
-            ":q:<queue>:cursors", "hash", "topic -> last ID read and how many were read", "dispatch", "never",
+            ":q:<queue>:cursors", "hash", "topic -> last ID read and how many were read", "dispatch", "remove_queue",
             "the journal",
         ),
         "behind": Key(
@@ -489,7 +490,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:definitions", "stream",
             "where the queue begins in its topics, if not at their start, and the filters that it had, each with the "
             "cursors up to which it judged",
-            "define_queue, pause_queue", "never", "nothing: it is the record",
+            "define_queue, pause_queue", "remove_queue", "nothing: it is the record",
         ),
         "rebuilding": Key(
             ":rebuilding", "zset", "queue that is being rebuilt -> ms when somebody else may begin anew",
@@ -503,10 +504,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":view:<view>", "hash",
             "group, a JSON list -> row, JSON; `state`: the definition whose rows are all there; `made`: the one that "
             "made those there; `pending`: rows being sent",
-            "the coordinator", "the coordinator", "the underlying topic",
+            "the coordinator", "the coordinator, remove_view", "the underlying topic",
         ),
         "views": Key(
-            ":views", "hash", "view -> definition, JSON", "define_view", "never", "the configuration",
+            ":views", "hash", "view -> definition, JSON", "define_view", "remove_view", "the configuration",
         ),
         "keepers": Key(
             ":keepers", "hash",

@@ -39,6 +39,7 @@ from ampsq.rebuild import move_queues
 from ampsq.record_following import RecordFollowing
 from ampsq.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.redrive import Order, redrive
+from ampsq.removing import check_removal
 from ampsq.retention import read_topics, trim
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
 from ampsq.server import Server, examine
@@ -252,9 +253,13 @@ class Session:
         yield from move_queues(self, wanted, self.server)
         return (yield from apply(wanted, self.server))
 
-    def plan(self, definitions: Iterable[Definition]) -> Flow[list[Planned]]:
+    def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> Flow[list[Planned]]:
         """Say what `apply` would do; see `Client.plan`."""
-        return (yield from plan(list(definitions), self.server))
+        wanted, removed = list(definitions), list(removing)
+        planned = yield from plan(wanted, self.server)
+        if removed:
+            yield from check_removal(wanted, removed)
+        return planned
 
     # -- publishing
 

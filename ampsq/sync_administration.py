@@ -15,6 +15,7 @@ from ampsq.history import history
 from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
+from ampsq.removing import remove
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -75,16 +76,20 @@ class Administration:
         """
         return self._store.run(self._session.apply(definitions))
 
-    def plan(self, *definitions: Definition) -> list[Planned]:
+    def plan(self, *definitions: Definition, removing: Iterable[Definition] = ()) -> list[Planned]:
         """Say what `apply` would do with these definitions, and do nothing.
+
+        Args:
+            definitions: what is to be so.
+            removing: what is to be removed after that; whatever `remove` would refuse is refused.
 
         Returns:
             For each, in the order of work: `definition`, `outcome` and `changes` (element -> value before and after).
 
         Raises:
-            As `apply` does.
+            As `apply` and `remove` do.
         """
-        return self._store.run(self._session.plan(definitions))
+        return self._store.run(self._session.plan(definitions, removing))
 
     def definitions(self) -> list[Definition]:
         """Read everything that is defined, in the order in which `apply` takes it; not topics that were only used.
@@ -92,6 +97,19 @@ class Administration:
         What it gives can be applied, also elsewhere, or written as a file (`ampsq config export`).
         """
         return self._store.run(read_definitions())
+
+    def remove(self, *definitions: Definition) -> None:
+        """Remove definitions by kind and name, what depends on others first; what is not there is no fault.
+
+        Messages stay in the logs of their topics; of a queue it is forgotten what was settled and what not. A topic
+        goes back to one without records and retention, a destination keeps what it has, an instance goes back to its
+        default group. Nothing is removed if anything is refused.
+
+        Raises:
+            DefinitionError: an action or a view that is left needs one of them.
+            QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
+        """
+        self._store.run(remove(list(definitions)))
 
     def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""

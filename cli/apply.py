@@ -14,9 +14,10 @@ from ampsq.cli.plan import confirm, show_plan, tell_json
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
-    from ampsq.definition import Loaded
+    from ampsq.client import Client
+    from ampsq.definition import Definition, Loaded
 
-__all__ = ["apply", "loaded_from", "settled"]
+__all__ = ["apply", "loaded_from", "settled", "surplus"]
 
 _EPILOG = """\b
 A file:
@@ -36,6 +37,7 @@ Examples:
   ampsq apply queues.yaml --dry-run          # what would change, element by element
   ampsq apply queues.yaml                    # the same, and asks
   ampsq apply queues.yaml --yes              # does not ask, as in scripts
+  ampsq apply queues.yaml --prune            # also removes what the file does not have
   ampsq apply - --yes < queues.yaml
   ampsq apply broker.xml --dry-run           # what of it is not acted on, too
 
@@ -67,31 +69,42 @@ def settled(settings: Settings, loaded: Loaded) -> Settings:
 @click.command(epilog=_EPILOG)
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--prune", is_flag=True, help="Remove what is defined and not in the file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @connected
-def apply(settings: Settings, file: str, *, dry_run: bool, yes: bool) -> None:
+def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: bool) -> None:
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
-    Shows what would change, + for new, ~ for changed, element by element, and asks. FILE is YAML, or a configuration of
-    AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input. It is checked whole,
-    against the server too, before anything is done. What is already so is left alone, so that a file may be applied
-    again and again. A definition is whole: an element left out goes back to its default.
+    Shows what would change, + for new, ~ for changed, - for removed, element by element, and asks. FILE is YAML, or a
+    configuration of AMPS, or the broker.xml of an Artemis, telling what is not acted on; - is standard input. It is
+    checked whole, against the server too, before anything is done. What is already so is left alone, so that a file
+    may be applied again and again. A definition is whole: an element left out goes back to its default. Without
+    --prune nothing is removed.
     """
     definitions = loaded_from(file)
-    if not definitions:
+    if not definitions and not prune:
         note(f"{file} defines nothing")
         return
     with settled(settings, definitions).client(advise=True) as client:
         try:
-            plans = client.plan(*definitions)
+            removed = surplus(client, definitions) if prune else []
+            plans = client.plan(*definitions, removing=removed)
             if not settings.json:
-                show_plan(plans, ())
-            if any(plan.outcome != "unchanged" for plan in plans) and not dry_run:
+                show_plan(plans, removed)
+            if (removed or any(plan.outcome != "unchanged" for plan in plans)) and not dry_run:
                 confirm(yes=yes, from_stdin=file == "-")
                 client.apply(*definitions)
+                client.remove(*removed)
         except AmpsqError as error:
             raise click.ClickException(definitions.placed(error)) from error
     if settings.json:
-        tell_json(plans, ())
+        tell_json(plans, removed)
     if dry_run:
         note("a dry run: nothing was done")
+
+
+def surplus(client: Client, definitions: Loaded) -> list[Definition]:
+    """What is defined and the file does not have."""
+    from ampsq.defined import left_out
+
+    return left_out(client.definitions(), definitions)

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ampsq.cli.apply import loaded_from, settled
+from ampsq.cli.apply import loaded_from, settled, surplus
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note
 from ampsq.cli.plan import show_plan, tell_json
@@ -58,9 +58,10 @@ def check(settings: Settings, file: str) -> None:
 
 @config.command()
 @click.argument("file")
+@click.option("--prune", is_flag=True, help="Also what is defined and not in the file.")
 @connected
-def diff(settings: Settings, file: str) -> None:
-    """Say what applying a file would change: + for new, ~ for changed, element by element.
+def diff(settings: Settings, file: str, *, prune: bool) -> None:
+    """Say what applying a file would change: + for new, ~ for changed, - for removed, element by element.
 
     Ends with 0 if that is nothing, 1 if it is something, 2 if the file or the server refuses it.
     """
@@ -68,16 +69,17 @@ def diff(settings: Settings, file: str) -> None:
         definitions = loaded_from(file)
         with settled(settings, definitions).client() as client:
             try:
-                plans = client.plan(*definitions)
+                removed = surplus(client, definitions) if prune else []
+                plans = client.plan(*definitions, removing=removed)
             except AmpsqError as error:
                 raise _Trouble(definitions.placed(error)) from error
     except AmpsqError as error:
         raise _Trouble(str(error)) from error
     if settings.json:
-        tell_json(plans, ())
+        tell_json(plans, removed)
     else:
-        show_plan(plans, ())
-    if any(plan.outcome != "unchanged" for plan in plans):
+        show_plan(plans, removed)
+    if removed or any(plan.outcome != "unchanged" for plan in plans):
         raise click.exceptions.Exit(_DIFFERS)
 
 

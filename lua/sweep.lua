@@ -7,6 +7,7 @@
 -- Safe to call at any time by any number of callers: each entry is taken off before it is acted on.
 local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
+local of_topics = {expirations = true, records = true, deferred = true, departed = true}
 
 -- Before anything else is done, so that each message is somewhere.
 local function enter_due()
@@ -23,7 +24,9 @@ for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 
   call('ZREM', K.due(), member)
   work = work + 1
   if kind ~= 'ready' and kind ~= 'scheduled' then enter_due() end
-  if kind == 'ready' or kind == 'scheduled' then
+  if not of_topics[kind] and not load_queue(name) then
+    -- Whoever wrote it did not know that the queue was removed.
+  elseif kind == 'ready' or kind == 'scheduled' then
     local group, field = groups[name] or {refs = {}, counts = {}}, kind == 'ready' and F.delayed or F.scheduled
     groups[name] = group
     if not readied[name] then readied[name], names[#names + 1] = true, name end

@@ -46,6 +46,7 @@ from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
+from ampsq.defined import read_definitions
 from ampsq.destinations import read_destinations, remove_destination
 from ampsq.envelope import Envelope
 from ampsq.errors import NameInUse, Rejected, Unavailable
@@ -56,6 +57,7 @@ from ampsq.log_index import complete, cuts
 from ampsq.message_types import JSON
 from ampsq.naming import name_message
 from ampsq.query import Query
+from ampsq.removing import remove
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
 from ampsq.schema import key
@@ -112,7 +114,7 @@ DOES_MORE = {
 NOT_REPEATED = {
     "define_action", "define_queue", "define_setting", "define_topic", "define_transport", "define_view",
     "set_aside", "discard", "correct_count", "resume_queue", "define_destination", "define_instance",
-    "remove_destination",
+    "remove_destination", "remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
 SOMETIMES = {"publish", "settle", "sow_delete", "trim", "trim_journal"}
@@ -540,6 +542,20 @@ def destinations(work):
     assert work.run(read_destinations()) == {}
 
 
+def removals(work):
+    """One of each kind, defined and removed."""
+    made = [
+        Queue(name="gone", underlying_topic="gone-by"),
+        Action.dead_letter("gone", "gone-letters"),
+        View(name="gone-totals", underlying_topic="gone", projection=["COUNT(*) AS /n"]),
+        AddressSetting(match="gone.#", default_ring_size=3),
+        Transport(name="gone"),
+    ]
+    work.apply(*made)
+    work.run(remove(made))
+    assert not {each.name for each in work.run(read_definitions())} & {each.name for each in made}
+
+
 def write_jobs(work):
     work.apply(Topic(name="rows"))
     store = work.store
@@ -614,7 +630,7 @@ def begin_anew(work):
 
 WORK = [
     *(consume, settle_in_every_way, look, filters_and_views, actions, keep_and_trim, keep_records, damage_and_mend),
-    *(guaranteed, destinations, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
+    *(guaranteed, destinations, removals, write_jobs, split, replicate, durable_subscriptions, limits_of_slow_clients),
     *(notice_and_end, begin_anew),
 ]
 

@@ -105,6 +105,11 @@ ARGUMENTS = {
     "trim_journal": [1_000, "work", ""],
     "define_view": [0, "board", "{}"],
     "remove_destination": ["nyc-2"],
+    "remove_action": [0, "a", 0],
+    "remove_queue": [0, "work"],
+    "remove_setting": [0, "ring.#"],
+    "remove_transport": [0, "*"],
+    "remove_view": [0, "board"],
     "happen": [1_000, "connect", "c", "", ""],
     "hold_view": [1_000, "board", "me", 5_000],
     "leave": ["work", FIRST],
@@ -168,7 +173,11 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
 
 
 @pytest.mark.parametrize(
-    "name", ["define_action", "define_destination", "define_instance", "define_queue", "define_topic"]
+    "name",
+    [
+        *("define_action", "define_destination", "define_instance", "define_queue", "define_topic"),
+        *("remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view"),
+    ],
 )
 def test_a_definition_on_an_old_catalog_is_refused_and_changes_nothing(world, name):
     world.queue("work", "orders")

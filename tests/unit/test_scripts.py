@@ -313,8 +313,8 @@ def test_no_two_keys_are_spelled_alike():
 def test_every_key_is_used():
     text = "\n".join(path.read_text() for path in LUA.rglob("*.lua"))
 
-    # The rows of a view are the coordinator's; markers of subscriptions to topics are their clients'.
-    assert [name for name in schema.KEYS if f"K.{name}(" not in text] == ["marker", "view"]
+    # Markers of subscriptions to topics are their clients'.
+    assert [name for name in schema.KEYS if f"K.{name}(" not in text] == ["marker"]
 
 
 # The codec of refs, in Lua as in Python
