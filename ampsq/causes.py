@@ -61,6 +61,8 @@ _NOT_DONE = (
     redis.AuthenticationError,
 )
 _NOT_DONE_TEXTS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOAUTH", "WRONGPASS")
+#: The answer to a command, and to one within a script.
+_NOT_PERMITTED: Final = ("NOPERM", "The user executing the script can't", "ACL failure in script")
 _ADVICE: Final = {
     ConnectionRefused: "refused, nobody listens there: start the server, or correct the address",
     NameNotResolved: "the name of the host is not known: correct it, or look after the name service",
@@ -82,7 +84,7 @@ def translated(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError
     text = str(error)
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
-    if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith("NOPERM"):
+    if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith(_NOT_PERMITTED):
         return NotPermitted(f"{redacted(url)}: {text}; allow it to the user of this address, or name another one")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_TEXTS):
         ours = _named(_kind_of(error), error, url)

@@ -27,7 +27,7 @@ local function record(log, ms, from, to, add)
   if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
   local first = add(redis.pcall, prefix .. string.format('%.0f', sequence), from)
   if type(first) == 'table' then
-    local info = call('XINFO', 'STREAM', log)
+    local info = redis.pcall('XINFO', 'STREAM', log)
     for i = 1, #info, 2 do
       if info[i] == 'last-generated-id' then prefix, sequence = id_after(info[i + 1]) end
     end

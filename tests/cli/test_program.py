@@ -21,6 +21,7 @@ views: [{name: totals, underlying_topic: work, projection: [/id, COUNT(/id) AS /
 #: Command -> arguments with which it needs no more than `DEFINITIONS` and ends; the others are services and the
 #: long ones, which have tests of their own, as processes.
 ENDING = {
+    "acl": ["worker"],
     "apply": ["-", "--yes"],
     "config": ["diff", "-"],
     "topics": ["orders"],

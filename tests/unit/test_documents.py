@@ -348,8 +348,17 @@ def test_the_commands_of_the_page_about_recovery_run(tmp_path):
             assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
 
 
+def test_the_rules_of_the_page_about_security_are_taken_by_a_server(tmp_path):
+    commands = blocks("security.md", "console")[0].splitlines()
+
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        for command in commands:
+            done = run([sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]], tmp_path, AMPSQ_URL=server.url)
+            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
+
+
 def test_every_link_of_the_documents_leads_somewhere():
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+    for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 

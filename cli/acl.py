@@ -1,0 +1,73 @@
+"""``ampsq acl``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected
+from ampsq.cli.output import json_line, note
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+
+__all__ = ["acl"]
+
+#: In the order of `ampsq.roles.ROLES`, against which a test holds them.
+_ROLES: Final = ("publisher", "worker", "coordinator", "replicator", "admin")
+_EPILOG = """\b
+Examples:
+  ampsq acl worker --instance nyc-1 --password-file worker.secret
+  ampsq acl publisher --topic orders --topic trades --password-file - < secret
+  ampsq acl coordinator --file >> users.acl
+  ampsq acl worker | valkey-cli
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("role", type=click.Choice(_ROLES))
+@click.option("--user", metavar="NAME", help="The user's name at the server; default INSTANCE-ROLE.")
+@click.option(
+    "--password-file",
+    type=click.File(),
+    metavar="FILE",
+    help="Its first line is the password, of which only the SHA-256 is printed; - is standard input.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of a publisher: record in this one; repeat.")
+@click.option("--file", "as_file", is_flag=True, help="A line of an ACL file instead of a command.")
+@connected
+def acl(  # noqa: PLR0917  (click passes them by name)
+    settings: Settings,
+    role: str,
+    user: str | None,
+    password_file: TextIOWrapper | None,
+    topics: tuple[str, ...],
+    as_file: bool,  # noqa: FBT001
+) -> None:
+    """Print the access rules of a server's user: publisher, worker, coordinator, replicator or admin.
+
+    No server is asked: the rules are what the role's scripts and commands are made of. Scripts see all keys of their
+    instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single
+    queue is bounded by `ampsq gateway`.
+    """
+    from ampsq.roles import rules
+
+    password = password_file.readline().rstrip("\r\n") if password_file is not None else None
+    found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics)
+    line = found.file_line() if as_file else f"ACL SETUSER {found.user} {' '.join(found.words())}"
+    if settings.json:
+        json_line(
+            {
+                "role": role,
+                "user": found.user,
+                "keys": list(found.keys),
+                "channels": list(found.channels),
+                "commands": [name.lower() for name in found.commands],
+                "rule": line,
+            }
+        )
+    else:
+        print(line)
+    if not found.password:
+        note(f"{found.user} cannot log in yet: --password-file gives a password")
