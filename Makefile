@@ -3,8 +3,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that share the tests: one a core, or say JOBS=0 for none beside pytest's own.
-JOBS ?= auto
+# Processes that share the tests, most of which wait: three for two cores, or say JOBS=0 for none beside pytest's own.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
 
@@ -36,8 +36,11 @@ demo: $(STAMP) ## the main job on 27,004 real flights; ARGS=--json for one line
 	@$(BIN)/ampsq demo $(ARGS)
 
 test: $(TOOLS) check ## everything that must hold; ARGS for pytest
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark $(ARGS)
-	$(BIN)/python -m pytest -n 0 tests/spark $(ARGS)
+	@echo "the tests of Spark run beside the others; what they say comes at the end"
+	@trap 'kill $$spark 2>/dev/null' EXIT INT TERM; \
+	$(BIN)/python -m pytest -n 0 tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark $(ARGS); others=$$?; \
+	wait $$spark; code=$$?; cat $(VENV)/spark.log; [ $$others -eq 0 ] && exit $$code; exit $$others
 
 check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
