@@ -70,13 +70,12 @@ class QueueFigures:
     @property
     def settled(self) -> int:
         """What left the queue for good since it was defined."""
-        stats = self.stats
-        return int(stats.acknowledged + stats.expired + stats.evicted + stats.missing)
+        return self.stats.settled
 
     @property
     def entered(self) -> int:
         """What came into the queue since it was defined, as far as it is not owned elsewhere."""
-        return int(self.settled + self.stats.depth)
+        return self.stats.entered
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,16 @@ class QueueStats:
         """Artemis's count of what is delivered later: `delayed` and `scheduled`."""
         return int(self.delayed + self.scheduled)
 
+    @property
+    def settled(self) -> int:
+        """What left the queue for good since it was defined."""
+        return int(self.acknowledged + self.expired + self.evicted + self.missing)
+
+    @property
+    def entered(self) -> int:
+        """What came into the queue since it was defined, as far as it is not owned elsewhere."""
+        return int(self.settled + self.depth)
+
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
         return f"QueueStats({figures})"

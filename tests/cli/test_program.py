@@ -31,6 +31,7 @@ ENDING = {
     "explain": ["work"],
     "history": ["BOOKMARK"],
     "check": ["work"],
+    "top": ["--once", "--interval", "100ms"],
     "doctor": ["--interval", "200ms"],
     "sow": ["work"],
     "sow-delete": ["records", "--key", "1"],
