@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ampsq.delivery import encode_headers
 from ampsq.errors import DefinitionError
+from ampsq.limits import limits
 from ampsq.publish_calls import Times
 from ampsq.values import Interval, shown
 
@@ -39,17 +40,20 @@ class Envelope(NamedTuple):
         """Check what a publisher says.
 
         Raises:
-            DefinitionError: an argument is wrong, or both `delay` and `at` are given.
+            DefinitionError: an argument is wrong, headers are beyond their limits, or both `delay` and `at` are given.
         """
+        encoded = encode_headers(headers)
+        if headers:
+            limits().check_headers(headers, encoded)
         if expiration is None and delay is None and at is None:
-            return cls(encode_headers(headers), None)
+            return cls(encoded, None)
         if delay is not None and at is not None:
             raise DefinitionError(f"delay={shown(delay)} and at={shown(at)}: allowed is one of the two")
         life = None if expiration is None else Interval.parse(expiration)
         if life is not None and life < 1:
             raise DefinitionError(f"expiration={shown(expiration)}: allowed is 1ms or longer, or None for no limit")
         wait = None if delay is None else Interval.parse(delay)
-        return cls(encode_headers(headers), Times(life, wait, None if at is None else _milliseconds(at)))
+        return cls(encoded, Times(life, wait, None if at is None else _milliseconds(at)))
 
 
 def _milliseconds(at: object) -> int:

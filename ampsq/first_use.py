@@ -9,7 +9,7 @@ from ampsq.address_setting import makes_queues
 from ampsq.applying import add_topic, apply
 from ampsq.definition_checks import settings_of
 from ampsq.models import Queue
-from ampsq.values import is_name
+from ampsq.values import is_name, parse_name
 
 if TYPE_CHECKING:
     from ampsq.flow import Flow
@@ -31,5 +31,5 @@ def make_queue(name: str) -> Flow[bool]:
 
 def add_published(topic: str) -> Flow[None]:
     """Add a topic that is first published to, and the queue of that name where an address setting makes it."""
-    if not (yield from make_queue(topic)):
+    if not (yield from make_queue(parse_name(topic))):
         yield from add_topic(topic)

@@ -13,6 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from ampsq.errors import DefinitionError
+from ampsq.limits import limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,9 +118,13 @@ class MessageType:
             return self._fields(data)
         try:
             if self.name == "json":
-                return _JSON_WRITER.encode(data).encode()
+                body = _JSON_WRITER.encode(data).encode()
+                limits().check_depth(body)
+                return body
             packed: bytes = load_msgpack().packb(data, datetime=True)
-        except (TypeError, ValueError, OverflowError) as error:
+        except DefinitionError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             can = "JSON" if self.name == "json" else "MessagePack"
             raise DefinitionError(
                 f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what "

@@ -31,6 +31,7 @@ from ampsq.errors import (
 )
 from ampsq.first_use import add_published
 from ampsq.guarantee import FailedWrite
+from ampsq.limits import limits
 from ampsq.persisted import PersistedAck
 from ampsq.publish_session import Identity, PublishSession, Refused, refuse_lacking
 from ampsq.publish_settlements import Settlements
@@ -192,6 +193,7 @@ class Publishing:
             raise DefinitionError(
                 f"sequence={sequence!r}: with a publish_store, the client numbers its messages itself"
             )
+        limits().check_bodies(bodies)
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
         shape, values = publish_calls.shaped(bodies, headers, envelope.times, delta=delta)
         return self.take(len(bodies), "publish", [parse_name(topic).encode(), shape.encode(), *values])

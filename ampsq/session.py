@@ -27,6 +27,7 @@ from ampsq.errors import (
 from ampsq.first_use import add_published
 from ampsq.flow import command
 from ampsq.letters import letter_filter, named_letters, read_letters
+from ampsq.limits import limits
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import Queue, View
 from ampsq.naming import find_bookmarks
@@ -341,6 +342,7 @@ class Session:
             raise DefinitionError("sequence needs a publisher: Client(publisher=NAME)")
         if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= _LAST_SEQUENCE:
             raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
+        limits().check_bodies(bodies)
         self._next_sequence = max(self._next_sequence, first + len(bodies))
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
         return publish_calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
