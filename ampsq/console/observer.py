@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ampsq.client import Client
@@ -103,6 +103,11 @@ class _Observed:
             self._remember(figures.queues, now)
             return self.reading
 
+    def forget(self) -> None:
+        with self._lock:
+            if self.reading is not None:
+                self.reading = replace(self.reading, at=float("-inf"))
+
     def run(self, flow: Flow[T]) -> T:
         """Run a flow as the client's own methods do."""
         return self.client()._store.run(flow)  # noqa: SLF001  (it has no method for it)
@@ -190,10 +195,7 @@ class Observer:
 
     def forget(self, instance: str) -> None:
         """Read anew when somebody asks next: something was changed."""
-        observed = self._of(instance)
-        if observed.reading is not None:
-            last = observed.reading
-            observed.reading = Reading(last.figures, last.number, float("-inf"), 0.0)
+        self._of(instance).forget()
 
     def moments(self, instance: str, queue: str) -> list[Moment]:
         """What a queue's figures were, the earliest first."""

@@ -17,6 +17,7 @@ from ampsq.console.guard import Access, Guard
 from ampsq.console.health import faults
 from ampsq.console.metrics import exposition
 from ampsq.console.observer import Observer
+from ampsq.console.pages import Pages
 from ampsq.errors import AmpsqError, DefinitionError
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class Console:
         self.access = Access(given.token, (*given.hosts, host), given.is_read_only)
         self._observer = Observer(url, instances)
         self._rounds = rounds
+        pages = Pages(self._observer, self.access, lambda: self._server.should_exit)
         app = Starlette(
-            routes=self._routes(),
+            routes=[*self._routes(), *pages.routes],
             middleware=[Middleware(Guard, access=self.access, cookie=f"ampsq-console-{self._port}")],
         )
         config = uvicorn.Config(

@@ -53,6 +53,12 @@ class Asked:
         sent = {"csrf": self.console.access.word, **form}
         return self(path, form=sent, cookie=self.cookie, origin=f"http://{self.host}")
 
+    def anew(self):
+        """Whoever asks next is told what is so now, not what was so a second ago."""
+        for instance in self.console._observer.instances():
+            self.console._observer.forget(instance)
+        return self
+
     def metrics(self):
         """Name -> labels -> value."""
         answer = self("/metrics")

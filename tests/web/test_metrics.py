@@ -46,7 +46,7 @@ def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
         for option, bookmark in zip(("ack", "expire", "cancel"), bookmarks, strict=False):
             client.ack("work", [bookmark], option)
         before = seconds_since(client, bookmarks[2])
-        found = of_queue(asked.metrics(), "work")
+        found = of_queue(asked.anew().metrics(), "work")
         after = seconds_since(client, bookmarks[2])
         stats = client.queue_stats("work")
 
@@ -62,7 +62,7 @@ def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
     assert before - 0.002 <= ages["seconds_behind"] <= after
     assert 0 < ages["oldest_message_age_seconds"] <= ages["seconds_behind"]
     assert 0 <= ages["oldest_lease_age_seconds"] <= ages["seconds_behind"]
-    assert of_queue(asked.metrics(), "idle")["depth"] == 0
+    assert of_queue(asked.anew().metrics(), "idle")["depth"] == 0
 
 
 def test_a_shared_queue_says_who_owns_its_messages(client, asked):
@@ -74,7 +74,7 @@ def test_a_shared_queue_says_who_owns_its_messages(client, asked):
     redis.hset(key(instance, "queue", "shared"), mapping={"transferred_in": 5, "transferred_out": 6})
     redis.hset(key(instance, "deferred", "orders"), "shared x~1-1", "2 acknowledged")
 
-    found = of_queue(asked.metrics(), "shared")
+    found = of_queue(asked.anew().metrics(), "shared")
 
     assert {name: found[name] for name in ("owned_here", "owned_elsewhere", "deferred", "proxied_transfer")} == {
         "owned_here": 0, "owned_elsewhere": 2, "deferred": 1, "proxied_transfer": 1,
@@ -99,7 +99,7 @@ def test_each_number_of_a_link_is_what_it_said_and_what_it_lacks(client, asked):
     }  # fmt: skip
     redis.hset(key(instance, "links"), "out nyc-2", json.dumps(said))
 
-    metrics = asked.metrics()
+    metrics = asked.anew().metrics()
 
     def value(name):
         ((labels, number),) = metrics[f"ampsq_link_{name}"].items()
@@ -114,8 +114,8 @@ def test_each_number_of_a_link_is_what_it_said_and_what_it_lacks(client, asked):
     ((facts, _),) = metrics["ampsq_link_info"].items()
     assert {"state": "connected", "group": "NYC", "peer": "nyc-2"}.items() <= dict(facts).items()
     client.downgrade_replication("nyc-2")
-    eventually(lambda: list(asked.metrics()["ampsq_link_downgraded"].values()) == [1])
-    assert list(asked.metrics()["ampsq_link_sync"].values()) == [0]
+    eventually(lambda: list(asked.anew().metrics()["ampsq_link_downgraded"].values()) == [1])
+    assert list(asked.anew().metrics()["ampsq_link_sync"].values()) == [0]
 
 
 def test_actions_instances_and_duties_are_there(client, serve, valkey):
@@ -128,7 +128,7 @@ def test_actions_instances_and_duties_are_there(client, serve, valkey):
     redis.hset(key(client.instance, "failed", name), "3", "1 {}")
     asked = serve(valkey.url, [client.instance], lambda: {(client.instance, "sweep"): 0.25})
 
-    metrics = asked.metrics()
+    metrics = asked.anew().metrics()
 
     (label,) = metrics["ampsq_action_done_total"]
     assert dict(label) == {"action": name, "ampsq_instance": client.instance}
@@ -147,7 +147,7 @@ def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, ask
     redis.config_resetstat()
     redis.slowlog_reset()
 
-    first = asked.metrics()
+    first = asked.anew().metrics()
     calls = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     second = asked("/metrics")
 

@@ -1,0 +1,211 @@
+"""What can be changed from the console: each change with what it asks for, what it says first, and what it does.
+
+A change is a row of `CHANGES`. A page links to its question, which says in words what will happen; only what is sent
+from there does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ampsq.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ampsq.client import Client
+
+__all__ = ["CHANGES", "Change", "Given", "change_named"]
+
+#: Name -> value of what a change is about.
+Given = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One kind of change.
+
+    Attributes:
+        name: in addresses.
+        title: on the button, and over the question.
+        fields: what it is about: of these names, all are needed that `optional` does not have.
+        asks: the question, of what is given: what will happen, for people.
+        does: does it, and says what it did.
+        counts: how many messages it would concern, where that can be said before; None: nothing to count.
+        optional: fields that may be left out.
+        is_grave: whether it cannot be undone.
+    """
+
+    name: str
+    title: str
+    fields: tuple[str, ...]
+    asks: Callable[[Mapping[str, str]], str]
+    does: Callable[[Client, Mapping[str, str]], str]
+    counts: Callable[[Client, Mapping[str, str]], int] | None = None
+    optional: tuple[str, ...] = ()
+    is_grave: bool = False
+
+    def given(self, form: Mapping[str, str]) -> Given:
+        """What a request says of its fields.
+
+        Raises:
+            DefinitionError: something is missing.
+        """
+        found = {name: form[name].strip() for name in self.fields if form.get(name, "").strip()}
+        missing = [name for name in self.fields if name not in found and name not in self.optional]
+        if missing:
+            raise DefinitionError(f"{self.title}: {', '.join(missing)} is missing; it needs {', '.join(self.fields)}")
+        return found
+
+
+def _settle(option: str, did: str) -> Callable[[Client, Mapping[str, str]], str]:
+    def does(client: Client, given: Mapping[str, str]) -> str:
+        if "bookmark" in given:
+            client.ack(given["queue"], [given["bookmark"]], option)
+            return f"{given['bookmark']} was {did} in {given['queue']}"
+        if "filter" not in given:
+            raise DefinitionError(f"{did}: which messages? allowed: one of bookmark and filter")
+        number = client.ack(given["queue"], option=option, filter=given["filter"])
+        return f"{_messages(number)} of {given['queue']} {_were(number)} {did}"
+
+    return does
+
+
+def _matching(option: str) -> Callable[[Client, Mapping[str, str]], int]:
+    def counts(client: Client, given: Mapping[str, str]) -> int:
+        if "filter" not in given:
+            return 1
+        return client.ack(given["queue"], option=option, filter=given["filter"], dry_run=True)
+
+    return counts
+
+
+def _redrive(client: Client, given: Mapping[str, str]) -> str:
+    done = client.redrive(given["queue"], given.get("filter"), given.get("bookmark"))
+    where = "; ".join(f"{number} to {queue}" for queue, number in done.targets.items())
+    refused = f"; {done.refused} refused: {done.refusals[0].reason}" if done.refusals else ""
+    return f"{int(done)} put back{': ' if where else ''}{where}{refused}"
+
+
+def _redrivable(client: Client, given: Mapping[str, str]) -> int:
+    return int(client.redrive(given["queue"], given.get("filter"), given.get("bookmark"), dry_run=True))
+
+
+def _downgrade(client: Client, given: Mapping[str, str]) -> str:
+    client.downgrade_replication(given["destination"])
+    return f"{given['destination']} is not waited for any more: unsafe to fail over to until it is upgraded"
+
+
+def _upgrade(client: Client, given: Mapping[str, str]) -> str:
+    client.upgrade_replication(given["destination"])
+    return f"{given['destination']} is waited for again"
+
+
+def _proxy(client: Client, given: Mapping[str, str]) -> str:
+    client.enable_proxied_transfer(given["queue"])
+    return f"{given['queue']}: messages of owners out of reach are delivered here"
+
+
+def _unproxy(client: Client, given: Mapping[str, str]) -> str:
+    client.disable_proxied_transfer(given["queue"])
+    return f"{given['queue']}: messages change owner only by their owners again"
+
+
+def _events(given: Mapping[str, str]) -> list[int] | None:
+    if "event" not in given:
+        return None
+    if not given["event"].isdecimal():
+        raise DefinitionError(f"event {given['event']!r}: allowed is the number of a failed event")
+    return [int(given["event"])]
+
+
+def _retry(client: Client, given: Mapping[str, str]) -> str:
+    return f"{client.retry_action(given['action'], _events(given))} failed events of {given['action']} are tried again"
+
+
+def _drop(client: Client, given: Mapping[str, str]) -> str:
+    return f"{client.drop_failed(given['action'], _events(given))} failed events of {given['action']} were dropped"
+
+
+def _messages(number: int) -> str:
+    return "1 message" if number == 1 else f"{number:,} messages"
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _which(given: Mapping[str, str]) -> str:
+    if "bookmark" in given:
+        return f"The message {given['bookmark']}"
+    return f"Every message that matches {given['filter']}" if "filter" in given else "Every one of them"
+
+
+_MESSAGE: Final = ("queue", "bookmark", "filter")
+_ONE_OF: Final = ("bookmark", "filter")
+_ALL: Final = (
+    Change(
+        "cancel", "Cancel", _MESSAGE,
+        lambda given: f"{_which(given)} is taken from the subscription that holds it, and is delivered again by "
+        f"{given['queue']}. It counts as a cancel.",
+        _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF,
+    ),
+    Change(
+        "expire", "Expire", _MESSAGE,
+        lambda given: f"{_which(given)} leaves {given['queue']} as expired, whoever holds it. If the queue has a "
+        "dead-letter action, that publishes it.",
+        _settle("expire", "expired"), _matching("expire"), _ONE_OF, is_grave=True,
+    ),
+    Change(
+        "redrive", "Redrive", _MESSAGE,
+        lambda given: f"{_which(given)} of {given['queue']} goes back to the queue that gave it up, and to no other. "
+        "There is no undo.",
+        _redrive, _redrivable, _ONE_OF,
+    ),
+    Change(
+        "downgrade", "Downgrade", ("destination",),
+        lambda given: f"Publishers wait for {given['destination']} no more, and what they wait for now is let go. "
+        "Until it is upgraded it may lack what they were told is persisted: nobody may fail over to it.",
+        _downgrade, is_grave=True,
+    ),
+    Change(
+        "upgrade", "Upgrade", ("destination",),
+        lambda given: f"Publishers wait for {given['destination']} again, first until it has caught up.",
+        _upgrade,
+    ),
+    Change(
+        "enable-proxied-transfer", "Enable proxied transfer", ("queue",),
+        lambda given: f"This instance delivers messages of {given['queue']} whose owners no link comes from. A message "
+        "may be delivered twice. Enable it at one instance alone, and disable it when they are back.",
+        _proxy, is_grave=True,
+    ),
+    Change(
+        "disable-proxied-transfer", "Disable proxied transfer", ("queue",),
+        lambda given: f"Messages of {given['queue']} change owner only by their owners again. What was "
+        "taken over stays.",
+        _unproxy,
+    ),
+    Change(
+        "retry", "Retry", ("action", "event"),
+        lambda given: f"Failed events of {given['action']} are tried again at once, from the step that failed.",
+        _retry, optional=("event",),
+    ),
+    Change(
+        "drop", "Drop", ("action", "event"),
+        lambda given: f"Failed events of {given['action']} are forgotten: the rest of their steps is never made.",
+        _drop, optional=("event",), is_grave=True,
+    ),
+)  # fmt: skip
+CHANGES: Final[Mapping[str, Change]] = {change.name: change for change in _ALL}
+
+
+def change_named(name: str) -> Change:
+    """The change of this name.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    if name not in CHANGES:
+        raise DefinitionError(f"no change is named {name!r}; allowed: {', '.join(CHANGES)}")
+    return CHANGES[name]

@@ -1,0 +1,310 @@
+"""The pages: what each one reads, and which template shows it. Whatever is read is escaped where it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ampsq.browse import Scene
+from ampsq.console.changes import CHANGES, change_named
+from ampsq.console.charts import links_drawn, rates, spark
+from ampsq.console.listing import listed, span, wait
+from ampsq.console.looking import browse, long_text, read_body, read_subscribers, short_text
+from ampsq.definition import nearest
+from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
+from ampsq.message_types import MessageType
+from ampsq.written import moment, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+    from ampsq.console.guard import Access
+    from ampsq.console.observer import Observer
+
+__all__ = ["Pages"]
+
+_log = logging.getLogger("ampsq.console")
+_HERE: Final = Path(__file__).parent
+#: Messages that a page shows at first, and at most.
+_SHOWN: Final = 25
+_MOST: Final = 500
+#: Words that are kept for the page that a change leads to.
+_NOTES: Final = 100
+#: Seconds between two looks for something new, and between two signs of life of a stream.
+_LOOK: Final = 0.2
+_SIGN: Final = 15.0
+
+
+class Pages:
+    """All pages of one console.
+
+    Args:
+        observer: what they read.
+        access: who may do what.
+        stopping: whether the server is to end, so that streams do.
+    """
+
+    def __init__(self, observer: Observer, access: Access, stopping: Callable[[], bool]) -> None:
+        self._observer, self._access, self._stopping = observer, access, stopping
+        self._notes: OrderedDict[str, str] = OrderedDict()
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters |= {
+            "wait": wait, "span": span, "moment": moment, "size": size_text, "number": "{:,}".format,
+        }  # fmt: skip
+        self._templates.globals |= {"short_text": short_text, "long_text": long_text}
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Addresses and what answers them."""
+        of = "/i/{instance}"
+        return [
+            Mount("/static", StaticFiles(directory=_HERE / "static")),
+            Route("/", self._shown(self._instances)),
+            Route(f"{of}/queues", self._shown(self._queues)),
+            Route(f"{of}/queues/{{queue}}", self._shown(self._queue)),
+            Route(f"{of}/messages", self._shown(self._message)),
+            Route(f"{of}/dead-letters", self._shown(self._letter_queues)),
+            Route(f"{of}/dead-letters/{{queue}}", self._shown(self._letters)),
+            Route(f"{of}/replication", self._shown(self._replication)),
+            Route(f"{of}/actions", self._shown(self._actions)),
+            Route(f"{of}/actions/{{action}}", self._shown(self._action)),
+            Route(f"{of}/events", self._events),
+            Route(f"{of}/changes/{{change}}", self._shown(self._question), methods=["GET"]),
+            Route(f"{of}/changes/{{change}}", self._do, methods=["POST"]),
+        ]
+
+    # -- how a page is shown
+
+    def _shown(self, page: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Show what a page raises as a page, too."""
+
+        def endpoint(request: Request) -> Response:
+            self._observer.looked()
+            try:
+                return page(request)
+            except AmpsqError as error:
+                return self._failed(request, error)
+
+        return endpoint
+
+    def _failed(self, request: Request, error: AmpsqError) -> Response:
+        status = 503 if isinstance(error, Unavailable) else 404 if isinstance(error, UnknownQueue) else 400
+        titles = {503: "The server cannot be reached", 404: "There is nothing of this name", 400: "That cannot be done"}
+        return self._page("error.html", request, status=status, title=titles[status], error=str(error))
+
+    def _page(self, template: str, request: Request, *, status: int = 200, **values: Any) -> Response:
+        is_live = request.query_params.get("live") != "off"
+        text = self._templates.get_template(template).render(
+            request=request,
+            instance=request.path_params.get("instance"),
+            path=request.url.path,
+            query=request.url.query,
+            here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            still=str(request.url.include_query_params(live="off").replace(scheme="", netloc="")),
+            moving=str(request.url.remove_query_params("live").replace(scheme="", netloc="")),
+            is_live=is_live,
+            note=self._notes.get(request.query_params.get("note", ""), ""),
+            is_read_only=self._access.is_read_only,
+            changes=CHANGES,
+            **values,
+        )
+        return HTMLResponse(text, status)
+
+    def _noted(self, text: str) -> str:
+        """Keep words for the page that comes next; an address alone cannot make one say something."""
+        name = secrets.token_urlsafe(8)
+        self._notes[name] = text
+        while len(self._notes) > _NOTES:
+            self._notes.popitem(last=False)
+        return name
+
+    def _named(self, request: Request) -> str:
+        """The instance that a request is about."""
+        instance: str = request.path_params["instance"]
+        known = self._observer.instances()
+        if instance not in known:
+            raise DefinitionError(f"no instance {instance!r} is shown here; {nearest(instance, known, 'instance')}")
+        return instance
+
+    def _scene(self, instance: str) -> Scene:
+        client = self._observer.client(instance)
+        return Scene(client.instance, client.origin)
+
+    # -- pages
+
+    def _instances(self, request: Request) -> Response:
+        instances = self._observer.instances()
+        if len(instances) == 1:
+            return RedirectResponse(f"/i/{instances[0]}/queues", 303)
+        return self._page("instances.html", request, instances=instances)
+
+    def _queues(self, request: Request) -> Response:
+        instance = self._named(request)
+        figures = self._observer.reading(instance).figures
+        asked = request.query_params
+        chosen = listed(figures.queues.values(), asked.get("q", ""), asked.get("sort", "name"), asked.get("page", "1"))
+        moments = {each.stats.name: self._observer.moments(instance, each.stats.name) for each in chosen.queues}
+        charts = {name: spark([(each.at, each.depth) for each in found], "depth") for name, found in moments.items()}
+        return self._page(
+            "queues.html", request, title="Queues", chosen=chosen, charts=charts,
+            rates={name: rates(found) for name, found in moments.items()}, total=len(figures.queues),
+        )  # fmt: skip
+
+    def _queue(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["queue"]
+        queue = self._known_queue(instance, name)
+        moments = self._observer.moments(instance, name)
+        filter_, limit = request.query_params.get("filter", "").strip(), self._limit(request)
+        try:
+            found, wrong = self._observer.run(instance, browse(self._scene(instance), name, filter_, limit)), ""
+        except (ExpressionError, DefinitionError) as error:
+            found, wrong = None, str(error)
+        explained = self._observer.client(instance).explain(name)
+        return self._page(
+            "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
+            more=min(limit * 4, _MOST), most=_MOST, explained=explained, rates=rates(moments),
+            depth=spark([(each.at, each.depth) for each in moments], "depth"),
+            subscribers=self._observer.run(instance, read_subscribers(instance, name)),
+            is_shared=bool(queue.definition.owner and self._observer.reading(instance).figures.links),
+            settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
+        )  # fmt: skip
+
+    def _limit(self, request: Request) -> int:
+        text = request.query_params.get("limit", "")
+        return min(max(int(text), 1), _MOST) if text.isdecimal() else _SHOWN
+
+    def _known_queue(self, instance: str, name: str) -> Any:
+        queues = self._observer.reading(instance).figures.queues
+        if name not in queues:
+            raise UnknownQueue(queue=name)
+        return queues[name]
+
+    def _message(self, request: Request) -> Response:
+        instance = self._named(request)
+        bookmark, queue = request.query_params.get("bookmark", "").strip(), request.query_params.get("queue", "")
+        client = self._observer.client(instance)
+        told = client.history(bookmark)
+        form = MessageType.parse(client.message_type(told.bookmark.topic))
+        body = self._observer.run(instance, read_body(self._scene(instance), bookmark, form))
+        explained = client.explain(queue, bookmark) if queue else None
+        return self._page(
+            "message.html", request, title="Message", told=told, body=body, explained=explained, queue=queue
+        )
+
+    def _letter_queues(self, request: Request) -> Response:
+        instance = self._named(request)
+        figures = self._observer.reading(instance).figures
+        topics = {topic for state in figures.actions.values() for topic in state.definition.topics}
+        found = [each for each in figures.queues.values() if any(map(each.definition.feeds_from, topics))]
+        return self._page("letter_queues.html", request, title="Dead letters", found=found)
+
+    def _letters(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["queue"]
+        filter_, limit, wrong = request.query_params.get("filter", "").strip(), self._limit(request), ""
+        client = self._observer.client(instance)
+        try:
+            letters = client.dead_letters(name, filter_ or None, top_n=limit + 1)
+        except (ExpressionError, DefinitionError) as error:
+            letters, wrong = [], str(error)
+        return self._page(
+            "letters.html", request, title=f"Dead letters in {name}", queue=name, letters=letters[:limit],
+            is_more=len(letters) > limit, limit=limit, more=min(limit * 4, _MOST), filter=filter_, wrong=wrong,
+        )  # fmt: skip
+
+    def _replication(self, request: Request) -> Response:
+        instance = self._named(request)
+        found = self._observer.client(instance).replication()
+        nodes, lines, height = links_drawn(found.instance, found.group, found.links)
+        return self._page(
+            "replication.html", request, title="Replication", found=found, nodes=nodes, lines=lines, height=height
+        )
+
+    def _actions(self, request: Request) -> Response:
+        figures = self._observer.reading(self._named(request)).figures
+        return self._page("actions.html", request, title="Actions", found=figures.actions.values())
+
+    def _action(self, request: Request) -> Response:
+        instance, name = self._named(request), request.path_params["action"]
+        client = self._observer.client(instance)
+        failed = client.failed_events(name)
+        state = client.actions()[name]
+        return self._page("action.html", request, title=name, state=state, failed=failed[:_MOST], number=len(failed))
+
+    # -- changes
+
+    def _question(self, request: Request) -> Response:
+        instance, change = self._named(request), change_named(request.path_params["change"])
+        given = change.given(request.query_params)
+        if self._access.is_read_only:
+            raise DefinitionError("this console is read-only: it was started with --console-read-only")
+        number = change.counts(self._observer.client(instance), given) if change.counts is not None else None
+        return self._page(
+            "question.html", request, title=change.title, change=change, given=given, asks=change.asks(given),
+            number=number, word=self._access.word, back=_own(request.query_params.get("back", ""), instance),
+        )  # fmt: skip
+
+    async def _do(self, request: Request) -> Response:
+        form = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
+        if not self._access.is_word(form.get("csrf", "")):
+            text = "The page was made by another start of the console, or by somebody else: load it again.\n"
+            return PlainTextResponse(text, 403)
+        return await run_in_threadpool(self._done, request, form)
+
+    def _done(self, request: Request, form: Mapping[str, str]) -> Response:
+        try:
+            instance, change = self._named(request), change_named(request.path_params["change"])
+            given = change.given(form)
+            said = change.does(self._observer.client(instance), given)
+        except AmpsqError as error:
+            return self._failed(request, error)
+        _log.info("changed from the console, %s of %s: %s", change.name, instance, said)
+        self._observer.forget(instance)
+        back = _own(form.get("back", ""), instance)
+        mark = "&" if "?" in back else "?"
+        return RedirectResponse(f"{back}{mark}note={self._noted(said)}", 303)
+
+    # -- live
+
+    async def _events(self, request: Request) -> Response:
+        """Tell a page whenever there are new figures; what it shows it asks for itself."""
+        instance = await run_in_threadpool(self._named, request)
+        return StreamingResponse(self._stream(instance), media_type="text/event-stream")
+
+    async def _stream(self, instance: str) -> AsyncIterator[str]:
+        seen, silent = self._observer.number(instance), 0.0
+        yield "retry: 2000\n\n"
+        while not self._stopping():
+            self._observer.looked()
+            number = self._observer.number(instance)
+            if number != seen:
+                seen, silent = number, 0.0
+                yield f"event: reading\ndata: {number}\n\n"
+            elif silent >= _SIGN:
+                silent = 0.0
+                yield ": still here\n\n"
+            await asyncio.sleep(_LOOK)
+            silent += _LOOK
+
+
+def _own(path: str, instance: str) -> str:
+    """Where to go back to: a page of ours, whatever an address says."""
+    own = f"/i/{instance}/"
+    is_ours = path.startswith(own) and "\\" not in path and "//" not in path.partition("?")[0] and path.isprintable()
+    return path if is_ours else f"{own}queues"

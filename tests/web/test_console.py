@@ -1,0 +1,352 @@
+"""The console in a browser, as somebody uses it: whole ways from a page to what it did.
+
+AMPSQ_SCREENSHOTS=docs/images writes the pictures of docs/console.md there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from observing import eventually
+from playwright.sync_api import expect, sync_playwright
+
+from ampsq import Action, Destination, Instance, LocalQueue, Queue, Topic
+from ampsq.schema import key
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+WIDE, PHONE = {"width": 1200, "height": 760}, {"width": 390, "height": 760}
+
+
+#: How long something may take to appear, on a machine that others keep busy, too.
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One browser for all of these."""
+    program = shutil.which("chromium")
+    if program is None:
+        assert os.environ.get("AMPSQ_FORBID_SKIPS") != "1", "chromium is missing: apt-get install chromium"
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(browser):
+    """Open a console in a window of its own: ``look(asked, colour=..., size=...)`` gives the page."""
+    windows = []
+
+    def open_it(asked, colour="light", size=WIDE):
+        windows.append(browser.new_context(color_scheme=colour, viewport=size))
+        page = windows[-1].new_page()
+        page.set_default_timeout(20_000)
+        page.goto(asked.console.address)
+        page.wait_for_url(f"**/i/{asked.instance}/queues")
+        return page
+
+    yield open_it
+    for window in windows:
+        window.close()
+
+
+@pytest.fixture
+def coordinator(coordinate, valkey):
+    return coordinate(valkey.url)
+
+
+@pytest.fixture
+def stop_coordinator(coordinator, instance):
+    """End it, and wait until it has."""
+
+    def stop():
+        coordinator.stop()
+        eventually(lambda: f"coordinator-{instance}" not in {thread.name for thread in threading.enumerate()}, 10)
+
+    return stop
+
+
+@pytest.fixture
+def site(client, serve, valkey, coordinator):
+    """An instance with a queue that gives up into dead letters, a coordinator, and its console."""
+    client.apply(
+        Instance(group="NYC"),
+        Topic(name="orders"),
+        Topic(name="failed"),
+        LocalQueue(
+            name="work", underlying_topic="orders", lease_period="10m", max_per_subscription_backlog=2,
+            record_deliveries=True,
+        ),
+        LocalQueue(name="failed-orders", underlying_topic="failed"),
+        Action.dead_letter("work", "failed"),
+    )  # fmt: skip
+    assert coordinator is not None
+
+    def start(**access):
+        asked = serve(valkey.url, [client.instance], **access)
+        asked.instance = client.instance
+        return asked
+
+    return start
+
+
+def confirm(page, button):
+    """Answer the question that a change asks first."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"{button}?")
+    page.get_by_role("button", name=button).click()
+
+
+def row_of(page, text):
+    return page.get_by_role("row").filter(has_text=text)
+
+
+def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, look, client):
+    for number in range(4):
+        client.publish("orders", {"id": number, "price": number * 10})
+    with client.subscribe("work", max_backlog=2, filter="/price >= 0") as messages:
+        stuck = messages.get(timeout="5s")
+        page = look(site())
+
+        # In the list, whose figures come without a reload.
+        expect(row_of(page, "work").get_by_role("cell").nth(0)).to_have_text("4")
+        client.publish("orders", {"id": 4, "price": 40})
+        expect(row_of(page, "work").get_by_role("cell").nth(0)).to_have_text("5")
+        page.get_by_role("link", name="work", exact=True).click()
+        expect(page.get_by_text("backlogs of all subscriptions are full")).to_be_visible()
+        expect(row_of(page, "/price >= 0")).to_contain_text("full")
+
+        page.get_by_label("Filter").fill("/id = 0")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_role("link", name=str(stuck.bookmark)).click()
+        expect(page.get_by_role("heading", name="History")).to_be_visible()
+        expect(row_of(page, "delivered")).to_contain_text(client._session.client.split("/")[0])
+        expect(page.locator("pre")).to_contain_text('"price": 0')
+        page.get_by_role("link", name="Expire").click()
+        confirm(page, "Expire")
+        expect(page.get_by_role("status")).to_have_text(f"{stuck.bookmark} was expired in work")
+        expect(row_of(page, "expired").last).to_contain_text("forced_expire")
+
+        page.get_by_role("link", name="Dead letters").click()
+        expect(row_of(page, "failed-orders").get_by_role("cell").nth(0)).to_have_text("1")
+        page.get_by_role("link", name="failed-orders").click()
+        expect(row_of(page, "forced expire")).to_contain_text('{"id": 0, "price": 0}')
+        row_of(page, "forced expire").get_by_role("link", name="Redrive").click()
+        expect(page.get_by_text("1 message now.")).to_be_visible()
+        confirm(page, "Redrive")
+        expect(page.get_by_role("status")).to_have_text("1 put back: 1 to work")
+        expect(page.get_by_text("No letter is here.")).to_be_visible()
+
+        for number in (1, 2, 3, 4, 0):
+            message = messages.get(timeout="5s")
+            assert message.data["id"] == number
+            message.ack(wait=True)
+    assert client.queue_stats("work").depth == 0
+
+
+def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, client):
+    client.publish_many("orders", [{"id": number} for number in range(50)])
+    page = look(site())
+
+    page.goto(f"{page.url}/work?filter=/id+>%3D+20")
+    page.locator("p.buttons").get_by_role("link", name="Expire").click()
+    expect(page.get_by_text("30 messages now.")).to_be_visible()
+    page.get_by_role("link", name="Leave it as it is").click()
+    assert client.queue_stats("work").depth == 50
+    page.locator("p.buttons").get_by_role("link", name="Expire").click()
+    confirm(page, "Expire")
+
+    expect(page.get_by_role("status")).to_have_text("30 messages of work were expired")
+    assert client.queue_stats("work").depth == 20
+    page.get_by_label("Filter").fill("/id >")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("alert")).to_contain_text("/id >")
+
+
+def link(client, instance):
+    """What a link says of itself while it is connected."""
+    now = int(client._store.redis.time()[0]) * 1000
+    said = {"state": "connected", "at": now + 3_600_000, "since": now, "instance": instance, "group": "LDN"}
+    client._store.redis.hset(key(client.instance, "links"), f"out {instance}", json.dumps(said))
+
+
+def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, serve, valkey):
+    client.apply(
+        Topic(name="orders"),
+        Queue(name="shared", underlying_topic="orders"),
+        Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders"]),
+    )
+    link(client, "ldn-1")
+    client.publish("orders", {"id": 1})
+    asked = serve(valkey.url, [client.instance])
+    asked.instance = client.instance
+    page = look(asked)
+
+    page.get_by_role("link", name="Replication").click()
+    expect(page.locator("svg.graph")).to_contain_text("sync, connected, 1 behind")
+    page.get_by_role("link", name="Downgrade").click()
+    expect(page.get_by_text("nobody may fail over to it")).to_be_visible()
+    confirm(page, "Downgrade")
+    expect(page.get_by_role("status")).to_contain_text("unsafe to fail over to")
+    expect(row_of(page, "to ldn-1")).to_contain_text("downgraded")
+    assert client.sync_states()["ldn-1"].downgraded
+    page.get_by_role("link", name="Upgrade").click()
+    confirm(page, "Upgrade")
+    expect(row_of(page, "to ldn-1")).not_to_contain_text("downgraded")
+    page.get_by_role("link", name="Enable proxied transfer").click()
+    confirm(page, "Enable proxied transfer")
+    expect(row_of(page, "shared")).to_contain_text("proxied")
+    assert client.replication().queues[0].proxied
+    page.get_by_role("link", name="Disable proxied transfer").click()
+    confirm(page, "Disable proxied transfer")
+    assert not client.replication().queues[0].proxied
+
+
+def test_an_event_that_an_action_failed_at_is_seen_and_dropped(site, look, client, stop_coordinator):
+    client.apply(Topic(name="keyed", key=["/id"]), Action.dead_letter("work", "keyed", name="keep"))
+    client.publish("orders", {"id": 1})
+    client.ack("work", option="expire", filter="/id = 1")
+    page = look(site())
+
+    page.get_by_role("link", name="Actions").click()
+    expect(row_of(page, "keep").get_by_role("cell").nth(2)).to_have_text("1")
+    page.get_by_role("link", name="keep").click()
+    expect(row_of(page, "expire work")).to_contain_text("The topic has a key")
+    # It would be trying again, and what is being tried is not dropped.
+    stop_coordinator()
+    row_of(page, "expire work").get_by_role("link", name="Drop").click()
+    confirm(page, "Drop")
+
+    expect(page.get_by_role("status")).to_have_text("1 failed events of keep were dropped")
+    expect(page.get_by_text("No event failed.")).to_be_visible()
+
+
+def test_a_read_only_console_shows_no_change_and_makes_none(site, look, client):
+    bookmark = client.publish("orders", {"id": 1})
+    asked = site(is_read_only=True)
+    page = look(asked)
+
+    page.goto(f"{page.url}/work")
+    expect(page.get_by_role("link", name=str(bookmark))).to_be_visible()
+    expect(page.get_by_text("read-only")).to_be_visible()
+    expect(page.get_by_role("link", name="Expire")).to_have_count(0)
+    question = f"/i/{asked.instance}/changes/expire"
+    page.goto(f"{asked.console.base}{question}?queue=work&bookmark={bookmark}")
+    expect(page.get_by_role("alert")).to_contain_text("read-only")
+    refused = asked.change(question, queue="work", bookmark=str(bookmark))
+    assert (refused.status, "read-only" in refused.text) == (403, True)
+    assert client.queue_stats("work").depth == 1
+
+
+def test_hostile_bodies_headers_and_names_are_shown_as_text(site, look, client):
+    client.publish("orders", {"id": 1, "note": HOSTILE}, headers={"from": HOSTILE})
+    client.publish("orders", b"\xff\x00" + HOSTILE.encode())
+    client.publish("orders", {"n": [[HOSTILE]] * 3})
+    page = look(site())
+
+    page.goto(f"{page.url}/work?filter={HOSTILE}")
+    expect(page.get_by_role("alert")).to_contain_text("<script>")
+    page.goto(page.url.partition("?")[0])
+    expect(page.locator("td.body").first).to_contain_text("<script>window.hacked = 1</script><img src=x")
+    expect(page.locator("td.body").nth(1)).to_contain_text("\\xff")
+    page.get_by_role("row").filter(has_text="note").get_by_role("link").first.click()
+    expect(page.locator("pre")).to_contain_text("<script>")
+    expect(page.locator("dd").first).to_contain_text("<img src=x")
+    expect(page.locator("main img, main script")).to_have_count(0)
+    assert page.evaluate("window.hacked") is None
+
+
+def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, client):
+    bookmark = client.publish("orders", {"id": 1})
+    page = look(site())
+
+    def focused():
+        return page.evaluate(
+            "() => { const e = document.activeElement, s = getComputedStyle(e);"
+            " return [e.innerText || e.id, s.outlineStyle, parseFloat(s.outlineWidth)] }"
+        )
+
+    def tab_to(text):
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            name, style, width = focused()
+            assert (style, width >= 2) == ("solid", True), name
+            if name.replace("\n", "") == text:
+                return
+        raise AssertionError(f"the keyboard never comes to {text}")
+
+    tab_to("Skip to content")
+    page.keyboard.press("Enter")
+    tab_to("q")
+    page.keyboard.type("wor")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 of 2 queues")).to_be_visible()
+    tab_to("work")
+    # What is live goes on, and takes nothing from whoever is there.
+    client.publish("orders", {"id": 2})
+    expect(row_of(page, "work").get_by_role("cell").nth(0)).to_have_text("2")
+    assert focused()[0] == "work"
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("work")
+    tab_to(str(bookmark))
+    tab_to("Expire")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Expire?")
+    tab_to("Expire")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("was expired")
+    eventually(lambda: client.queue_stats("work").depth == 1)
+
+
+PAGES = ("queues", "queues/work", "dead-letters/failed-orders", "replication", "actions")
+
+
+WINDOWS = {
+    "light-wide": ("light", WIDE),
+    "dark-wide": ("dark", WIDE),
+    "light-phone": ("light", PHONE),
+    "dark-phone": ("dark", PHONE),
+}
+
+
+def test_every_page_fits_its_window_in_both_colours(site, look, client):
+    client.apply(
+        LocalQueue(name="best-trades", underlying_topic="trades", priority="/price"),
+        LocalQueue(name="large", underlying_topic="trades", filter="/qty > 100"),
+        Queue(name="shared", underlying_topic="orders"),
+        Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders"]),
+        Destination(name="tok-1", addresses=["redis://localhost:2"], sync_type="async", topics=["orders"]),
+    )
+    link(client, "ldn-1")
+    client.publish_many("trades", [{"id": i, "price": i * 7 % 100, "qty": 2 * i} for i in range(120)])
+    client.publish_many(
+        "orders",
+        [{"id": i, "symbol": "IBM", "price": 12.5 * i, "note": HOSTILE if i == 5 else "by hand"} for i in range(30)],
+    )
+    client.ack("work", option="expire", filter="/id < 3")
+    folder, asked, grounds = os.environ.get("AMPSQ_SCREENSHOTS"), site(), {}
+    with client.subscribe("work", max_backlog=2):
+        for kind, (colour, size) in WINDOWS.items():
+            page = look(asked, colour, size)
+            expect(row_of(page, "failed-orders").get_by_role("cell").nth(0)).to_have_text("3")
+            for name in PAGES if colour == "light" or folder is not None else PAGES[1:2]:
+                page.goto(f"{asked.console.base}/i/{client.instance}/{name}")
+                expect(page.get_by_role("heading", level=1)).to_be_visible()
+                wide, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+                assert wide <= window, (kind, name)
+                if folder is not None:
+                    # Charts have something to show only after a while.
+                    page.wait_for_timeout(6_000 if name.startswith("queues") else 300)
+                    page.screenshot(path=Path(folder) / f"console-{name.replace('/', '-')}-{kind}.png")
+            grounds[kind] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert grounds["light-wide"] == grounds["light-phone"] != grounds["dark-wide"] == grounds["dark-phone"]
