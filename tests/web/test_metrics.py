@@ -141,13 +141,14 @@ def test_actions_instances_and_duties_are_there(client, serve, valkey):
     }
 
 
-def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, asked, define_many):
+def test_a_thousand_queues_are_read_once_for_all_who_ask_and_briefly(client, serve, valkey, define_many):
     define_many(client, 1000)
     redis = client._store.redis
     redis.config_resetstat()
     redis.slowlog_reset()
+    asked = serve(valkey.url, [client.instance])
 
-    first = asked.anew().metrics()
+    first = asked.metrics()
     calls = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
     second = asked("/metrics")
 
