@@ -62,11 +62,12 @@ _log = logging.getLogger("ampsq.worker")
 @click.option(
     "--cancel-delay", type=INTERVAL, help="After an exception, how long the message stays away; default none."
 )
+@click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @log_format
 @connected
 def worker(
-    settings: Settings, function: str, processes: int, *, verbose: bool, log_format: str, **options: Any
+    settings: Settings, function: str, processes: int, *, trace: bool, verbose: bool, log_format: str, **options: Any
 ) -> None:
     """Handle the messages of a queue with a Python function.
 
@@ -76,12 +77,21 @@ def worker(
     """
     log_to_stderr(logging.DEBUG if verbose else logging.INFO, times=True, form=log_format)
     handler = find_handler(function)
+    if trace:
+        handler = _traced(handler)
     if processes > 1:
-        _run_processes(
-            settings, function, processes, options, [*(["--verbose"] if verbose else []), f"--log-format={log_format}"]
-        )
+        told = [f"--log-format={log_format}", *["--verbose"] * verbose, *["--trace"] * trace]
+        _run_processes(settings, function, processes, options, told)
     else:
         _run(settings, function, handler, options)
+
+
+def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        from ampsq.tracing import traced
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"--trace needs {error.name}: pip install 'ampsq[tracing]'") from error
+    return traced(handler)
 
 
 def _run(settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 from observing import eventually
@@ -156,6 +157,18 @@ def test_a_worker_with_a_filter_handles_what_matches(tasks, processes):
     assert process.stdout.readline() == "handled {'id': 2}\n"
     assert tasks.end(process).out == ""
     assert depth(tasks) == 2
+
+
+def test_a_worker_that_is_traced_calls_its_function_in_the_trace_of_the_publisher(tasks):
+    Path(tasks.folder, "spans.py").write_text(
+        "from opentelemetry import trace\n"
+        "def handle(message):\n"
+        "    print(hex(trace.get_current_span().get_span_context().trace_id), flush=True)\n"
+    )
+    tasks("publish", "orders", "1", "--header", f"traceparent=00-{'ab' * 16}-{'cd' * 8}-01")
+    process = tasks.start("worker", "spans:handle", "--queue", "work", "--trace")
+    assert process.stdout.readline() == f"0x{'ab' * 16}\n"
+    assert tasks.end(process).code == 0
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,12 @@ def test_the_commands_of_the_page_on_dead_letters_work_in_their_order(tmp_path):
     assert done.stdout.endswith("dropped 0\n")
 
 
+def test_the_program_of_the_page_on_traces_prints_its_spans(tmp_path):
+    done = run([sys.executable, "-c", blocks("tracing.md", "python")[0]], tmp_path, AMPSQ_URL="")
+
+    assert (done.returncode, done.stdout) == (0, "publish orders\nprocess work\n"), done.stderr
+
+
 def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
     shop, two, to_two = blocks("tutorial.md", "yaml")
     handler, program = blocks("tutorial.md", "python")

@@ -1,0 +1,185 @@
+"""Spans of OpenTelemetry from publish through delivery to handler; needs the extra ``tracing``.
+
+`TracedClient` and `TracedAsyncClient` publish in a span and put its context into the message's headers, as
+``traceparent``. `processing` and `traced` open a span around what is done with a message, whose parent is the span that
+published it; `traced` is for a worker's handler and for `on_message`.
+Names and attributes are those of OpenTelemetry's conventions for messaging; without an SDK that is set up, nothing is
+recorded. A client that is not traced does none of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+
+from ampsq.aio import AsyncClient
+from ampsq.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from opentelemetry.trace import Span
+
+    from ampsq.delivery import Message
+    from ampsq.topic_message import TopicMessage
+    from ampsq.values import Bookmark
+
+__all__ = ["TracedAsyncClient", "TracedClient", "processing", "traced"]
+
+Handler = TypeVar("Handler", bound="Callable[..., Any]")
+
+_SYSTEM: Final = "ampsq"
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer("ampsq")
+
+
+@contextlib.contextmanager
+def _publishing(
+    topic: str, headers: Mapping[str, str] | None, count: int | None
+) -> Iterator[tuple[Span, dict[str, str]]]:
+    """A span of kind producer, and the headers with its context."""
+    attributes: dict[str, str | int] = {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": topic,
+    }
+    if count is not None:
+        attributes["messaging.batch.message_count"] = count
+    with _tracer().start_as_current_span(f"publish {topic}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
+        carried = dict(headers or {})
+        propagate.inject(carried)
+        yield span, carried
+
+
+def _named(span: Span, published: Bookmark | int) -> None:
+    # With a publish store the bookmark is known only later.
+    name = "ampsq.publisher.sequence" if isinstance(published, int) else "messaging.message.id"
+    span.set_attribute(name, published if isinstance(published, int) else str(published))
+
+
+class TracedClient(Client):
+    """A `Client` whose publishes are spans."""
+
+    def publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark | int:
+        """As `Client.publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = super().publish(topic, data, headers=carried, **others)
+            _named(span, published)
+            return published
+
+    def delta_publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark | int:
+        """As `Client.delta_publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = super().delta_publish(topic, data, headers=carried, **others)
+            _named(span, published)
+            return published
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Sequence[Bookmark] | Sequence[int]:
+        """As `Client.publish_many`: one span for all."""
+        with _publishing(topic, headers, 0) as (span, carried):
+            published = super().publish_many(topic, messages, headers=carried, **others)
+            span.set_attribute("messaging.batch.message_count", len(published))
+            return published
+
+
+class TracedAsyncClient(AsyncClient):
+    """An `AsyncClient` whose publishes are spans."""
+
+    async def publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark | int:
+        """As `Client.publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = await super().publish(topic, data, headers=carried, **others)
+            _named(span, published)
+            return published
+
+    async def delta_publish(
+        self, topic: str, data: Any, *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Bookmark | int:
+        """As `Client.delta_publish`."""
+        with _publishing(topic, headers, None) as (span, carried):
+            published = await super().delta_publish(topic, data, headers=carried, **others)
+            _named(span, published)
+            return published
+
+    async def publish_many(
+        self, topic: str, messages: Iterable[Any], *, headers: Mapping[str, str] | None = None, **others: Any
+    ) -> Sequence[Bookmark] | Sequence[int]:
+        """As `Client.publish_many`: one span for all."""
+        with _publishing(topic, headers, 0) as (span, carried):
+            published = await super().publish_many(topic, messages, headers=carried, **others)
+            span.set_attribute("messaging.batch.message_count", len(published))
+            return published
+
+
+@contextlib.contextmanager
+def processing(message: Message | TopicMessage) -> Iterator[Span]:
+    """A span of kind consumer around what is done with a message.
+
+    Its parent is the span that published the message; where another span is open already, that one, with a link to the
+    publisher's. An exception is recorded, and goes on.
+    """
+    published = propagate.extract(message.headers)
+    creator = trace.get_current_span(published).get_span_context()
+    is_open = trace.get_current_span().get_span_context().is_valid
+    queue = getattr(message, "queue", "") or message.topic
+    attributes: dict[str, str | int] = {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+        "messaging.message.id": str(message.bookmark),
+        "messaging.message.body.size": len(message.raw),
+        "ampsq.topic": message.topic,
+        "ampsq.delivery": getattr(message, "delivery", 1),
+    }
+    with _tracer().start_as_current_span(
+        f"process {queue}",
+        context=None if is_open else published,
+        kind=SpanKind.CONSUMER,
+        attributes=attributes,
+        links=[Link(creator)] if is_open and creator.is_valid else [],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            span.record_exception(error)
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+            raise
+
+
+def traced(handler: Handler) -> Handler:
+    """A handler, function or coroutine function, called in a span of its message; see `processing`."""
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+
+        @functools.wraps(handler)
+        async def awaited(message: Message) -> Any:
+            with processing(message):
+                return await handler(message)
+
+        return awaited  # type: ignore[return-value]
+
+    @functools.wraps(handler)
+    def called(message: Message) -> Any:
+        with processing(message):
+            return handler(message)
+
+    return called  # type: ignore[return-value]
