@@ -16,6 +16,7 @@ from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
 from ampsq.removing import remove
+from ampsq.replication.recovering import go_on, recover_without
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
+    from ampsq.replication.recovering import Recovery
     from ampsq.replication.report import Replication
     from ampsq.retention import Trimmed
     from ampsq.session import QueueStats, Session
@@ -216,13 +218,16 @@ class AsyncAdministration:
 
     async def begin_incarnation(self) -> str:
         """Begin a new incarnation of this instance; see `Client.begin_incarnation`."""
-        begun = await self._store.call(new_incarnation())
-        self._session.origin = begun.origin
-        self._store.route.logged_on(begun.origin)
+        origin = await self._store.run(new_incarnation())
+        self._session.origin = origin
+        self._store.route.logged_on(origin)
         await self._store.run(end_connections())
-        for queue in begun.queues:
-            await self._store.run(rebuild_queue(self._session, queue))
-        return begun.origin
+        await self._store.run(go_on(self.instance))
+        return origin
+
+    async def recover_without(self, destination: str) -> Recovery | None:
+        """Let a new incarnation recover without a destination; see `Client.recover_without`."""
+        return await self._store.run(recover_without(self.instance, destination))
 
     async def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

@@ -40,6 +40,7 @@
     │   ├─ OwnedElsewhere       another instance owns the message: acknowledge it there, or wait for its transfer
     │   ├─ NotProxied           proxied transfer of the queue is not enabled at this instance
     │   ├─ Gap                  a link's call begins behind what is here: open the link again
+    │   ├─ IncarnationOver      what a link brings was read of an incarnation that is over: open the link again
     │   ├─ OtherFilter          a link brings a stream under another filter than it came under before
     │   ├─ RowsDiffer           a job that is run again brings other rows, or the same in another order
     │   ├─ OtherProtocol        a job's epoch was begun under the other commit protocol
@@ -80,6 +81,7 @@ __all__ = [
     "ExpressionError",
     "FormatMismatch",
     "Gap",
+    "IncarnationOver",
     "LinkRefused",
     "MessageTypeFixed",
     "MissingKey",
@@ -499,6 +501,12 @@ class Gap(Rejected):
     """A link's call begins behind what the destination has: it came late. Open the link again."""
 
     code = "AMPSQ_GAP"
+
+
+class IncarnationOver(Rejected):
+    """A link was opened when one of its ends was another incarnation, which is over. Open the link again."""
+
+    code = "AMPSQ_INCARNATION_OVER"
 
 
 class OtherFilter(Rejected):

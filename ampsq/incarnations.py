@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ampsq.flow import command, script_call
 from ampsq.origins import next_incarnation
 
 if TYPE_CHECKING:
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Flow
 
-__all__ = ["Begun", "end_connections", "new_incarnation"]
-
-
-class Begun(NamedTuple):
-    """What beginning a new incarnation came to: its origin, and the queues that have to be rebuilt."""
-
-    origin: str
-    queues: list[str]
+__all__ = ["end_connections", "new_incarnation"]
 
 
-def new_incarnation() -> Call[Begun]:
-    """Say that what was recorded so far is of the last incarnation; the queues read nothing until they are rebuilt.
+def new_incarnation() -> Flow[str]:
+    """Say that what was recorded so far is of the last incarnation, whose leases are void; gives the new origin.
 
-    A coordinator does that, or whoever called this.
+    Queues that several instances have are held until that has recovered; see `ampsq.replication.recovering`.
     """
-    return script_call("begin_incarnation", ["", next_incarnation()], _read, repeatable=True)
+    word, left = next_incarnation(), True
+    while left:
+        origin, left = yield script_call("begin_incarnation", ["", word], _read, repeatable=True)
+    return str(origin)
 
 
 def end_connections() -> Flow[None]:
@@ -34,6 +30,5 @@ def end_connections() -> Flow[None]:
         yield command(["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"], int)
 
 
-def _read(reply: list[bytes]) -> Begun:
-    origin, *queues = (text.decode() for text in reply)
-    return Begun(origin, queues)
+def _read(reply: Any) -> tuple[str, bool]:
+    return reply[0].decode(), bool(reply[1])

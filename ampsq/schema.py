@@ -155,8 +155,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "instance": Key(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
-            "its name; `former`: its former incarnations whose entries it has, last ID and origin of each",
-            "open, begin_incarnation, and every script that changes the catalog", "never",
+            "its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
+            "open, begin_incarnation, recover, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
@@ -248,6 +248,17 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "requests": Key(
             ":requests", "stream", "messages that instances ask for: queue, who asks, bookmarks", "request, relay",
             "its own length", "not needed: whoever has room asks again",
+        ),
+        "closed": Key(
+            ":closed", "set", "incarnations of other instances that are over: what is read of them comes too late",
+            "links", "never", "not needed: a link tells it again when it is opened",
+        ),
+        "recovery": Key(
+            ":recovery", "hash",
+            "while a new incarnation holds its queues: `from <instance>` that everything was read of -> the word of "
+            "`recovering`, the group there; `without <destination>` that is not waited for -> that word",
+            "links, the operator", "begin_incarnation, recover, define_queue, end_recovery",
+            "not needed: links read it again",
         ),
         "links": Key(
             ":links", "hash",
@@ -568,6 +579,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # instance
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "former": "former",
+        # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
+        # which token leases are void
+        "recovering": "recovering",
         # queue
         "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
@@ -669,6 +683,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "publisher_age": PUBLISHER_AGE,
         "trim_refs": TRIM_REFS,
         "index_step": INDEX_STEP,
+        "first_id": "0-0",
         "last_id": "18446744073709551615-18446744073709551615",
         "deleted": "deleted",
         # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.

@@ -16,6 +16,7 @@ from ampsq.incarnations import end_connections, new_incarnation
 from ampsq.message_types import JSON
 from ampsq.publishers import publishers
 from ampsq.removing import remove
+from ampsq.replication.recovering import go_on, recover_without
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ampsq.readers import ReaderState
     from ampsq.rebuild import Rebuilt
     from ampsq.redrive import Progress, Redriven
+    from ampsq.replication.recovering import Recovery
     from ampsq.replication.report import Replication
     from ampsq.retention import Trimmed
     from ampsq.session import QueueStats, Session
@@ -335,20 +337,36 @@ class Administration:
     def begin_incarnation(self) -> str:
         """Begin a new incarnation of this instance: after its server was restored, or failed over to one that had less.
 
-        The links of other instances then give back what they have of it and it lacks. Messages of queues that were
-        published here before are owned by nobody until `enable_proxied_transfer`; docs/replication.md has the order.
-        All other clients of the server lose their connections, and those of this instance have to be made anew.
+        The links of other instances then give back what they have of it and it lacks. Until everything is here that
+        the destinations have with which it shares queues, these are held: nothing of them is delivered. Its leases are
+        void. All other clients of the server lose their connections, and those of this instance have to be made anew.
 
         Returns:
             The new origin, as bookmarks have it from now on.
         """
-        begun = self._store.call(new_incarnation())
-        self._session.origin = begun.origin
-        self._store.route.logged_on(begun.origin)
+        origin = self._store.run(new_incarnation())
+        self._session.origin = origin
+        self._store.route.logged_on(origin)
         self._store.run(end_connections())
-        for queue in begun.queues:
-            self._store.run(rebuild_queue(self._session, queue))
-        return begun.origin
+        self._store.run(go_on(self.instance))
+        return origin
+
+    def recover_without(self, destination: str) -> Recovery | None:
+        """Let a new incarnation recover without a destination that is gone for good: the operator's word.
+
+        What that one alone knows the instance then delivers without knowing it: a message that was settled there, or
+        by an acknowledgement that it alone has, may be delivered again. If it comes back, what it has is taken in.
+
+        Args:
+            destination: its name.
+
+        Returns:
+            What is waited for still; None where the instance recovers no more, or never did.
+
+        Raises:
+            DefinitionError: there is no such destination.
+        """
+        return self._store.run(recover_without(self.instance, destination))
 
     def views(self) -> dict[str, View]:
         """Read the definitions of all views, by name."""

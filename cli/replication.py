@@ -12,6 +12,7 @@ from ampsq.cli.output import json_line, note, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ampsq.replication.recovering import Recovery
     from ampsq.replication.report import LinkStatus, QueueOwnership, Replication
 
 __all__ = ["replication"]
@@ -77,6 +78,7 @@ def replication(ctx: click.Context, settings: Settings) -> None:
         _show(found)
     else:
         print(f"{found.instance}, group {found.group}")
+        print("".join(f"{line}\n" for line in _recovery(found)), end="")
         note(f"{found.instance} replicates with nobody; ampsq apply FILE defines destinations (docs/replication.md)")
 
 
@@ -93,7 +95,7 @@ def _show(found: Replication) -> None:
         if rows:
             print()
             table(columns, rows, spare=spare)
-    remarks = list(_remarks(found))
+    remarks = [*_recovery(found), *_remarks(found)]
     if remarks:
         print()
         print("\n".join(remarks))
@@ -136,6 +138,21 @@ def _remarks(found: Replication) -> Iterator[str]:
                 f"{queue.queue}: messages of owners out of reach are delivered here, perhaps a second time; once they "
                 f"are back and caught up: ampsq replication disable-proxied-transfer {queue.queue}"
             )
+
+
+def _recovery(found: Replication) -> Iterator[str]:
+    if found.recovery is not None:
+        yield f"{found.instance} recovers: {_waiting(found.recovery)}"
+
+
+def _waiting(recovery: Recovery) -> str:
+    queues = ", ".join(recovery.queues) or "nothing"
+    if not recovery.waits_for:
+        return f"{queues} is held until a coordinator of this instance looks again"
+    return (
+        f"held is {queues}, until everything is read of {', '.join(recovery.waits_for)}; of one that is gone for good: "
+        f"ampsq replication recover-without {recovery.waits_for[0]}"
+    )
 
 
 def _lasted(seconds: float | None) -> str | None:
@@ -231,8 +248,9 @@ def disable_proxied_transfer(settings: Settings, queue: str) -> None:
 def begin_incarnation(settings: Settings) -> None:
     """Say that this instance's server was restored, or failed over to one that had less.
 
-    The links of the others then give back what they have of it and it lacks. Messages of queues that were published
-    here before are delivered by nobody until enable-proxied-transfer. Clients of the instance have to be made anew.
+    The links of the others then give back what they have of it and it lacks. Until everything is read of those that it
+    shares queues with, these are held; ampsq replication says for whom that waits. Clients of the instance have to be
+    made anew.
     """
     with settings.client() as client:
         origin = client.begin_incarnation()
@@ -240,6 +258,26 @@ def begin_incarnation(settings: Settings) -> None:
         json_line({"origin": origin})
     else:
         print(f"{origin} from now on: other instances give back what they have of its last incarnation")
+
+
+@replication.command(
+    "recover-without", epilog="\b\nExamples:\n  ampsq replication recover-without nyc-2 --instance nyc-1"
+)
+@click.argument("destination")
+@connected
+def recover_without(settings: Settings, destination: str) -> None:
+    """Let a new incarnation recover without a destination that is gone for good; it MAY DELIVER TWICE.
+
+    What that one alone knows, this instance then delivers without knowing it: what was settled there, or acknowledged
+    and told to nobody else, is delivered again. Should it come back, what it has is taken in.
+    """
+    with settings.client() as client:
+        left = client.recover_without(destination)
+        name = client.instance
+    if settings.json:
+        json_line({"destination": destination, "recovery": left and left.as_dict()})
+    else:
+        print(f"{name} recovers without {destination}: {_waiting(left)}" if left else f"{name} recovers no more")
 
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication remove nyc-2")

@@ -1,8 +1,8 @@
 --- apply: record what a link brings of another instance's logs, as copies, in the order in which it comes.
 --- ARGV now, refill, runs...
---- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP
+--- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP, INCARNATION_OVER
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
---- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, restoring, incarnations, doubled(), arrived(), times()
+--- @include clock, fail, runs, received, copies, ids, push, dispatch, route, deferring, restoring, incarnations, ended_origin, doubled(), arrived(), times()
 -- runs: see lib/runs. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back, unless a former incarnation did: see lib/restoring. A publisher's
 -- message that names the one before it, of another origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
@@ -11,6 +11,7 @@ local runs, routes, reach, fresh, recorded, before, same = read_runs(runs_from),
 for _, run in ipairs(runs) do
   local route = routes[run.topic] or call('HGET', K.routes(), run.topic)
   if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
+  check_incarnations(run.path, run.origin)
   local stream = 'log ' .. run.topic
   local reached = reach[stream .. run.origin] or received_of(stream, run.origin)
   if not is_former(run.origin) then
@@ -76,7 +77,9 @@ local function apply_run(run, up_to)
   end
   recorded, before = recorded + new, before + run.count - new
   if refill == '1' or order_of(run.upto) > order_of(up_to) then
-    note_received('log ' .. topic, run.origin, run.upto, run.filter)
+    -- Of this instance's own, others may have parts, under filters of their own.
+    note_received('log ' .. topic, run.origin, run.upto, is_former(run.origin) and '-' or run.filter)
+    if run.upto == V.last_id then pass_end_on(topic, run.origin, run.path, ms) end
     if call('EXISTS', K.deferred(topic)) == 1 then drop_passed(topic, run.origin, run.upto) end
   end
 end

@@ -1,6 +1,6 @@
 --- apply_journal: follow what a link brings of another instance's journal of a queue.
 --- ARGV now, queue_name, starts, rows...
---- FAIL UNKNOWN_QUEUE, GAP
+--- FAIL UNKNOWN_QUEUE, GAP, INCARNATION_OVER
 --- GIVES {how many messages changed, how many are still to come}
 --- FLAGS allow-oom
 --- @include clock, fail, named, told, told_rows, catching_up, dispatch, deferring, incarnations
@@ -34,7 +34,9 @@ local function follow(entry)
   changed = changed + #follow_told(queue, entry, refs, epochs, names, freed, ms)
 end
 
-for _, entry in ipairs(read_told(rows_from)) do
+local rows = read_told(rows_from)
+for _, entry in ipairs(rows) do check_incarnations(entry.path, string.match(entry.source, '^[^~]*')) end
+for _, entry in ipairs(rows) do
   local origin, id = string.match(entry.source, '^([^~]+)~(.+)$')
   complete[origin] = complete[origin] or received_of(stream, origin)
   if origin ~= own and order_of(id) > order_of(complete[origin]) then

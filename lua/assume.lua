@@ -10,6 +10,7 @@ local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 if not queue.owner or call('HEXISTS', K.queue(queue_name), F.proxied) == 0 then fail(E.NOT_PROXIED, {queue = queue_name}) end
+if queue.recovering then return {0, call('ZCARD', K.remote(queue_name))} end
 read_on(queue, ms)
 local gone, refs, epochs, names = {}, {}, {}, {}
 local asked = call('ZRANGE', K.asked(queue_name), 0, limit - 1)

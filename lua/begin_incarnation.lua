@@ -1,25 +1,19 @@
 --- begin_incarnation: begin a new incarnation of this instance: what it has recorded so far belongs to the last one from now on.
 --- ARGV now, incarnation
---- GIVES {origin, queues to be rebuilt...}
+--- GIVES {origin, 1 while leases of the last incarnation are left: call again, else 0}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, paused, ref
--- Nothing is written anew: the last ID tells whose an entry without a source is. What was ready is owned by nobody, so the queues that
--- share their messages are emptied, and read nothing until they are rebuilt. Called again with the same word it changes nothing.
+--- @include clock, fail, recovering, ref, returning, dispatch
+-- Nothing is written anew: the last ID tells whose an entry without a source is. Leases are void, a part of them with each call;
+-- queues that share their messages are held (lib/recovering). Called again with the same word it begins nothing.
 local ms = clock_ms(now)
 local name, former, known = unpack(call('HMGET', K.instance(), F.name, F.origin, F.former))
-local origin, last, shared = name .. '.' .. incarnation, call('GET', K.clock()) or '0-0', {}
-for _, queue_name in ipairs(call('HKEYS', K.queues())) do
-  local queue = load_queue(queue_name)
-  if queue and queue.owner then shared[#shared + 1] = queue end
-end
-
-local streams = {}
-for _, topic in ipairs(call('HKEYS', K.topics())) do streams[#streams + 1] = K.log(topic) end
-for _, queue in ipairs(shared) do streams[#streams + 1] = K.journal(queue.name) end
+local origin, last = name .. '.' .. incarnation, call('GET', K.clock()) or '0-0'
 
 -- IDs of the new incarnation are above all of the last one's, in every stream.
-local function end_last()
-  local at = string.format('%.0f-0', ms)
+local function end_last(shared)
+  local streams, at = {}, string.format('%.0f-0', ms)
+  for _, topic in ipairs(call('HKEYS', K.topics())) do streams[#streams + 1] = K.log(topic) end
+  for _, queue_name in ipairs(shared) do streams[#streams + 1] = K.journal(queue_name) end
   if order_of(at) > order_of(last) then last = at end
   for pass = 1, 2 do
     for _, stream in ipairs(streams) do
@@ -34,22 +28,32 @@ local function end_last()
   call('SET', K.clock(), last)
 end
 
-local function empty(queue)
-  local keys = {K.ready(queue.name), K.held(queue.name), K.places(queue.name), K.asked(queue.name), K.rebuilt(queue.name)}
-  for filter in string.gmatch(queue.sorted or '', '%S+') do keys[#keys + 1] = K.sorted(queue.name, filter) end
-  call('UNLINK', unpack(keys))
-  call('HSETNX', K.queue(queue.name), F.paused, queue.topic)
-  call('HSET', K.queue(queue.name), F.compiled, paused_form(call('HGET', K.queue(queue.name), F.compiled)))
-  -- Whoever comes first rebuilds it.
-  keep_rebuilding(queue.name, origin, ms - 1)
+-- What nobody was told of its holders counts for nothing; at most once it is over.
+local function void_leases(queue)
+  local refs, leases, freed, cursor = {}, {}, {}, '0'
+  repeat
+    local scanned = call('HSCAN', K.leases(queue.name), cursor, 'COUNT', V.batch)
+    cursor = scanned[1]
+    for i = 1, #scanned[2], 2 do
+      local lease = scanned[2][i] ~= V.anchor and parse_lease(scanned[2][i + 1])
+      if lease and tonumber(lease.token) <= tonumber(queue.recovering) then
+        refs[#refs + 1], leases[#leases + 1] = scanned[2][i], lease
+      end
+    end
+  until cursor == '0' or #refs >= V.batch
+  return_leased(queue, queue.once and V.disconnected or V.given_back, refs, leases, freed, ms, 0)
+  free_room(freed, ms, queue.name)
+  return #refs >= V.batch and 1 or 0
 end
 
-if former ~= origin then
-  end_last()
+if former ~= origin and not is_known_former(origin) then
+  local shared = hold_shared_queues(ms, true)
+  end_last(shared)
   call('HSET', K.instance(), F.origin, origin, F.former, (known and known .. ' ' or '') .. last .. ' ' .. former)
-  for _, queue in ipairs(shared) do empty(queue) end
-  change_catalog()
 end
-local names = {}
-for i, queue in ipairs(shared) do names[i] = queue.name end
-return {origin, unpack(names)}
+local more = 0
+for _, queue_name in ipairs(call('HKEYS', K.queues())) do
+  local queue = more == 0 and load_queue(queue_name)
+  if queue and queue.recovering then more = void_leases(queue) end
+end
+return {call('HGET', K.instance(), F.origin), more}

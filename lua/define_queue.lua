@@ -2,7 +2,7 @@
 --- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
 --- GIVES 1
---- @include clock, fail, catalog, membership, definition, paused, beginning, plain, ownership
+--- @include clock, fail, catalog, membership, definition, paused, beginning, plain, ownership, recovering
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
@@ -19,6 +19,11 @@ call('HSET', K.queue(name), F.compiled, compiled, F.target, target)
 call('HSET', K.leases(name), V.anchor, '')
 if record == '1' then call('HSET', K.queue(name), F.recorded, 1) else call('HDEL', K.queue(name), F.recorded) end
 define_ownership(name, owner, domain, deferral)
+-- What earlier incarnations of this instance settled of it is told by others.
+if not former and owner ~= '' and call('EXISTS', K.received()) == 1 and names_of_instance().former[1] then
+  call('HSET', K.queue(name), F.recovering, 0)
+  note_recovery(ms)
+end
 define_policy(name, policy)
 local life_changed = (former_policy or '') ~= policy
 define_ring(name, ring, not former)

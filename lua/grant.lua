@@ -10,7 +10,7 @@ local ms = clock_ms(now)
 local queue = load_queue(queue_name)
 if not queue then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
 local own = call('HGET', K.instance(), F.origin)
-if by == own or not queue.owner then return {0, 0} end
+if by == own or not queue.owner or queue.recovering then return {0, 0} end
 -- Subscriptions here come first: what is left then, nobody here can take.
 local _, more = dispatch_or_defer(queue_name, ms, V.batch, nil, true)
 if more then return {0, 1} end

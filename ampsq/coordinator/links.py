@@ -11,6 +11,7 @@ from ampsq.coordinator.definitions import Definitions
 from ampsq.destination import Destination
 from ampsq.errors import Rejected
 from ampsq.replication.proxied import assume_lost
+from ampsq.replication.recovering import Recovery, go_on
 from ampsq.replication.running import Run
 
 if TYPE_CHECKING:
@@ -38,13 +39,17 @@ class Links:
         self._definitions = Definitions()
         self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
         self._version = -1
+        self._recovery: Recovery | None = None
 
     def run_once(self, store: Store) -> float:
         """Begin what is newly defined, end what is not defined any more, ask for what somebody here is free for."""
         catalog = self._definitions.read(store)
         if catalog.version != self._version or any(not thread.is_alive() for _, thread, _ in self._runs.values()):
             self._follow(store, catalog)
+            self._recover(store)
             self._version = catalog.version
+        elif self._recovery is not None:
+            self._recover(store)
         # While messages change owner there will be more room, and more that waits.
         return _SHORT_PAUSE if catalog.destinations and self._request(store, catalog) else _PAUSE
 
@@ -71,6 +76,17 @@ class Links:
             thread = threading.Thread(target=run.run, name=f"link-{store.instance}-{name}", daemon=True)
             self._runs[name] = (text, thread, stopping)
             thread.start()
+
+    def _recover(self, store: Store) -> None:
+        """Let queues go on that are held, once all is here; whatever begins that, changes the catalog."""
+        before, self._recovery = self._recovery, store.run(go_on(store.instance))
+        if self._recovery is not None and self._recovery != before:
+            _log.warning(
+                "%s is a new incarnation: queues %s are held until everything is read of %s",
+                *(store.instance, ", ".join(self._recovery.queues), ", ".join(self._recovery.waits_for)),
+            )
+        elif self._recovery is None and before is not None:
+            _log.warning("%s has recovered: queues %s go on", store.instance, ", ".join(before.queues))
 
     @staticmethod
     def _request(store: Store, catalog: Catalog) -> int:

@@ -168,10 +168,13 @@ def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[st
         topic, _, origin, _, path, names, values, _ = entry
         if way != (topic, origin, path):
             way = topic, origin, path
-            is_routed, is_filtered = carried.is_routed(origin, path), topic in carried.filters
+            # What the destination itself published it gets back whole: else nobody could deliver it.
+            is_routed, is_own = carried.is_routed(origin, path), carried.destination.was(origin)
+            is_filtered = topic in carried.filters and not is_own
         if not is_routed:
             continue
-        is_wanted = not is_filtered or carried.passes(entry)
+        # Without fields it only says up to where all is there.
+        is_wanted = bool(names) and (not is_filtered or carried.passes(entry))
         if form is None or form[:3] != way or (is_wanted and form[3] != names and rows):
             close()
             form, rows = (*way, names), []

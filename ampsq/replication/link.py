@@ -10,9 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq import replication_calls as links
-from ampsq.errors import DestinationAhead, OtherFilter
+from ampsq.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.flow import command
 from ampsq.places import FIRST, parse_id, text_of
+from ampsq.replication import recovering
 from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, split_entry
 from ampsq.replication.gate import Gate
 from ampsq.replication.sending import Page, Sending
@@ -98,6 +99,9 @@ class Link:
         self._marks = key(source.instance, "marks")
         self._gates: _Gates | None = None
         self._behind: dict[str, list[Told]] = {}
+        # The word under which the destination recovers, until it is told that it has everything of the source.
+        self._recovering = ""
+        self._has_asked = False
 
     @property
     def topics(self) -> list[str]:
@@ -111,6 +115,7 @@ class Link:
 
         Raises:
             OtherFilter: the destination has one of these streams under another filter, from somewhere else.
+            IncarnationOver: one of both is an incarnation that was followed by another one.
             DestinationAhead: the destination has what the source never recorded: the source lost its last entries, or
                 is another one of its name.
             ServerUnsuitable: the source cannot say what it has flushed.
@@ -120,10 +125,12 @@ class Link:
         gates: _Gates = self._make_gate(self._source), self._make_gate(self._destination)
         claimed = key(self._source.instance, "sent", self.name)
         sent: dict[str, str] = self._source.call(command(["HGETALL", claimed], _texts))
-        if sent.pop("peer", None) != self.carried.destination.origin:
+        sent_before = sent.pop("peer", "")
+        if sent_before != self.carried.destination.origin:
             self._source.call(command(["DEL", claimed], int))
             sent = {}
         here = self._source.call(links.received(self._source.instance))
+        self._end_incarnations({sent_before, *(stream.partition("@")[2] for stream in here)})
         there = self._destination.call(links.received(self._destination.instance))
         self._digests = {}
         self._sending.begin(there)
@@ -144,6 +151,27 @@ class Link:
         gates[1].put(carries)
         self._gates = gates
         return gates
+
+    def _end_incarnations(self, known: Iterable[str]) -> None:
+        """See that both sides are who they were, and that neither takes anything more of what is over.
+
+        Args:
+            known: origins that the source has something of.
+        """
+        for store, other in ((self._source, self.carried.destination), (self._destination, self.carried.source)):
+            if other.origin in (over := store.call(recovering.closed(store.instance))):
+                raise IncarnationOver(origin=other.origin)
+            former = {origin for _, origin in other.former}
+            if store is self._source:
+                former |= {origin for origin in known if other.was(origin)}
+            if former - over:
+                store.call(recovering.close(store.instance, sorted(former - over)))
+        # The destination is told of it before anything of that comes back to it.
+        lost = [origin for origin in known if self.carried.destination.was(origin)]
+        word = self._destination.call(recovering.recover(sorted(lost)))
+        # Who recovers itself may lack what the other one asks for.
+        is_whole = not self._source.call(recovering.word_of(self._source.instance))
+        self._recovering, self._has_asked = word if is_whole else "", False
 
     def _open_topic(
         self,
@@ -241,14 +269,21 @@ class Link:
             # A moment for what it waits for, which another link brings.
             time.sleep(min(wait, _HELD_PAUSE))
         else:
-            page, is_end = self._read(wait if gate.is_empty and arrived.is_empty and sending.is_empty else 0.0)
+            is_asking = self._recovering and not self._has_asked
+            is_free = gate.is_empty and arrived.is_empty and sending.is_empty and not is_asking
+            page, is_end = self._read(wait if is_free else 0.0)
             is_idle = not page.entries and not page.places
-            if not is_idle:
+            if not is_idle or (is_asking and page.is_all):
+                self._has_asked = self._has_asked or page.is_all
                 gate.put(page)
         sending.put(gate.take(is_idle=is_idle and sending.is_empty))
-        messages, told, size, applied = sending.advance(is_more=not is_end)
+        messages, told, size, applied, has_all = sending.advance(is_more=not is_end)
         for places in applied:
             arrived.put(places)
+        if has_all and self._recovering:
+            peer, word = self.carried.source, self._recovering
+            self._destination.call(recovering.fetched(self._destination.instance, word, peer.name, peer.group))
+            self._recovering = ""
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
         is_done = is_idle and is_end and gate.is_empty and arrived.is_empty and sending.is_empty
@@ -280,7 +315,7 @@ class Link:
             places |= {f"journal {queue}": self._journals[queue] for queue in told}
             if is_whole and parse_id(mark) > parse_id(self._mark):
                 self._mark = places["marked"] = mark
-        return Page(entries, told, places), is_end
+        return Page(entries, told, places, is_end and is_whole), is_end
 
     def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[Copied], bool]:
         instance, streams = self._source.instance, list(self._places)

@@ -13,11 +13,13 @@ from ampsq.destination_checks import sent_topic
 from ampsq.flow import command
 from ampsq.log_index import complete, rank_of
 from ampsq.places import FIRST, parse_id
+from ampsq.replication.recovering import read_recovery
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
+    from ampsq.replication.recovering import Recovery
 
 __all__ = ["SILENT", "LinkStatus", "QueueOwnership", "Replication", "heard_of", "read_links", "read_replication"]
 
@@ -124,12 +126,15 @@ class Replication:
         group: its group.
         links: those to its destinations, then those that come in.
         queues: the queues that are not this instance's alone.
+        recovery: of a new incarnation that does not know yet what the last one did: which queues are held, and for
+            which destinations that waits; else None.
     """
 
     instance: str
     group: str
     links: tuple[LinkStatus, ...]
     queues: tuple[QueueOwnership, ...]
+    recovery: Recovery | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -148,7 +153,8 @@ def read_replication(instance: str) -> Flow[Replication]:
         )
         if owner and found:
             queues.append((yield from _ownership(queue, owner, now)))
-    return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues))
+    recovery = yield from read_recovery(instance)
+    return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
 
 
 def read_links(instance: str, catalog: Catalog) -> Flow[tuple[LinkStatus, ...]]:

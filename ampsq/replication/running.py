@@ -176,6 +176,8 @@ class Run:
         with ExitStack() as stack:
             own_store = stack.enter_context(closing(Store(self._url, self._instance, patience=_PATIENCE)))
             own = meet(own_store)
+            # Connected anew, it is this incarnation, or the link begins anew.
+            own_store.route.logged_on(own.peer.origin)
             if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                 return False
             other = self._reach(own, state, stack)
@@ -215,6 +217,7 @@ class Run:
                 failures.append(f"{shown}: {error}")
                 continue
             stack.callback(store.close)
+            store.route.logged_on(other.peer.origin)
             _validate(own, other, self._definition)
             state.instance, state.group = other.peer.name, other.peer.group
             return other

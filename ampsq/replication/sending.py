@@ -29,11 +29,15 @@ _ROWS: Final = 32
 
 
 class Page(NamedTuple):
-    """What one read gave: entries in the source's order, told of queues, and the places behind both."""
+    """What one read gave: entries in the source's order, told of queues, and the places behind both.
+
+    With `is_all`, nothing was left when it was read.
+    """
 
     entries: list[Copied]
     told: dict[str, list[Told]]
     places: dict[str, str]
+    is_all: bool = False
 
 
 class Sent(NamedTuple):
@@ -44,12 +48,14 @@ class Sent(NamedTuple):
         told: entries of journals followed.
         bytes: of what was sent, copies that were there before among it.
         places: of each page that is applied whole, the source's places behind it.
+        has_all: a page is applied behind which there was nothing more.
     """
 
     messages: int
     told: int
     bytes: int
     places: list[dict[str, str]]
+    has_all: bool = False
 
 
 class _Batch(NamedTuple):
@@ -134,22 +140,22 @@ class Sending:
 
     def _finish(self, batch: _Batch, sent: Sent) -> Sent:
         self._running = None
-        messages, told, size, places = sent
+        messages, told, size, places, has_all = sent
         if batch.call:
             applied: Applied = self._channel.collect()
             messages, size = messages + applied.recorded, size + batch.size
             if applied.waits:
                 self.is_waiting = True
                 self._batches.clear()
-                return Sent(messages, told, size, places)
+                return Sent(messages, told, size, places, has_all)
         if batch.page:
             page = self._pages.popleft()
             for topic in [topic for topic, end in self.refill.items() if _place(page, topic) >= end]:
                 del self.refill[topic]
             claims, number = self._follow(page.told)
             places.append({**batch.claims, **claims, **page.places})
-            told += number
-        return Sent(messages, told, size, places)
+            told, has_all = told + number, has_all or page.is_all
+        return Sent(messages, told, size, places, has_all)
 
     # --- copies
 

@@ -8,6 +8,7 @@ local loaded_sorting = {}
 -- Returns heads and bodies of `own`; the second value tells whether a limit ended it while there was more to give.
 local function dispatch(name, now, limit, own, duty)
   local queue = load_queue(name)
+  if queue.recovering then return {}, false end
   if not queue.sorted then return dispatch_plain(queue, now, limit, own) end
   loaded_sorting.functions = loaded_sorting.functions or sorting()
   return loaded_sorting.functions.dispatch_sorted(queue, now, limit, own, duty)

@@ -41,8 +41,8 @@ end
 local function pass_expiry(name, now)
   local queue = load_queue(name)
   if not queue then return end
-  -- What is over in a queue that is being rebuilt, is not known before that ends.
-  if queue.topic == V.nowhere then
+  -- What is over in a queue that is being rebuilt, or held, is not known before that ends.
+  if queue.topic == V.nowhere or queue.recovering then
     call('ZADD', K.due(), now + 1000, 'expiry ' .. name)
     return
   end
@@ -78,7 +78,7 @@ local function pass_expirations(topic, now)
   for name in string.gmatch(call('HGET', K.routes(), topic) or '', '[^%s*]+') do
     local queue = string.sub(name, 1, 1) ~= '>' and load_queue(name)
     if queue then passes[#passes + 1] = open_pass(queue, now) end
-    if queue and queue.topic == V.nowhere then
+    if queue and (queue.topic == V.nowhere or queue.recovering) then
       call('ZADD', K.due(), now + 1000, 'expirations ' .. topic)
       return
     end

@@ -63,8 +63,11 @@ local function forget_same(topic, oldest, told)
   for _, entry in ipairs(call('XRANGE', K.same(topic), '-', '+', 'COUNT', 64)) do
     local here = entry[2][2]
     if order_of(here) >= oldest or told and order_of(entry[1]) > told then break end
-    call('HDEL', K.counting(), topic .. ' ' .. here)
-    call('XDEL', K.same(topic), entry[1])
+    -- That an incarnation is over is told to those that come later, too.
+    if here ~= V.first_id then
+      call('HDEL', K.counting(), topic .. ' ' .. here)
+      call('XDEL', K.same(topic), entry[1])
+    end
   end
 end
 

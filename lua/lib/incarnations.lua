@@ -23,6 +23,14 @@ local function is_former(origin)
   return origin ~= known.origin and string.match(origin, '^(.*)%.') == known.name
 end
 
+-- Whether this incarnation knows of that one.
+local function is_known_former(origin)
+  for i = 2, #names_of_instance().former, 2 do
+    if own_names.former[i] == origin then return true end
+  end
+  return false
+end
+
 -- Who recorded what has no source: each former incarnation up to its last ID, then this one.
 local function origin_at(id)
   local known = names_of_instance()

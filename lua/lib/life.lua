@@ -51,7 +51,7 @@ end
 -- Whether another instance may deliver it, and this one not. Of what is recorded by the side the owner is the origin.
 local function is_remote(queue, ref, fields)
   if not queue.owner then return false end
-  local is_plain = queue.owner == V.everywhere and fields[#fields - 1] ~= F.path and not queue.renewed
+  local is_plain = queue.owner == V.everywhere and fields[#fields - 1] ~= F.path
   if is_plain and call('EXISTS', K.owners(queue.name), K.counting()) == 0 then return false end
   queue.owners = queue.owners or owner()
   return not queue.owners.is_owned_here(queue, ref, fields)

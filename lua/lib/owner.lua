@@ -21,9 +21,10 @@ local function owner_of(queue, ref, fields)
   return string.match(counting_of(topic, id, fields), '^[^~]*'), 0
 end
 
+-- An origin, or the name of an instance. What a former incarnation owned, this one owns.
 local function is_own(owner)
   local known = names_of_instance()
-  return owner == known.origin or owner == known.name
+  return owner == known.origin or owner == known.name or is_former(owner)
 end
 
 local function is_owned_here(queue, ref, fields)

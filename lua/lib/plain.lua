@@ -35,6 +35,7 @@ end
 -- is loaded is looked through by the server's collector of garbage, again and again.
 local function dispatch_soon(name, now)
   local queue, more = load_queue(name), true
+  if queue.recovering then return end
   if not queue.sorted then
     local _
     _, more = dispatch_plain(queue, now, V.batch, nil)

@@ -9,10 +9,12 @@ local function load_policy(queue, text)
   queue.multiplier, queue.longest, queue.jitter = multiplier / 1000, tonumber(longest), jitter / 1000
 end
 
--- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one.
+-- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
+-- lib/recovering.
 local function load_queue(name)
   if loaded_queues[name] then return loaded_queues[name] end
-  local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner)
+  local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
+    F.recovering)
   if not fields[1] then return nil end
   local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
@@ -20,15 +22,13 @@ local function load_queue(name)
     name = name, lease = tonumber(lease), backlog = tonumber(backlog), deliveries = tonumber(deliveries),
     cancels = tonumber(cancels), ratio = tonumber(ratio), turn = tonumber(turn), once = once == '1',
     strict = strict == '1', room = tonumber(room), depth = tonumber(depth), topic = topic,
-    sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], life = 0, model = 0, redelivery = 0,
-    format = nil, kind = ' b ',
+    sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], life = 0, model = 0,
+    redelivery = 0, format = nil, kind = ' b ',
   }
   if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
   if fields[4] then load_policy(queue, fields[4]) end
   -- Whether each message has a fate to be looked at: most say of themselves whether they do.
-  -- What a former incarnation recorded is owned by nobody here.
-  queue.renewed = queue.owner and call('HEXISTS', K.instance(), F.former) == 1
-  queue.fated = queue.life > 0 or queue.renewed or queue.owner and queue.owner ~= V.everywhere
+  queue.fated = queue.life > 0 or queue.owner and queue.owner ~= V.everywhere
   loaded_queues[name] = queue
   return queue
 end

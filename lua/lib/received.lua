@@ -1,10 +1,21 @@
 --- received: up to where everything of an origin's stream is here, and through which filters it came.
---- @include fail, ref
+--- @include fail, ref, incarnations
 
 -- stream: `log <topic>` or `journal <queue>`. '0-0' and nil where nothing came yet.
 local function received_of(stream, origin)
   local id, filter = string.match(call('HGET', K.received(), stream .. '@' .. origin) or '', '^(%S+) (%S+)$')
   return id or '0-0', filter
+end
+
+local open_hops = {}
+
+-- What a link read of an incarnation that is over comes too late; and what a former one of this instance had comes too early
+-- where this one was not told of that (`recover`). The link is to be opened again.
+local function check_incarnations(path, origin)
+  local hop = string.match(path, '^[^/]*')
+  if open_hops[hop] == nil then open_hops[hop] = call('SISMEMBER', K.closed(), hop) == 0 end
+  if not open_hops[hop] then fail(E.INCARNATION_OVER, {origin = hop}) end
+  if is_former(origin) and not is_known_former(origin) then fail(E.INCARNATION_OVER, {origin = origin}) end
 end
 
 -- What begins above what is here was held up while this server fell back: it would leave a hole for ever.

@@ -81,10 +81,9 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   end
 end
 
--- Another instance may own by now what was held here: by proxied transfer, or since its publisher sent it there, too; and nobody what
--- a former incarnation had.
+-- Another instance may own by now what was held here: by proxied transfer, or since its publisher sent it there, too.
 local function keep_owned(queue, refs, leases)
-  if not queue.renewed and call('EXISTS', K.owners(queue.name), K.counting()) == 0 then return refs, leases end
+  if call('EXISTS', K.owners(queue.name), K.counting()) == 0 then return refs, leases end
   local own_refs, own_leases, remote = {}, {}, {}
   for i, ref in ipairs(refs) do
     local topic, id = parse_ref(ref)

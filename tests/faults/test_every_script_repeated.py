@@ -56,8 +56,10 @@ from ampsq.incarnations import new_incarnation
 from ampsq.log_index import complete, cuts
 from ampsq.message_types import JSON
 from ampsq.naming import name_message
+from ampsq.origins import read_origin
 from ampsq.query import Query
 from ampsq.removing import remove
+from ampsq.replication import recovering
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
 from ampsq.schema import key
@@ -624,8 +626,12 @@ def replicate(work):
 
 def begin_anew(work):
     """What was recorded so far is of the last incarnation."""
-    begun = work.store.call(new_incarnation())
-    assert "both" in begun.queues
+    before = str(work.store.call(read_origin(work.store.instance)))
+    work.store.call(recovering.recover([f"{before.rpartition('.')[0]}.0"]))
+    origin = work.store.run(new_incarnation())
+    assert origin != before
+    # No destination here shares a queue
+    assert work.store.run(recovering.go_on(work.store.instance)) is None
 
 
 WORK = [

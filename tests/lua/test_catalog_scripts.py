@@ -32,6 +32,8 @@ ARGUMENTS = {
     "read_journal": ["work", "0-0", 10],
     "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
     "begin_incarnation": [1_000, "two"],
+    "recover": [1_000, "i.zero"],
+    "end_recovery": [1_000, "999-1", "work"],
     "behind": [1_000, "o", "log orders"],
     "report_sent": ["o", "log orders", "5-0"],
     "request": [1_000, "work"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import losing
 from invariants import Violation, believers, judge_settlements
 
 from ampsq.check import check
@@ -52,7 +53,7 @@ def _come_to_rest(run):
         for name in run.instances:
             run.judge(name)
         run.judge_all()
-        if not moved:
+        if not losing.go_on(run) and not moved:
             return
     raise Violation("the links never come to rest")
 
@@ -70,7 +71,7 @@ def _judge_rest(run):
             raise Violation(f"{name} has not {sorted(wanted - view.names)}, has more {sorted(view.names - wanted)}")
     if missing := {name for name in run.persisted if all(name not in view.names for view in run.views.values())}:
         raise Violation(f"{sorted(missing)} were persisted, and are nowhere")
-    for name, found in believers(run.views, run.origins, run.owner).items():
+    for name, found in believers(run.views, run.all_origins, run.owner).items():
         if len([place for _, place in found if place == "ready"]) > 1:
             raise Violation(f"{name} has several owners at rest: {found}")
 

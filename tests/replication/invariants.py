@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from simulated import QUEUE, TOPIC, decoded, name_of
 
+from ampsq.origins import name_of as name_of_origin
 from ampsq.schema import LEASES_ANCHOR
 from ampsq.values import ref_of
 
@@ -50,6 +51,7 @@ class View:
         received: stream -> ID.
         deferred: origin and ID of messages of which something is told that are to come.
         left: key -> what is still in it, of those that must be empty in the end.
+        held: a new incarnation that delivers nothing yet.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -61,6 +63,7 @@ class View:
     received: dict[str, str] = field(default_factory=dict)
     deferred: list[str] = field(default_factory=list)
     left: dict[str, int] = field(default_factory=dict)
+    held: bool = False
 
     @property
     def refs(self):
@@ -110,12 +113,27 @@ def look(instance, origins, former=None):
         ["HGETALL", instance.key("counting")],
         ["HKEYS", instance.key("deferred", TOPIC)],
         ["ZCARD", instance.key("asked", QUEUE)],
+        ["HEXISTS", instance.key("queue", QUEUE), "recovering"],
         *(["ZRANGE", instance.key("copies", TOPIC, origin), 0, -1] for origin in origins),
     )
-    log, owners, leases, cursors, ahead, remote, ready, placed, due, received, counting, deferred, asked, *copies = (
-        reply
-    )
-    view = View([*(former.entries if former else []), *(_entry(row, instance.origin) for row in log)])
+    (
+        log,
+        owners,
+        leases,
+        cursors,
+        ahead,
+        remote,
+        ready,
+        placed,
+        due,
+        received,
+        counting,
+        deferred,
+        asked,
+        held,
+        *copies,
+    ) = reply
+    view = View([*(former.entries if former else []), *(_entry(row, instance.peer) for row in log)], held=bool(held))
     view.owners = {ref: (owner, (int(epoch), by)) for ref, (owner, epoch, by) in _pairs(owners)}
     view.counting = {here.split(" ")[1]: tuple(value[0].split("~")) for here, value in _pairs(counting)}
     view.leases = {ref: (value[0], value[1]) for ref, value in _pairs(leases) if ref != LEASES_ANCHOR}
@@ -147,11 +165,13 @@ def _pairs(reply):
     return [(decoded(name), decoded(value).split(" ")) for name, value in items]
 
 
-def _entry(row, own):
+def _entry(row, peer):
     stream_id, fields = row
     stream_id = stream_id.decode()
     body = json.loads(fields[b"b"])
-    origin, _, there = fields.get(b"s", f"{own}~{stream_id}".encode()).decode().partition("~")
+    origin, _, there = (
+        fields.get(b"s", f"{peer.origin_at(order(stream_id))}~{stream_id}".encode()).decode().partition("~")
+    )
     name = name_of(fields[b"b"])
     return Entry(stream_id, ref_of(TOPIC, stream_id), name, body["p"], body["n"], body["k"], origin, there)
 
@@ -159,14 +179,14 @@ def _entry(row, own):
 # --- one instance
 
 
-def judge_log(instance, view, passes):
-    """Nothing twice, and each publisher's in order."""
+def judge_log(instance, view, passes, *, is_whole):
+    """Nothing twice, and each publisher's in order, as long as no server lost any."""
     seen, last = set(), {}
     for entry in view.entries:
         if entry.name in seen:
             raise Violation(f"{entry.name} is twice in the log of {instance.name}")
         seen.add(entry.name)
-        if last.get(entry.publisher, 0) >= entry.number:
+        if is_whole and last.get(entry.publisher, 0) >= entry.number:
             raise Violation(f"{entry.name} came behind {entry.publisher}{last[entry.publisher]} at {instance.name}")
         last[entry.publisher] = entry.number
         if entry.origin != instance.origin and not passes(entry.origin, instance, entry.kind):
@@ -177,7 +197,8 @@ def judge_copies(instance, view):
     """The index knows each copy, and nothing else."""
     by_id = {entry.id: entry for entry in view.entries}
     for entry in view.entries:
-        if entry.origin != instance.origin and view.copy_of(entry.origin, entry.there) != entry.id:
+        is_own = entry.there == entry.id and name_of_origin(entry.origin) == instance.name
+        if not is_own and view.copy_of(entry.origin, entry.there) != entry.id:
             raise Violation(f"{instance.name} does not find {entry.name} as {entry.origin}~{entry.there}")
     for origin, members in view.copies.items():
         for member in members:
@@ -239,12 +260,13 @@ def _rank(bookmark):
 
 
 def believers(views, origins, owner):
-    """Message -> instances that would deliver it, and those that did."""
+    """Message -> instances that would deliver it, and those that did; `origins`: of all incarnations."""
     found = {}
     for name, view in views.items():
+        names = (name, *(origin for origin in origins if name_of_origin(origin) == name))
         for entry in view.entries:
-            place = place_of(view, entry, (name, origins[name]), owner)
-            if place in ("ready", "leased"):
+            place = place_of(view, entry, names, owner)
+            if place == "leased" or (place == "ready" and not view.held):
                 found.setdefault(entry.name, []).append((name, place))
     return found
 

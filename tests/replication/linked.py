@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 
 from ampsq import Client, Destination, Queue, Topic
-from ampsq.replication import running
+from ampsq.replication import recovering, running
 
 
-def shared(*more, **elements):
+def shared(*more, kind=Queue, **elements):
     """What all instances have: a topic and a queue over it."""
     return [
         Topic(name="orders", retention_age="0s"),
-        Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10, lease_period="1h", **elements),
+        kind(name="work", underlying_topic="orders", max_per_subscription_backlog=10, lease_period="1h", **elements),
         *more,
     ]
 
@@ -83,12 +83,21 @@ class Linked:
             for link in links:
                 link.open()
             for _ in range(50):
-                if all(moved.is_idle and not moved.requests for moved in [link.step() for link in links]):
+                is_quiet = all(moved.is_idle and not moved.requests for moved in [link.step() for link in links])
+                if is_quiet and not self.go_on():
                     return
             raise AssertionError("the links never come to rest")
         finally:
             for link in links:
                 link.close()
+
+    def go_on(self):
+        """What coordinators do for new incarnations; whether one of them recovers no more."""
+        ended = False
+        for client in self.clients.values():
+            word = client._store.call(recovering.word_of(client.instance))
+            ended = ended or (bool(word) and client._store.run(recovering.go_on(client.instance)) is None)
+        return ended
 
     def log(self, short):
         """What a topic has, by the ids in the bodies."""

@@ -139,20 +139,25 @@ class Instance:
         self.lossy.close()
 
     def begin(self, world, *, always, owner, priority=""):
-        """Empty, with the queue defined."""
+        """Empty, the first incarnation."""
         self.world, self.always, self.flushes, self.crashes, self.skew = world, always, 0, 0, 0
         self.lossy.past = []
         self.lossy.lose_nothing()
-        self._pipe.execute_command("FLUSHALL").execute()
-        self.origin = self.run("open", self.now, self.name, "one")[0]
+        self._owner, self._priority = owner, priority
+        self.define("one")
         self.peer = Peer(self.name, self.origin, self.group)
+        self.flush()
+
+    def define(self, incarnation):
+        """Empty, with the queue defined."""
+        self._pipe.execute_command("FLUSHALL").execute()
+        self.origin = self.run("open", self.now, self.name, incarnation)[0]
         self.run("define_topic", self.now, self.version, TOPIC, "{}", 0, "", "")
         values = dict.fromkeys(COMPILED, 0) | {"ratio": 1, "room": 1000, "lease": LEASE}
         compiled = " ".join(str(values[each]) for each in COMPILED) + f" {TOPIC}"
         definition = Queue(name=QUEUE, underlying_topic=TOPIC, lease_period="2s").to_json()
-        head = (self.now, self.version, QUEUE, definition, TOPIC, compiled, "", "", priority, "", "", 0)
-        self.run("define_queue", *head, owner, "", "", 1, TOPIC)
-        self.flush()
+        head = (self.now, self.version, QUEUE, definition, TOPIC, compiled, "", "", self._priority, "", "", 0)
+        self.run("define_queue", *head, self._owner, "", "", 1, TOPIC)
 
     @property
     def now(self):
@@ -180,8 +185,19 @@ class Instance:
         """Make all that is there durable."""
         self.flushes += 1
         if not self.always:
-            names = self.ask(["KEYS", "*"])[0]
-            self._durable = list(zip(names, self.ask(*(["DUMP", name] for name in names)), strict=True))
+            self._durable = self._copy()
+
+    def _copy(self):
+        names = self.ask(["KEYS", "*"])[0]
+        return list(zip(names, self.ask(*(["DUMP", name] for name in names)), strict=True))
+
+    def back_up(self):
+        """Keep what is durable, for `restore`."""
+        self._saved = self._copy() if self.always else self._durable
+
+    def restore(self):
+        """Have what was kept, and nothing else."""
+        self.ask(["FLUSHALL"], *(["RESTORE", name, 0, value] for name, value in self._saved))
 
     def crash(self):
         """Lose all that was not flushed; connections break."""

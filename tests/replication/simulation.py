@@ -13,6 +13,7 @@ import hashlib
 import random
 from unittest import mock
 
+import losing
 from ending import finish
 from invariants import (
     Violation,
@@ -29,9 +30,10 @@ from invariants import (
 )
 from simulated import LEASE, QUEUE, SHAPES, TOPIC, FlushGate, Guaranteed, OpenGate, Taken, body_of
 
-from ampsq.errors import AmpsqError, Gap, Rejected, Unavailable
+from ampsq.errors import AmpsqError, Gap, IncarnationOver, Rejected, Unavailable
 from ampsq.expressions import parse
 from ampsq.message_types import JSON
+from ampsq.origins import name_of
 from ampsq.replication import link as links
 from ampsq.replication import sending
 from ampsq.replication.carried import Carried
@@ -68,7 +70,10 @@ class Simulation:
         for each in self.instances.values():
             each.begin(self, always=chance.random() < 0.25, owner=self.owner, priority=priority)
         self.origins = {name: each.origin for name, each in self.instances.items()}
-        self.links = {name: self._link(name) for name in self.shape.links}
+        self.all_origins = [*self.origins.values()]
+        self.loss = losing.loss_of(seed, self.instances)
+        self._versions = {}
+        self.links = {name: self.link(name) for name in self.shape.links}
         self.cut = set()
         self.views = {name: self._look(name) for name in self.instances}
         self.subscriptions, self.taken, self.clients = {}, [], 0
@@ -77,12 +82,14 @@ class Simulation:
         number = chance.choice([0, 1, 1, 2]) if self.shape.fail_over else 0
         self.guaranteed = [Guaranteed(name, at) for name, at in ("ga", "hb")[:number]]
         self._undurable = {name: [] for name in self.instances}
-        self._durable_names = {name: set() for name in self.instances}
+        self.durable_names = {name: set() for name in self.instances}
+        self.settled = {name: set() for name in self.instances}
         self.acknowledged, self.persisted, self._doubled = set(), set(), set()
         self.tell("run", self.shape_name, self.owner, "proxied" if self.proxied else "", "sorted" if priority else "",
                   *(name for name, each in self.instances.items() if each.always))  # fmt: skip
 
-    def _link(self, name):
+    def link(self, name):
+        """A link as it begins."""
         source, destination = (self.instances[each] for each in name)
         filters = {TOPIC: self._expression} if name in self.shape.filtered else {}
         carried = Carried(source.peer, destination.peer, lambda _: True, filters, lambda _: JSON)
@@ -116,6 +123,7 @@ class Simulation:
         actors = list(_WEIGHTS)
         for number in range(1, self.steps + 1):
             self.number = number
+            self._lose()
             (actor,) = self.random.choices(actors, [_WEIGHTS[each] for each in actors])
             for touched in getattr(self, actor)() or ():
                 self.judge(touched)
@@ -123,15 +131,21 @@ class Simulation:
         finish(self)
         return self.history
 
+    def _lose(self):
+        if self.loss and self.number == self.loss.saved:
+            self.instances[self.loss.at].back_up()
+        if self.loss and self.number == self.loss.lost:
+            losing.lose(self)
+
     def _look(self, name, former=None):
-        origins = [origin for other, origin in self.origins.items() if other != name]
+        origins = [origin for origin in self.all_origins if origin != self.origins[name]]
         return look(self.instances[name], origins, former)
 
     def judge(self, name, *, crashed=False):
         former = self.views[name]
         view = self._look(name, None if crashed else former)
         instance = self.instances[name]
-        judge_log(instance, view, self.passes)
+        judge_log(instance, view, self.passes, is_whole=not losing.has_lost(self))
         judge_copies(instance, view)
         judge_deferred(instance, view)
         self.views[name] = view
@@ -156,7 +170,7 @@ class Simulation:
                 if other != name:
                     judge_received(instance, self.views[name], source, self.views[other], self.passes)
         if not self.proxied:
-            for name, found in believers(self.views, self.origins, self.owner).items():
+            for name, found in believers(self.views, self.all_origins, self.owner).items():
                 if len(found) > 1 and name not in self._doubled:
                     raise Violation(f"{name} has several owners: {found}")
 
@@ -221,7 +235,7 @@ class Simulation:
                 raise Violation(f"{publisher.name} was told at {publisher.at} that {name} is recorded")
 
     def _is_everywhere(self, name):
-        return all(name in durable for durable in self._durable_names.values())
+        return all(name in durable for durable in self.durable_names.values())
 
     def fail_over(self):
         if self.guaranteed:
@@ -287,7 +301,7 @@ class Simulation:
             return ()
         entry = self.random.choice(view.entries)
         refused = instance.run("settle", instance.now, "acknowledged", 0, "", QUEUE, 1, entry.ref, "")
-        place = place_of(view, entry, (at, instance.origin), self.owner)
+        place = place_of(view, entry, (at, *self.all_origins_of(at)), self.owner)
         if not refused and place in ("remote", "settled"):
             raise Violation(f"{entry.name} was acknowledged at {at}, where it was {place}")
         if not refused:
@@ -318,16 +332,21 @@ class Simulation:
             store = self.instances[self.random.choice(name)].lossy
             store.lose(self.random.randrange(8), runs=self.random.random() < 0.7)
         self.step(name)
+        losing.go_on(self)
         return name
 
     def step(self, name):
         """One step of a link, in calls of any size; what is lost makes it begin anew."""
         link = self.links[name]
+        if self.loss and self._versions.get(name) != (versions := [self.instances[each].version for each in name]):
+            # As who runs a link does.
+            self._versions[name] = versions
+            link.close()
         try:
             with mock.patch.object(sending, "_BATCH", self.random.choice([1, 3, 500])):
                 moved = link.step()
             self.tell("link", name, f"{moved.messages} {moved.told} {moved.requests}")
-        except (Unavailable, Gap) as error:
+        except (Unavailable, Gap, IncarnationOver) as error:
             link.close()
             moved = None
             self.tell("link", name, type(error).__name__)
@@ -411,8 +430,17 @@ class Simulation:
         for what, name in self._undurable[at]:
             (self.acknowledged if what == "acknowledged" else self.persisted).add(name)
         self._undurable[at] = []
-        self._durable_names[at] = self.views[at].names
+        self.durable(at)
         self.tell("flush", at)
+
+    def all_origins_of(self, at):
+        return [origin for origin in self.all_origins if name_of(origin) == at]
+
+    def durable(self, at):
+        """What an instance has, it cannot lose by a crash any more."""
+        view = self.views[at]
+        self.durable_names[at] = view.names
+        self.settled[at] = {name for name, place in view.places.items() if place == "settled"}
 
     def crash(self):
         at = self.random.choice(sorted(self.instances))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import guard_scenes as scenes
+import incarnation_scenes as anew
 import pytest
 from invariants import Violation
 from simulate import KINDS
@@ -107,7 +108,7 @@ GUARDS = {
         "lib/sequences",
         "if first > last + 1 then",
         "if false then",
-        first=130,
+        first=100,
     ),
     "what is told of a message that is to come waits": Guard(
         "apply_journal",
@@ -153,6 +154,48 @@ GUARDS = {
         scene=scenes.what_comes_back_is_its_owner_s,
     ),
     "links see what is durable only": Guard(),
+    "a new incarnation delivers nothing before it has recovered": Guard(
+        "lib/dispatch",
+        "  if queue.recovering then return {}, false end\n",
+        scene=anew.a_new_incarnation_delivers_nothing,
+    ),
+    "nor does it give anything away": Guard(
+        "grant",
+        " or queue.recovering then",
+        " then",
+        scene=anew.it_gives_nothing_away,
+    ),
+    "it owns by its name what the last one owned": Guard(
+        "lib/owner",
+        " or is_former(owner)\n",
+        "\n",
+        scene=anew.it_owns_what_the_last_one_owned,
+    ),
+    "leases of the last incarnation are void": Guard(
+        "begin_incarnation",
+        "  if queue and queue.recovering then more = void_leases(queue) end\n",
+        scene=anew.leases_of_the_last_one_are_void,
+    ),
+    "nothing is taken that was read of an incarnation that is over": Guard(
+        "lib/received",
+        "  if not open_hops[hop] then fail(E.INCARNATION_OVER, {origin = hop}) end\n",
+        scene=anew.nothing_is_taken_that_was_read_of_the_last_one,
+    ),
+    "of an incarnation that it does not know it is told first": Guard(
+        "lib/received",
+        "  if is_former(origin) and not is_known_former(origin) then fail(E.INCARNATION_OVER, {origin = origin}) end\n",
+        scene=anew.one_that_is_not_known_is_told_first,
+    ),
+    "an incarnation that is over has no more messages": Guard(
+        "end_recovery",
+        "      pass_end_on(topic, origin, '', ms)\n",
+        scene=anew.the_last_one_ends_for_all,
+    ),
+    "and that is passed on": Guard(
+        "apply",
+        "    if run.upto == V.last_id then pass_end_on(topic, run.origin, run.path, ms) end\n",
+        scene=anew.the_last_one_ends_for_all,
+    ),
 }
 
 

@@ -7,11 +7,10 @@ import re
 
 import pytest
 from linked import Linked, handle, shared, take
-from observing import eventually
 
-from ampsq import replication_calls
-from ampsq.errors import DestinationAhead, OtherIncarnation
-from ampsq.schema import key
+from ampsq import GroupLocalQueue, Queue, Topic, replication_calls
+from ampsq.errors import DefinitionError, DestinationAhead, IncarnationOver, OtherIncarnation, StaleLease
+from ampsq.schema import VALUES, key
 from ampsq.values import Bookmark
 
 
@@ -59,20 +58,14 @@ class Sites(Linked):
         client = self.clients[short]
         return client._store.redis.zcard(key(client.instance, "remote", "work"))
 
-    def assume(self, short, expected, *owners):
-        """Own, in the place of owners that are no more, all that there is room for; gives how many."""
-        store, number = self.clients[short]._store, 0
-        store.call(replication_calls.proxy("work", enabled=True))
-        with self.clients[short].subscribe("work", max_backlog=10):
+    def names_waited_for(self, short):
+        """For whom an instance waits that recovers, in short."""
+        recovery = self.clients[short].replication().recovery
+        return "".join(name[-1] for name in recovery.waits_for) if recovery else ""
 
-            def ask():
-                nonlocal number
-                store.call(replication_calls.request("work"))
-                number += store.call(replication_calls.assume("work", 1000, owners))[0]
-                return number == expected
-
-            eventually(ask)
-        store.call(replication_calls.proxy("work", enabled=False))
+    def deferred(self, short):
+        client = self.clients[short]
+        return client._store.redis.hlen(key(client.instance, "deferred", "orders"))
 
     def checked(self):
         clients = self.clients.items()
@@ -92,6 +85,14 @@ def joined(sites, request):
     names = {"pair": "ab", "triangle": "abc"}[request.param]
     sites.join(*names)
     return sites
+
+
+def links_row(origin, how, bookmark):
+    """What an incarnation journaled, as a link brings it."""
+    told = replication_calls.Told(
+        f"{origin}~9999999999999-0".encode(), b"", (how.encode(), *[b""] * 6), [bookmark.encode()]
+    )
+    return told, f"{origin}/g"
 
 
 def others(sites):
@@ -174,7 +175,7 @@ def test_the_link_of_a_restored_server_is_refused_until_then_also_when_it_publis
         assert sorted(joined.log(short)) == [1, 2, 3, 4]
 
 
-def test_what_the_last_incarnation_owned_is_delivered_by_the_operator_s_word_alone(joined):
+def test_a_restored_server_delivers_nothing_until_it_knows_what_was_settled_since(joined):
     joined.publish("a", 1, 2)
     joined.carry()
     copy = joined.copy("a")
@@ -184,18 +185,20 @@ def test_what_the_last_incarnation_owned_is_delivered_by_the_operator_s_word_alo
 
     # Given a restored server that has forgotten two acknowledgements
     a = joined.restore("a", copy)
-    former = a.origin
     joined.begin("a")
-    joined.carry()
+    joined.publish("a", 4)
+    recovery = a.replication().recovery
+    assert recovery.queues == ("work",)
+    assert recovery.waits_for == tuple(joined.name(short) for short in others(joined))
 
-    # Then it is told of them, and what is left is owned by nobody
+    # Then it delivers nothing before it was told of them, and gives nothing away
     messages, _ = take(a, 0, room=10)
     with messages:
-        joined.publish("a", 4)
-        assert messages.get(10).data == {"id": 4}
         assert messages.get(0.2) is None
-    assert joined.remote("a") == 1
-    joined.assume("a", 1, former)
+        joined.carry()
+        assert sorted(messages.get(10).data["id"] for _ in range(2)) == [3, 4]
+        assert messages.get(0.2) is None
+        assert a.replication().recovery is None
     assert sorted(handle(a, 2)) == [3, 4]
     joined.carry()
     for short in others(joined):
@@ -204,20 +207,168 @@ def test_what_the_last_incarnation_owned_is_delivered_by_the_operator_s_word_alo
     assert not any(joined.checked().values())
 
 
-def test_what_was_ready_and_leased_before_waits_for_that_word(joined):
+def test_leases_of_the_last_incarnation_are_void(joined):
     a = joined.clients["a"]
     joined.publish("a", 1, 2, 3)
-    messages, _ = take(a, 2)
-    former = a.origin
+    messages, found = take(a, 2)
 
     joined.begin("a")
 
+    with pytest.raises(StaleLease):
+        found[0].ack(wait=True)
     messages.close()
-    assert joined.remote("a") == 3
     with a.subscribe("work", max_backlog=10) as others_of_it:
         assert others_of_it.get(0.2) is None
-    joined.assume("a", 3, former.partition(".")[0])
-    assert sorted(handle(a, 3)) == [1, 2, 3]
+    joined.carry()
+    assert handle(a, 3) == [1, 2, 3]
+    assert not any(joined.checked().values())
+
+
+def test_nothing_is_given_away_before_it_recovered(joined):
+    a, b = joined.clients["a"], joined.clients["b"]
+    (bookmark,) = joined.publish("a", 1)
+    joined.carry()
+    joined.begin("a")
+    granted = replication_calls.grant("work", b.origin, [str(bookmark).encode()])
+
+    assert a._store.call(granted) == (0, False)
+
+    joined.carry()
+    assert a._store.call(granted) == (1, False)
+
+
+@pytest.mark.parametrize("loss", ["emptied", "restored"])
+def test_a_group_local_queue_s_owner_delivers_nothing_again_that_it_acknowledged(sites, loss):
+    a, b = sites.join("a", "b", kind=GroupLocalQueue, initial_owner=sites.name("a"))
+    b.publish("orders", {"id": 1})
+    b.publish("orders", {"id": 2})
+    sites.carry("ba")
+    copy = sites.copy("a")
+    assert handle(a, 1) == [1]
+    sites.carry()
+
+    if loss == "emptied":
+        sites.empty("a")
+        a = sites.open(
+            "a", *shared(kind=GroupLocalQueue, initial_owner=sites.name("a")), *sites.destinations("a", "a", "b")
+        )
+    else:
+        a = sites.restore("a", copy)
+        sites.begin("a")
+
+    with a.subscribe("work", max_backlog=10) as messages:
+        sites.carry()
+        assert messages.get(10).data["id"] == 2
+        assert messages.get(0.2) is None
+    assert a.replication().recovery is None
+
+
+def test_a_peer_that_is_gone_is_left_out_by_the_operator_s_word(sites):
+    a, _, _ = sites.join("a", "b", "c")
+    sites.publish("a", 1)
+    sites.carry()
+    sites.begin("a")
+    sites.carry("ab", "ba")
+    assert sites.names_waited_for("a") == "c"
+    with pytest.raises(DefinitionError, match="there are"):
+        a.recover_without("nobody")
+
+    recovery = a.recover_without(sites.name("c"))
+
+    assert recovery is None
+    assert handle(a, 1) == [1]
+    # And it is told later, all the same
+    sites.carry()
+    assert sites.remote("c") == 0
+
+
+def test_who_recovers_itself_is_no_help(sites):
+    sites.join("a", "b")
+    sites.begin("a")
+    sites.begin("b")
+
+    sites.carry()
+
+    assert (sites.names_waited_for("a"), sites.names_waited_for("b")) == ("b", "a")
+    sites.clients["a"].recover_without(sites.name("b"))
+    sites.carry()
+    assert (sites.names_waited_for("a"), sites.names_waited_for("b")) == ("", "")
+
+
+def test_nothing_is_taken_that_was_read_of_an_incarnation_that_is_over(joined):
+    (link,) = joined.links("ab")
+    link.open()
+    joined.publish("a", 1)
+    joined.begin("a")
+    joined.carry()
+
+    with pytest.raises(IncarnationOver, match=re.escape(link.carried.source.origin)):
+        link.step()
+    with pytest.raises(IncarnationOver):
+        link.open()
+    link.close()
+
+
+def test_what_is_told_of_a_lost_message_is_not_waited_for(joined):
+    joined.publish("a", 1)
+    joined.carry()
+    former = joined.clients["a"].origin
+    # Given that b was told of a message that a lost before anybody had it
+    row = links_row(former, "acknowledged", f"orders~{former}~9999999999999-0")
+    joined.clients["b"]._store.call(replication_calls.apply_journal("work", "", [row]))
+    assert joined.deferred("b") == 1
+
+    joined.begin("a")
+    joined.carry()
+
+    assert joined.deferred("b") == 0
+    for short in others(joined):
+        received = joined.clients[short]._store.call(replication_calls.received(joined.name(short)))
+        assert received[f"log orders@{former}"][0] == VALUES["last_id"]
+
+
+def test_an_instance_without_peers_goes_on_at_once(sites):
+    (a,) = sites.join("a")
+    sites.publish("a", 1)
+
+    sites.begin("a")
+
+    assert handle(a, 1) == [1]
+    assert a.replication().recovery is None
+
+
+def test_a_queue_that_is_shared_with_nobody_is_not_held(sites):
+    a, _ = sites.join("a", "b")
+    a.apply(Queue(name="own", underlying_topic="orders"))
+    sites.publish("a", 1)
+
+    sites.begin("a")
+
+    with a.subscribe("own") as messages:
+        assert messages.get(10).data["id"] == 1
+    assert a.replication().recovery.queues == ("work",)
+
+
+def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
+    a, b = sites.join("a", "b")
+    (bookmark,) = sites.publish("a", 1)
+    sites.carry()
+    a._store.call(replication_calls.grant("work", b.origin, [str(bookmark).encode()]))
+    sites.carry()
+    assert handle(b, 1) == [1]
+    sites.carry()
+    sites.empty("a")
+    sites.open("a", Topic(name="orders", retention_age="0s"), *sites.destinations("a", "a", "b"))
+    sites.carry("ba")
+    assert sites.log("a") == [1]
+
+    a = sites.open("a", *shared(), *sites.destinations("a", "a", "b"))
+
+    with a.subscribe("work") as messages:
+        assert messages.get(0.2) is None
+        sites.carry()
+        assert messages.get(0.2) is None
+    assert a.replication().recovery is None
 
 
 def test_an_incarnation_after_an_incarnation(joined):
@@ -238,7 +389,7 @@ def test_what_was_trimmed_does_not_come_back(joined):
     joined.publish("a", 1, 2)
     joined.carry()
     joined.begin("a")
-    joined.assume("a", 2, joined.name("a"))
+    joined.carry()
     assert handle(joined.clients["a"], 2) == [1, 2]
     joined.carry("ab", "ac")
     assert joined.clients["a"].trim("orders").removed == 2

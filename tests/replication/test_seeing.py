@@ -113,7 +113,13 @@ def test_shared_queues_say_who_owns_what_and_how_much_changed_owner(world):
 def test_a_queue_of_an_instance_that_replicates_with_nobody_is_not_shown(world):
     a = world.site("a", *shared(), coordinated=False)
 
-    assert a.replication().as_dict() == {"instance": a.instance, "group": a.instance, "links": (), "queues": ()}
+    assert a.replication().as_dict() == {
+        "instance": a.instance,
+        "group": a.instance,
+        "links": (),
+        "queues": (),
+        "recovery": None,
+    }
 
 
 def test_a_sync_destination_is_downgraded_and_upgraded_by_hand_and_seen_so(world):
