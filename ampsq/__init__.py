@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ampsq.async_subscription import AsyncSubscription
     from ampsq.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.client import Client
+    from ampsq.conflated_topic import ConflatedTopic
     from ampsq.connection_state import ConnectionEvent, ConnectionState
     from ampsq.delivery import AsyncMessage, Message
     from ampsq.destination import Destination, ReplicatedTopic
@@ -43,6 +44,7 @@ __all__ = [
     "AsyncTopicSubscription",
     "Bookmark",
     "Client",
+    "ConflatedTopic",
     "ConnectionEvent",
     "ConnectionState",
     "Destination",
@@ -80,6 +82,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Action": "models",
     "AddressSetting": "address_setting",
+    "ConflatedTopic": "conflated_topic",
     "AmpsqError": "errors",
     "AsyncClient": "aio",
     "AsyncMessage": "delivery",

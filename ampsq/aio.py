@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.address import AppendFsync
+    from ampsq.conflated_topic import ConflatedTopic
     from ampsq.connection_state import ConnectionEvent
     from ampsq.delivery import AsyncMessage
     from ampsq.guarantee import FailedWrite
@@ -197,8 +198,10 @@ class AsyncClient(AsyncPublication):
         """
         check_handler(on_message, awaits=True)
 
-        def wish() -> TopicWish:
-            return TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+        def wish(conflated: ConflatedTopic | None = None) -> TopicWish:
+            return TopicWish.of(
+                name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
+            )
 
         if bookmark is not None or options:
             return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
@@ -213,8 +216,8 @@ class AsyncClient(AsyncPublication):
             try:
                 return await self._subscribe(core, on_message)
             except UnknownQueue as error:
-                await self._store.run(topic_instead(name, error))
-            return await self._subscribe_to_topics(wish(), on_message)
+                conflated = await self._store.run(topic_instead(name, error))
+            return await self._subscribe_to_topics(wish(conflated), on_message)
 
         return Subscribing(begin(), repr(name))
 

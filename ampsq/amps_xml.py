@@ -34,6 +34,7 @@ from ampsq.action import Action
 from ampsq.amps_actions import action_elements, missing_module
 from ampsq.amps_elements import ACTED_ON, QUEUE_TAGS, why_not
 from ampsq.amps_include import with_included
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.definition import Definition, Loaded
 from ampsq.destination import Destination
 from ampsq.file_faults import Faults, Place
@@ -57,7 +58,7 @@ ROOT: Final = "AMPSConfig"
 _AROUND: Final[Mapping[str, tuple[str, ...]]] = {
     ROOT: (),
     **dict.fromkeys(("SOW", "TransactionLog", "Transports", "Replication", "Actions"), (ROOT,)),
-    **dict.fromkeys((*QUEUE_TAGS, "View", "ViewDefinition"), (ROOT, "SOW")),
+    **dict.fromkeys((*QUEUE_TAGS, "View", "ViewDefinition", "ConflatedTopic"), (ROOT, "SOW")),
     "Transport": (ROOT, "Transports"),
     "Destination": (ROOT, "Replication"),
     "Action": (ROOT, "Actions"),
@@ -68,8 +69,20 @@ _SOW: Final[Mapping[str, type[Definition]]] = {
     "LocalQueue": LocalQueue,
     "GroupLocalQueue": GroupLocalQueue,
     **dict.fromkeys(("View", "ViewDefinition"), View),
+    **dict.fromkeys(("ConflatedTopic", "TopicReplica"), ConflatedTopic),
 }
-_KINDS: Final = (Instance, Transport, Topic, Queue, LocalQueue, GroupLocalQueue, View, Action, Destination)
+_KINDS: Final = (
+    Instance,
+    Transport,
+    Topic,
+    Queue,
+    LocalQueue,
+    GroupLocalQueue,
+    View,
+    ConflatedTopic,
+    Action,
+    Destination,
+)
 #: What there is one more of for each time that it is given.
 _MORE: Final = ("key", "pass_through", "addresses", "underlying_topic")
 #: Elements that hold others of one kind, which are the values.

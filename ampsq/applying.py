@@ -9,6 +9,7 @@ from ampsq import calls, define_calls
 from ampsq.action_checks import topics_of
 from ampsq.action_sources import asks_for_happenings, orders, records
 from ampsq.address_setting import AddressSetting, settled_for
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.definition_checks import (
     KINDS,
     PENDING,
@@ -21,7 +22,7 @@ from ampsq.definition_checks import (
 )
 from ampsq.destination import Destination
 from ampsq.elements import NO_RING
-from ampsq.errors import CatalogChanged
+from ampsq.errors import CatalogChanged, DefinitionError
 from ampsq.expressions import parse
 from ampsq.instance import Instance
 from ampsq.models import Action, Definition, Queue, Topic, View
@@ -182,6 +183,8 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
         yield from _define_action(catalog, definition, text)
     elif isinstance(definition, View):
         yield from _define_view(catalog, definition, text)
+    elif isinstance(definition, ConflatedTopic):
+        yield from _define_conflated(catalog, definition, text)
     elif isinstance(definition, AddressSetting):
         yield from _define_setting(catalog, definition, text)
     elif isinstance(definition, Transport):
@@ -314,6 +317,13 @@ def _define_view(catalog: Catalog, view: View, text: str) -> Flow[None]:
     yield define_calls.define_view(catalog.version, view.name, text)
 
 
+def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: str) -> Flow[None]:
+    if conflated.underlying_topic not in catalog.topics:
+        yield _define_topic(catalog, conflated.underlying_topic, "{}")
+        raise CatalogChanged(reason="the topic under a conflated topic was added")
+    yield define_calls.define_conflated(catalog.version, conflated.name, text)
+
+
 def add_topic(topic: str) -> Flow[None]:
     """Add a topic that is first published to, with the queues whose pattern it matches."""
     parse_name(topic)
@@ -321,6 +331,9 @@ def add_topic(topic: str) -> Flow[None]:
         catalog = yield calls.catalog()
         if topic in catalog.topics or topic in catalog.queues:
             return
+        if topic in catalog.conflated:
+            under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
+            raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
         try:
             yield _define_topic(catalog, topic, "{}")
         except CatalogChanged:

@@ -84,6 +84,7 @@ class Catalog:
     settings: dict[str, str]
     transports: dict[str, str]
     destinations: dict[str, str]
+    conflated: dict[str, str]
     instance: str
     group: str
 
@@ -247,7 +248,7 @@ def catalog() -> Call[Catalog]:
 
 def _read_catalog(reply: list[Any]) -> Catalog:
     version, *flat, name, group = reply
-    kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations"
+    kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
     parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
     return Catalog(int(version), **parts, instance=name.decode(), group=group.decode())
 

@@ -317,12 +317,13 @@ class Client(Publication):
         if self._closed:
             raise Closed("this client was closed")
         check_handler(on_message, awaits=False)
+        conflated = None
         if bookmark is None and not options:
             try:
                 return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
             except UnknownQueue as error:
-                self._store.run(topic_instead(name, error))
-        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew)
+                conflated = self._store.run(topic_instead(name, error))
+        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated)
         reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         self._topic_subscriptions.append(subscription)

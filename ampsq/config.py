@@ -29,6 +29,8 @@
         underlying_topic: work
         projection: [/symbol, SUM(/qty) AS /total]
         grouping: [/symbol]
+    conflated_topics:
+      - {name: orders-slow, underlying_topic: orders, interval: 5s, key: [/id]}
     actions:
       - dead_letter: {queue: work, topic: dead}
       - name: copy
@@ -58,6 +60,7 @@ from ampsq.action import DeadLetter
 from ampsq.address_setting import AddressSetting
 from ampsq.amps_xml import is_amps, read_amps_xml
 from ampsq.broker_xml import read_broker_xml
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.definition import Fault, Lines, Loaded, nearest
 from ampsq.destination import Destination
 from ampsq.errors import DefinitionError
@@ -92,6 +95,7 @@ SECTIONS: Final[dict[str, type[Definition]]] = {
     "local_queues": LocalQueue,
     "group_local_queues": GroupLocalQueue,
     "views": View,
+    "conflated_topics": ConflatedTopic,
     "actions": Action,
     "destinations": Destination,
 }

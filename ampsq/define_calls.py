@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledQueue",
     "define_action",
+    "define_conflated",
     "define_destination",
     "define_instance",
     "define_queue",
@@ -24,6 +25,7 @@ __all__ = [
     "define_transport",
     "define_view",
     "remove_action",
+    "remove_conflated",
     "remove_destination",
     "remove_queue",
     "remove_setting",
@@ -145,6 +147,11 @@ def define_instance(version: int, group: str) -> Call[None]:
     return script_call("define_instance", [version, group], lambda _: None)
 
 
+def define_conflated(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a conflated topic."""
+    return script_call("define_conflated", [version, name, definition], lambda _: None)
+
+
 def define_view(version: int, name: str, definition: str) -> Call[None]:
     """Add or change a view."""
     return script_call("define_view", [version, name, definition], lambda _: None)
@@ -179,6 +186,11 @@ def remove_queue(version: int, name: str) -> Call[bool]:
 def remove_view(version: int, name: str) -> Call[bool]:
     """Remove a view and its rows; says whether there was one."""
     return script_call("remove_view", [version, name], bool)
+
+
+def remove_conflated(version: int, name: str) -> Call[bool]:
+    """Remove a conflated topic; says whether there was one."""
+    return script_call("remove_conflated", [version, name], bool)
 
 
 def remove_setting(version: int, match: str) -> Call[bool]:

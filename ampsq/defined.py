@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.definition_checks import settings_of
 from ampsq.destination import Destination
 from ampsq.instance import Instance
@@ -35,6 +36,7 @@ def definitions_of(catalog: Catalog) -> list[Definition]:
         *sorted(settings_of(catalog), key=lambda setting: setting.match),
         *(Queue.from_json(text) for _, text in sorted(catalog.queues.items())),
         *(View.from_json(text) for _, text in sorted(catalog.views.items())),
+        *(ConflatedTopic.from_json(text) for _, text in sorted(catalog.conflated.items())),
         *(Action.from_json(text) for _, text in sorted(catalog.actions.items())),
         *(Destination.from_json(text) for _, text in sorted(catalog.destinations.items())),
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ampsq.action_checks import check_action
 from ampsq.address_setting import AddressSetting, settled_for
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.destination import Destination
 from ampsq.destination_checks import check_replication
 from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
@@ -42,7 +43,8 @@ Outcome = Literal["new", "changed", "unchanged"]
 PENDING: Final = ">"
 #: Every kind of definition, in the order in which they are applied: each knows those before it.
 KINDS: Final[tuple[type[Definition], ...]] = (
-    Instance, Transport, Topic, AddressSetting, Queue, LocalQueue, GroupLocalQueue, View, Action, Destination,
+    Instance, Transport, Topic, AddressSetting, Queue, LocalQueue, GroupLocalQueue, View, ConflatedTopic, Action,
+    Destination,
 )  # fmt: skip
 #: Where the catalog has them.
 _PARTS: Final[Mapping[type[Definition], str]] = {
@@ -51,6 +53,7 @@ _PARTS: Final[Mapping[type[Definition], str]] = {
     AddressSetting: "settings",
     Queue: "queues",
     View: "views",
+    ConflatedTopic: "conflated",
     Action: "actions",
     Destination: "destinations",
 }
@@ -68,6 +71,7 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
         topics=catalog.topics | stored(definitions, Topic),
         queues=catalog.queues | stored(definitions, Queue),
         views=catalog.views | stored(definitions, View),
+        conflated=catalog.conflated | stored(definitions, ConflatedTopic),
         settings=catalog.settings | stored(definitions, AddressSetting),
         destinations=catalog.destinations | stored(definitions, Destination),
     )
@@ -77,6 +81,7 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
             _check_one(catalog, planned, queues, definition, server)
             check_types(planned, queues, [definition])
             check_replication(catalog, planned, queues, definition)
+    check_conflated(planned, definitions)
     settings = settings_of(planned)
     for queue in queues.values():
         with about(queue):
@@ -87,6 +92,35 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
         if isinstance(definition, Action):
             with about(definition):
                 check_action(planned, definition)
+
+
+def check_conflated(planned: Catalog, definitions: list[Definition]) -> None:
+    """Refuse conflated topics that would be something else as well, or are of nothing that has a key.
+
+    Args:
+        planned: everything that is defined, or is to be.
+        definitions: of which one is told about.
+
+    Raises:
+        DefinitionError: one is.
+    """
+    for name, text in planned.conflated.items():
+        made = ConflatedTopic.from_json(text)
+        with about(next((each for each in definitions if each.name == name), made)):
+            for what, names in (("topic", planned.topics), ("queue", planned.queues), ("view", planned.views)):
+                if name in names:
+                    raise DefinitionError(f"{made.titled}: name: a {what} has the same name; allowed: another name")
+            under = made.underlying_topic
+            if under in planned.queues and Queue.from_json(planned.queues[under]).underlying_topic != under:
+                raise DefinitionError(f"{made.titled}: underlying_topic: {under!r} is a queue; allowed: a topic")
+            topic = Topic.stored(under, planned.topics.get(under, "{}"))
+            if not made.key and not topic.key:
+                raise DefinitionError(
+                    f"{made.titled}: key: missing, and the topic {under!r} has none; allowed: the identifiers that "
+                    "make messages versions of one record, as in ['/id']"
+                )
+            if topic.message_type == "binary":
+                raise DefinitionError(f"{made.titled}: underlying_topic: {under!r} is binary, which has no key")
 
 
 @contextlib.contextmanager

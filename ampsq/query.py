@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.accumulators import place_of
@@ -154,6 +155,7 @@ class Query:
         top_n: int | None = None,
         skip_n: int | None = None,
     ) -> None:
+        self._text = filter
         self.filter = parse_query_filter(filter) if filter is not None else None
         self.order = [_order(text) for text in _listed(order_by)]
         self.top_n = _whole("top_n", top_n, 1)
@@ -163,6 +165,13 @@ class Query:
                 f"skip_n={skip_n!r} needs top_n, how many to give after those skipped, and order_by, since without an "
                 "order nobody knows which ones they are; allowed: sow(..., order_by='/price DESC', top_n=10, skip_n=20)"
             )
+
+    def within(self, text: str | None) -> Query:
+        """The same of what a filter lets through."""
+        within = copy(self)
+        if text is not None:
+            within.filter = parse_query_filter(f"({text}) AND ({self._text})" if self._text is not None else text)
+        return within
 
 
 def _whole(name: str, value: object, least: int) -> int | None:

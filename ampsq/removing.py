@@ -11,7 +11,8 @@ from ampsq.action_parts import On
 from ampsq.action_sources import asks_for_happenings, records
 from ampsq.address_setting import AddressSetting
 from ampsq.applying import RACES, apply
-from ampsq.definition_checks import about, stored
+from ampsq.conflated_topic import ConflatedTopic
+from ampsq.definition_checks import about, check_conflated, stored
 from ampsq.destination import Destination
 from ampsq.errors import AmpsqError, CatalogChanged, DefinitionError, QueueInUse
 from ampsq.instance import Instance
@@ -28,7 +29,7 @@ __all__ = ["check_removal", "remove"]
 
 #: What depends on others goes before them. Queues of all kinds are of one.
 _ORDER: Final[tuple[type[Definition], ...]] = (
-    Destination, Action, View, Queue, AddressSetting, Topic, Transport, Instance,
+    Destination, Action, ConflatedTopic, View, Queue, AddressSetting, Topic, Transport, Instance,
 )  # fmt: skip
 
 
@@ -55,6 +56,10 @@ def check_removal(definitions: list[Definition], removed: list[Definition]) -> F
         views=_without(catalog.views, definitions, removed, View),
         actions=_without(catalog.actions, definitions, removed, Action),
     )
+    bare = {topic.name: "{}" for topic in removed if isinstance(topic, Topic)}
+    conflated = _without(catalog.conflated, definitions, removed, ConflatedTopic)
+    topics = catalog.topics | stored(definitions, Topic) | bare
+    check_conflated(replace(left, topics=topics, conflated=conflated), definitions)
     for text in left.actions.values():
         action = Action.from_json(text)
         try:
@@ -109,6 +114,8 @@ def _remove(catalog: Catalog, definition: Definition) -> Flow[None]:
         yield define_calls.remove_queue(catalog.version, name)
     elif isinstance(definition, View):
         yield define_calls.remove_view(catalog.version, name)
+    elif isinstance(definition, ConflatedTopic):
+        yield define_calls.remove_conflated(catalog.version, name)
     elif isinstance(definition, Action):
         yield _remove_action(catalog, name)
     elif isinstance(definition, Destination):

@@ -270,6 +270,11 @@ class Reader:
             return [topic for topic in catalog.topics if queue.feeds_from(topic)]
         if self.name in catalog.topics:
             return [self.name]
+        if self.name in catalog.conflated:
+            raise DefinitionError(
+                f"{self.name!r} is a conflated topic, which has no log: subscribe without bookmark and options, or to "
+                "the topic under it"
+            )
         if not self._waits_for_topic(catalog):
             text = explained(catalog, self.name, "topic", "queue")
             raise UnknownTopic(name=self.name).saying(f"{text}. {_HOW}")

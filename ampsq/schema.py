@@ -199,6 +199,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "uses": Key(
             ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report", "report", "the readers",
         ),
+        "conflated": Key(
+            ":conflated", "hash", "conflated topic -> definition, JSON", "define_conflated", "remove_conflated",
+            "the configuration",
+        ),
         "destinations": Key(
             ":destinations", "hash", "destination -> definition, JSON, with the credentials of its addresses",
             "define_destination", "remove_destination", "the configuration",

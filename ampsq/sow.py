@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampsq import views
-from ampsq.errors import DefinitionError
+from ampsq import calls, views
+from ampsq.conflated_topic import ConflatedTopic
+from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.query import check_text
 from ampsq.record_history import sow_history
 from ampsq.records import key_texts, keyed_topic, sow_records
@@ -34,7 +35,14 @@ def sow(
                 f"sow of {name!r}: keys and bookmark are for the records of a topic with a key; allowed: such a topic, "
                 "or the query without them"
             )
-        return (yield from views.sow(scene, name, query))
+        try:
+            return (yield from views.sow(scene, name, query))
+        except UnknownQueue:
+            catalog = yield calls.catalog()
+            if name not in catalog.conflated:
+                raise
+            conflated = ConflatedTopic.from_json(catalog.conflated[name])
+            return (yield from sow(scene, conflated.underlying_topic, query.within(conflated.filter)))
     if bookmark is None:
         return (yield from sow_records(scene, topic, query, keys))
     named = None if keys is None else key_texts(keys, topic)

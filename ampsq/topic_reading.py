@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq import calls, reader_calls
 from ampsq.bookmark_store import BookmarkStore, SubscriptionName
+from ampsq.conflated_topic import ConflatedTopic
 from ampsq.durability import Durability
 from ampsq.entry import source_in
 from ampsq.errors import AmpsqError, DefinitionError, NameInUse
@@ -60,16 +61,19 @@ _SHORTEST: Final = 0.0005
 _CHECK: Final = 1.0
 
 
-def topic_instead(name: str, error: UnknownQueue) -> Flow[None]:
-    """See that a name that is no queue's is a topic's.
+def topic_instead(name: str, error: UnknownQueue) -> Flow[ConflatedTopic | None]:
+    """See that a name that is no queue's is a topic's; gives the conflated topic, if it is that of one.
 
     Raises:
         UnknownQueue: it is not; what was raised for the queue, telling of topics too.
     """
     catalog = yield calls.catalog()
+    if name in catalog.conflated:
+        return ConflatedTopic.from_json(catalog.conflated[name])
     if name not in catalog.topics:
         text = explained(catalog, name, "queue", "topic")
         raise error.saying(f"{text}. A topic that is to come is waited for with bookmark='now'") from None
+    return None
 
 
 class TopicReading:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    from ampsq.conflated_topic import ConflatedTopic
     from ampsq.expressions import Expression
     from ampsq.replay import NotFound
 
@@ -90,8 +91,9 @@ class TopicWish:
         *,
         max_backlog: int = 1,
         renew: bool = False,
+        conflated: ConflatedTopic | None = None,
     ) -> TopicWish:
-        """Check what somebody asks for.
+        """Check what somebody asks for; of a conflated topic that is its underlying one, conflated.
 
         Raises:
             DefinitionError: an option is wrong.
@@ -102,6 +104,9 @@ class TopicWish:
                 f"{shown(name)} is read as topics: leave them out"
             )
         left: dict[str, Any] = dict(options)
+        if conflated is not None:
+            name, text = conflated.underlying_topic, conflated.filter_with(text)
+            left |= conflated.options
         sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
         rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
         not_found = left.pop("bookmark_not_found", "now")

@@ -19,6 +19,7 @@ from observing import eventually
 
 from ampsq import (
     Action,
+    ConflatedTopic,
     Destination,
     Do,
     Instance,
@@ -117,6 +118,7 @@ NOT_REPEATED = {
     "define_action", "define_queue", "define_setting", "define_topic", "define_transport", "define_view",
     "set_aside", "discard", "correct_count", "resume_queue", "define_destination", "define_instance",
     "remove_destination", "remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view",
+    "define_conflated", "remove_conflated",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
 SOMETIMES = {"publish", "settle", "sow_delete", "trim", "trim_journal"}
@@ -552,6 +554,7 @@ def removals(work):
         View(name="gone-totals", underlying_topic="gone", projection=["COUNT(*) AS /n"]),
         AddressSetting(match="gone.#", default_ring_size=3),
         Transport(name="gone"),
+        ConflatedTopic(name="gone-slowly", underlying_topic="gone-by", key="/id"),
     ]
     work.apply(*made)
     work.run(remove(made))

@@ -107,6 +107,8 @@ ARGUMENTS = {
     "trim_journal": [1_000, "work", ""],
     "define_view": [0, "board", "{}"],
     "remove_destination": ["nyc-2"],
+    "define_conflated": [0, "slow", "{}"],
+    "remove_conflated": [0, "slow"],
     "remove_action": [0, "a", 0],
     "remove_queue": [0, "work"],
     "remove_setting": [0, "ring.#"],
@@ -178,7 +180,15 @@ def test_every_script_refuses_another_format_and_changes_nothing(world, name, fo
     "name",
     [
         *("define_action", "define_destination", "define_instance", "define_queue", "define_topic"),
-        *("remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view"),
+        *(
+            "remove_action",
+            "remove_queue",
+            "remove_setting",
+            "remove_transport",
+            "remove_view",
+            "define_conflated",
+            "remove_conflated",
+        ),
     ],
 )
 def test_a_definition_on_an_old_catalog_is_refused_and_changes_nothing(world, name):
@@ -351,6 +361,7 @@ def test_the_catalog_is_one_picture(world):
         ["s00000001", "w.*"],
         [],
         ["ring.#", '{"name":"ring.#"}'],
+        [],
         [],
         [],
         "i",

@@ -13,7 +13,7 @@ def test_a_destination_is_defined_and_changed_and_the_catalog_has_it(world):
     world.run("define_destination", world.version(), "nyc-2", '{"name":"nyc-2"}', 0)
     assert world.changes() == {":destinations": {"nyc-2": '{"name":"nyc-2"}'}, ":instance": {"catalog": "1"}}
     world.run("define_destination", world.version(), "nyc-2", "{}", 0)
-    assert world.run("catalog")[-3:] == [["nyc-2", "{}"], "i", "i"]
+    assert world.run("catalog")[-4:] == [["nyc-2", "{}"], [], "i", "i"]
 
 
 def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world):

@@ -101,8 +101,8 @@ def test_what_is_not_there_is_not_removed(world):
     world.queue("work", "orders")
     world.mark()
     assert remove(world, "other") == 0
-    for script, name in (("remove_view", "v"), ("remove_setting", "s"), ("remove_transport", "t")):
-        assert world.run(script, world.version(), name) == 0
+    for script in ("remove_view", "remove_setting", "remove_transport", "remove_conflated"):
+        assert world.run(script, world.version(), "a") == 0
     assert world.run("remove_action", world.version(), "a", 0) == 0
     assert world.changes() == {}
 
@@ -135,13 +135,15 @@ def test_an_action_goes_and_its_numbers_stay(world):
     assert not [field for field in left[":action:a"] if field.startswith(("cursor", "read", "error"))]
 
 
-def test_a_view_a_setting_and_a_transport_go(world):
+def test_a_view_a_setting_a_transport_and_a_conflated_topic_go(world):
+    world.run("define_conflated", world.version(), "c", "{}")
     world.run("define_view", world.version(), "v", "{}")
     world.store.redis.hset(world.key(":view:v"), "state", "{}")
     world.run("define_setting", world.version(), "s", "{}")
     world.run("define_transport", world.version(), "t", "{}", "- - - -")
 
-    for script, name in (("remove_view", "v"), ("remove_setting", "s"), ("remove_transport", "t")):
+    named = {"remove_view": "v", "remove_setting": "s", "remove_transport": "t", "remove_conflated": "c"}
+    for script, name in named.items():
         assert world.run(script, world.version(), name) == 1
 
-    assert not {":views", ":view:v", ":settings", ":transports", ":limits"} & world.state().keys()
+    assert not {":conflated", ":views", ":view:v", ":settings", ":transports", ":limits"} & world.state().keys()

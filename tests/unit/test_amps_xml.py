@@ -11,6 +11,7 @@ import pytest
 from ampsq import (
     Action,
     AddressSetting,
+    ConflatedTopic,
     Destination,
     Do,
     GroupLocalQueue,
@@ -168,7 +169,8 @@ def test_every_element_of_the_examples_is_acted_on_or_told_with_a_reason(path, w
 def test_every_element_that_is_said_to_be_acted_on_is_one_of_a_definition(around):
     kinds = {
         "AMPSConfig": (Instance, Transport), "Transports/Transport": (Transport,), "TransactionLog/Topic": (Topic,),
-        "SOW/Topic": (Topic,), "SOW/Queue": (GroupLocalQueue,), "SOW/View": (View,),
+        "SOW/ConflatedTopic": (ConflatedTopic,), "SOW/Topic": (Topic,), "SOW/Queue": (GroupLocalQueue,),
+        "SOW/View": (View,),
         "Replication/Destination": (Destination,), "Destination/Topic": (ReplicatedTopic,),
         "Destination/Transport": (Destination,),
     }[around]  # fmt: skip
@@ -193,7 +195,8 @@ def test_all_kinds_of_a_sow_are_read(warnings):
            AS /total</Field></Projection>
         <Grouping><Field>/symbol</Field></Grouping></View>
       <View><Name>joined</Name><UnderlyingTopic><Join>[a]./id = [b]./id</Join></UnderlyingTopic></View>
-      <ConflatedTopic><Name>slow</Name><UnderlyingTopic>orders</UnderlyingTopic></ConflatedTopic>
+      <ConflatedTopic><Name>slow</Name><UnderlyingTopic>orders</UnderlyingTopic><Interval>250ms</Interval>
+        <MessageType>json</MessageType><Filter>/qty &gt; 1</Filter></ConflatedTopic>
     </SOW>"""
     assert load(text) == [
         Topic(name="orders", key=["/id", "/day"], expiration="1d"),
@@ -207,6 +210,7 @@ def test_all_kinds_of_a_sow_are_read(warnings):
             name="totals", underlying_topic="local", filter="/qty > 0", grouping=["/symbol"],
             projection=["/symbol", "SUM(/price * /qty) AS /total"],
         ),
+        ConflatedTopic(name="slow", underlying_topic="orders", interval="250ms", filter="/qty > 1"),
     ]  # fmt: skip
     assert [text.partition("; ")[0] for text in warnings()] == [
         "<text>:3: Topic/FileName is not acted on",
@@ -214,7 +218,7 @@ def test_all_kinds_of_a_sow_are_read(warnings):
         "<text>:8: LocalQueue/InitialOwner is not acted on",
         "<text>:11: View/MessageType is not acted on",
         "<text>:16: View/UnderlyingTopic/Join is not acted on",
-        "<text>:17: SOW/ConflatedTopic is not acted on",
+        "<text>:18: ConflatedTopic/MessageType is not acted on",
     ]
 
 

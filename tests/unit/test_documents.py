@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from observing import eventually
 
-from ampsq import Client, Destination, Instance, ReplicatedTopic
+from ampsq import Client, ConflatedTopic, Destination, Instance, ReplicatedTopic
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.check_words import DIFFERENCES
 from ampsq.config import AT_THE_TOP, SECTIONS, load
@@ -264,6 +264,16 @@ def test_the_table_of_topic_elements_is_the_models_own():
     assert [line for line in page.splitlines() if line.startswith("| `")] == [
         f"| `{name}` | {text} |" for name, text in elements_of(Topic).items()
     ]
+
+
+def test_the_table_of_conflated_topics_is_the_model_s_own():
+    section = (ROOT / "docs" / "slow-clients.md").read_text().split("### Conflated topics\n")[1].split("\n## ")[0]
+    (text,) = re.findall(r"```yaml\n(.*?)```", section, flags=re.DOTALL)
+
+    assert [line for line in section.splitlines() if line.startswith("| `")] == [
+        f"| `{name}` | {text} |" for name, text in elements_of(ConflatedTopic).items()
+    ]
+    assert [definition.name for definition in load(text)] == ["trades", "trades-each-second", "large-trades"]
 
 
 def test_the_tables_of_the_page_on_replication_are_the_models_own():

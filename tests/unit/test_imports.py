@@ -27,6 +27,7 @@ GROUND = {
     "ampsq.elements": {"ampsq.errors", "ampsq.values", "ampsq.expressions", "ampsq.message_types"},
     "ampsq.view": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements", "ampsq.expressions"},
     "ampsq.address_setting": {"ampsq.errors", "ampsq.values", "ampsq.definition", "ampsq.elements"},
+    "ampsq.conflated_topic": {"ampsq.values", "ampsq.definition", "ampsq.elements"},
     "ampsq.broker_xml": {
         "ampsq.errors",
         "ampsq.values",
@@ -38,6 +39,7 @@ GROUND = {
     "ampsq.environment": {"ampsq.errors", "ampsq.values"},
     "ampsq.yaml_nodes": {"ampsq.errors", "ampsq.values", "ampsq.environment", "ampsq.file_faults"},
     "ampsq.config": {
+        "ampsq.conflated_topic",
         "ampsq.errors",
         "ampsq.addresses",
         "ampsq.file_faults",
@@ -60,6 +62,7 @@ GROUND = {
     "ampsq.amps_actions": {"ampsq.action_parts", "ampsq.amps_elements", "ampsq.xml_elements"},
     "ampsq.amps_include": {"ampsq.errors", "ampsq.environment", "ampsq.file_faults", "ampsq.xml_elements"},
     "ampsq.amps_xml": {
+        "ampsq.conflated_topic",
         "ampsq.definition",
         "ampsq.values",
         "ampsq.action",

@@ -20,7 +20,7 @@ def instance(name, *definitions, group=None):
     """What an instance has defined; each kind as the catalog keeps it."""
     kinds = {Topic: "topics", Queue: "queues", View: "views", Destination: "destinations"}
     parts = {part: {} for part in ("topics", "queues", "actions", "patterns", "views", "settings", "transports")}
-    parts["destinations"] = {}
+    parts |= {"destinations": {}, "conflated": {}}
     for definition in definitions:
         (part,) = (part for kind, part in kinds.items() if isinstance(definition, kind))
         parts[part][definition.name] = definition.to_json()
