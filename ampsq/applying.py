@@ -27,7 +27,7 @@ from ampsq.expressions import parse
 from ampsq.instance import Instance
 from ampsq.models import Action, Definition, Queue, Topic, View
 from ampsq.recovery import starts_of
-from ampsq.schema import COMPILED, POLICY
+from ampsq.schema import COMPILED, NO_ROOM, POLICY
 from ampsq.transport import Transport
 from ampsq.type_checks import check_new_topic, topic_of
 from ampsq.unknown import taught
@@ -60,7 +60,7 @@ def _compiled(queue: Queue) -> list[int]:
     numbers = {
         # At-most-once has nothing to take back: its leases only fill the backlog.
         "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
-        "backlog": queue.max_backlog or 0,
+        "backlog": NO_ROOM if queue.paused else queue.max_backlog or 0,
         "deliveries": queue.max_deliveries,
         "cancels": queue.max_cancels,
         "ratio": int(queue.fairness_model == "proportional"),

@@ -83,6 +83,14 @@ class AsyncAdministration:
         """Remove definitions by kind and name; see `Client.remove`."""
         await self._store.run(remove(list(definitions)))
 
+    async def pause_queue(self, queue: str) -> bool:
+        """Deliver no more of a queue on this instance; see `Client.pause_queue`."""
+        return await self._store.run(self._session.pause(queue, paused=True))
+
+    async def resume_queue(self, queue: str) -> bool:
+        """Deliver again; see `Client.resume_queue`."""
+        return await self._store.run(self._session.pause(queue, paused=False))
+
     async def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue; see `Client.message_type`."""
         return (await self._store.run(self._session.message_type(topic)) or JSON).name

@@ -339,6 +339,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
     ("removed", lambda look: not look.recorded),
     ("kept_out", lambda look: look.where == "waiting" and look.flag("enters") is False),
     ("rebuilding", lambda look: look.where == "waiting" and look.flag("paused")),
+    ("queue_paused", lambda look: look.definition.paused),
     ("beyond_depth", Look.beyond_depth),
     ("no_subscription", lambda look: not look.number("subscriptions")),
     ("queue_full", lambda look: 0 < (look.definition.max_backlog or 0) <= look.number("leased")),

@@ -81,6 +81,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because the queue is being rebuilt from log and journal, and reads nothing until that is "
             "done{back}."
         ),
+        "queue_paused": "{message} waits because the queue is paused: it delivers nothing until it is resumed{back}.",
         "no_subscription": "{message} waits because nobody is subscribed to the queue; {before}{back}.",
         "queue_full": (
             "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "

@@ -153,6 +153,8 @@ class Queue(Definition):
             that it was acknowledged, is kept for it. Default: 1d.
         record_deliveries: keep a record of who was delivered what, and of what came back and why, about the last
             100,000 deliveries. An action on ``deliver`` keeps it too. Default: false, which costs nothing.
+        paused: deliver nothing, on this instance; what is leased stays so. Messages still enter, expire and are settled
+            by bookmark and filter. Default: false.
     """
 
     underlying_topic: TopicOrPattern = _NOT_GIVEN
@@ -183,6 +185,7 @@ class Queue(Definition):
     allow_redelivery_after_crash: bool = False
     deferred_ack_expiration: Delay = _DAY
     record_deliveries: bool = False
+    paused: bool = False
 
     @property
     def owner(self) -> str:

@@ -83,6 +83,7 @@ CHANGES: Mapping[str, Change] = {
         "at-once", "For what is told from now on; what waits for its message already stays."
     ),
     "record_deliveries": Change("at-once", "Deliveries are recorded from now on, or not any more."),
+    "paused": Change("at-once", "Nothing more is delivered, or delivery goes on; leases stay as they are."),
     "initial_owner": Change(
         "when-empty",
         "Refused while a message is in the queue, read or not: two instances could deliver it. Drain it, and change it "

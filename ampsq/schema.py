@@ -37,6 +37,7 @@ __all__ = [
     "LEASES_ANCHOR",
     "MARKS",
     "MAX_FILTERS",
+    "NO_ROOM",
     "PASS_AGAIN",
     "POLICY",
     "PUBLISHER_AGE",
@@ -659,6 +660,9 @@ POLICY: Final[Mapping[str, int]] = MappingProxyType(
     {"life": 0, "model": 0, "redelivery": 0, "multiplier": 1000, "longest": 0, "jitter": 0}
 )
 
+#: The `backlog` of a paused queue: no number of leases leaves room in it, where 0 is no limit.
+NO_ROOM: Final = 2**53 - 1
+
 #: Words and limits that scripts and Python share, `V.<name>` in Lua.
 VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
     {
@@ -671,6 +675,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "returns_kept": RETURNS_KEPT,
         "redriven": "redriven",
         "none": "none",
+        "no_room": NO_ROOM,
         "remote": State.REMOTE.value,
         "everywhere": "*",
         "requests": REQUESTS,

@@ -21,6 +21,7 @@ from ampsq.errors import (
     Rejected,
     ServerFull,
     UnknownMessage,
+    UnknownQueue,
     UnknownTopic,
     rejection,
 )
@@ -271,6 +272,17 @@ class Session:
         if removed:
             yield from check_removal(wanted, removed)
         return planned
+
+    @taught("queue")
+    def pause(self, queue: str, *, paused: bool) -> Flow[bool]:
+        """Have a queue deliver, or not; see `Client.pause_queue`."""
+        catalog = yield calls.catalog()
+        if queue not in catalog.queues:
+            raise UnknownQueue(queue=queue)
+        defined = Queue.from_json(catalog.queues[queue])
+        wanted = type(defined)(**{**defined.elements(), "name": queue, "paused": paused})
+        outcomes = yield from self.apply([wanted])
+        return any(outcome != "unchanged" for _, outcome in outcomes)
 
     # -- publishing
 

@@ -113,6 +113,30 @@ class Administration:
         """
         self._store.run(remove(list(definitions)))
 
+    def pause_queue(self, queue: str) -> bool:
+        """Deliver no more of a queue on this instance, until it is resumed; what is leased stays so.
+
+        It is the element `paused` of its definition: applying one without it resumes the queue.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
+        return self._store.run(self._session.pause(queue, paused=True))
+
+    def resume_queue(self, queue: str) -> bool:
+        """Deliver again what `pause_queue` ended.
+
+        Returns:
+            Whether that changed something.
+
+        Raises:
+            UnknownQueue: there is none of that name.
+        """
+        return self._store.run(self._session.pause(queue, paused=False))
+
     def message_type(self, topic: str) -> str:
         """The message type of a topic or a queue, as in ``msgpack``; ``json`` of what is not there."""
         return (self._store.run(self._session.message_type(topic)) or JSON).name

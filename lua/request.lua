@@ -18,7 +18,7 @@ for _, name in ipairs(names) do
   if open.list[1] then room, filters[#filters + 1] = room + open.total, name end
 end
 room = math.min(room, V.batch)
-if room == 0 or not queue.owner or queue.recovering then return 0 end
+if room == 0 or not queue.owner or queue.recovering or queue.backlog == V.no_room then return 0 end
 read_on(queue, ms)
 
 local function is_wanted(ref, fields)

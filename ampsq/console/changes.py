@@ -136,6 +136,10 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
+def _was(*, changed: bool) -> str:
+    return "was" if changed else "had been"
+
+
 def _which(given: Mapping[str, str]) -> str:
     if "bookmark" in given:
         return f"The message {given['bookmark']}"
@@ -162,6 +166,17 @@ _ALL: Final = (
         lambda given: f"{_which(given)} of {given['queue']} goes back to the queue that gave it up, and to no other. "
         "There is no undo.",
         _redrive, _redrivable, _ONE_OF,
+    ),
+    Change(
+        "pause", "Pause", ("queue",),
+        lambda given: f"{given['queue']} delivers nothing more on this instance until it is resumed. What is leased "
+        "stays so; messages still enter.",
+        lambda client, given: f"{given['queue']} {_was(changed=client.pause_queue(given['queue']))} paused",
+    ),
+    Change(
+        "resume", "Resume", ("queue",),
+        lambda given: f"{given['queue']} delivers again.",
+        lambda client, given: f"{given['queue']} {_was(changed=client.resume_queue(given['queue']))} resumed",
     ),
     Change(
         "downgrade", "Downgrade", ("destination",),

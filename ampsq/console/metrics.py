@@ -90,6 +90,7 @@ FAMILIES: Final[Sequence[Family]] = (
     _queue_gauge("scheduled", "Were published for later.", _stat("scheduled")),
     _queue_gauge("inactive", "Beyond the target queue depth.", _inactive),
     _queue_gauge("subscriptions", "Subscriptions of the queue.", _stat("subscriptions")),
+    _queue_gauge("paused", "1 while it is paused and delivers nothing.", lambda q: int(q.definition.paused)),
     _queue_gauge("max_backlog", "Most messages that may be leased together.", lambda q: q.definition.max_backlog),
     _queue_gauge("target_queue_depth", "Messages kept active.", lambda q: q.definition.target_queue_depth),
     _queue_gauge(

@@ -32,7 +32,7 @@ end
 
 -- The next barrier, if it is its turn; true when it left the queue. Without any subscription it waits.
 local function pass_barrier(queue, plan, now, own, out)
-  local ref = waiting_barrier(queue)
+  local ref = queue.backlog ~= V.no_room and waiting_barrier(queue)
   if not ref or something_placed(queue, plan) or first_ready(queue, 1, ref)[1] then return false end
   -- Of what other instances own, too, all before it must be settled.
   if queue.owner and call('ZRANGE', K.remote(queue.name), '-', '(' .. ref, 'BYLEX', 'LIMIT', 0, 1)[1] then return false end

@@ -1,8 +1,9 @@
 --- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
 --- @include queue, element, batch, journal, events, recorded
 
--- The whole queue's limit; the anchor field is no lease.
+-- The whole queue's limit; the anchor field is no lease. A paused queue has none left.
 local function backlog_left(queue)
+  if queue.backlog == V.no_room then return 0 end
   if queue.backlog == 0 then return V.batch end
   return queue.backlog - math.max(call('HLEN', K.leases(queue.name)) - 1, 0)
 end

@@ -7,7 +7,7 @@ import json
 import pytest
 from judged import BARRIER, END, message, put, texts
 
-from ampsq.schema import BARRIERS_KEPT
+from ampsq.schema import BARRIERS_KEPT, NO_ROOM
 
 
 @pytest.fixture
@@ -111,3 +111,16 @@ def test_lapses_beside_a_barrier_in_the_inbox_keep_it(world):
     world.now += 1_001
     world.sweep_all()
     assert [(m.queue, m.body) for m in world.take(subscription, 5)] == [("work", END), ("leased", "{}")]
+
+
+def test_a_paused_queue_sends_no_barrier_and_gives_nothing_until_it_is_resumed(world):
+    world.queue("work", "orders", barrier=BARRIER, room=1_000, backlog=NO_ROOM)
+    subscription = world.subscribe("work", asked=5)
+    put(world, END, message(1))
+    world.sweep_all()
+    assert texts(world.take(subscription, 5)) == []
+
+    world.queue("work", "orders", barrier=BARRIER, room=1_000)
+    world.sweep_all()
+
+    assert texts(world.take(subscription, 5)) == [END, message(1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq.errors import Gap
+from ampsq.schema import NO_ROOM
 from ampsq.values import ref_of
 
 
@@ -454,3 +455,20 @@ def test_what_was_published_twice_and_trimmed_since_does_not_come_again(fabric, 
     fabric.links["b", "a"].step()
 
     assert a.log("orders") == []
+
+
+def test_a_paused_queue_asks_for_nothing_and_lets_others_have_what_it_owns(fabric, pair):
+    a, b = pair
+    a.queue("work", "orders", backlog=NO_ROOM)
+    at_a, at_b = a.subscribe("work"), b.subscribe("work")
+    a.publish("orders", "1")
+    b.publish("orders", "2")
+    fabric.run()
+
+    assert a.ask("work") == 0
+    assert b.ask("work") == 1
+    fabric.run()
+
+    # The other one came first: it was there.
+    assert b.bodies(at_b) == ["2", "1"]
+    assert a.bodies(at_a) == []

@@ -194,6 +194,16 @@ def the_queue_s_own_backlog_is_reached(stage):
     )
 
 
+@scene("queue_paused", "waiting")
+def the_queue_is_paused(stage):
+    stage.queue(paused=True)
+    stage.client.subscribe("work")
+    stage.publish(1)
+    return stage.explain(), (
+        "The next message waits because the queue is paused: it delivers nothing until it is resumed."
+    )
+
+
 @scene("beyond_depth", "waiting")
 def beyond_the_target_depth(stage):
     stage.queue(target_queue_depth=1000, max_per_subscription_backlog=2000)

@@ -387,6 +387,20 @@ def record_deliveries_begins_and_ends(client):
     assert lengths[0] == 0 < lengths[1] == lengths[2]
 
 
+def paused_ends_delivery_and_leaves_leases(client):
+    numbered(client, 5)
+    with client.subscribe("work", max_backlog=2) as messages:
+        first, second = pick_up(messages, 2)
+        client.pause_queue("work")
+        first.ack(wait=True)
+        second.cancel()
+        assert rest_of(messages) == []
+        assert client.queue_stats("work").depth == 4
+        client.resume_queue("work")
+        assert numbers_of(pick_up(messages, 2)) == [1, 2]
+        assert client.queues()["work"] == base()
+
+
 def recovery_point_begins_anew(client):
     bookmarks = filled_with(client, 10)
     with client.subscribe("work") as messages:
@@ -418,6 +432,7 @@ SCENES = {
     "max_redelivery_delay": max_redelivery_delay_holds_for_what_comes_back,
     "redelivery_collision_avoidance_factor": redelivery_collision_avoidance_factor_holds_for_what_comes_back,
     "record_deliveries": record_deliveries_begins_and_ends,
+    "paused": paused_ends_delivery_and_leaves_leases,
     "ring_size": ring_size_evicts_nothing_and_what_enters_as_many,
     "name": name_makes_another_queue,
     "underlying_topic": underlying_topic_is_refused,

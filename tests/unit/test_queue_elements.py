@@ -48,6 +48,7 @@ def test_a_queue_of_a_name_alone_has_the_defaults_of_amps():
         "allow_redelivery_after_crash": False,
         "deferred_ack_expiration": "1d",
         "record_deliveries": False,
+        "paused": False,
     }
 
 

@@ -168,6 +168,14 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
 
     expect(page.get_by_role("status")).to_have_text("30 messages of work were expired")
     assert client.queue_stats("work").depth == 20
+    page.get_by_role("link", name="Pause").click()
+    confirm(page, "Pause")
+    expect(page.get_by_text("the queue is paused")).to_be_visible()
+    with client.subscribe("work", max_backlog=2) as messages:
+        assert messages.get(timeout="50ms") is None
+        page.get_by_role("link", name="Resume").click()
+        confirm(page, "Resume")
+        assert messages.get(timeout="5s").data == {"id": 0}
     page.get_by_label("Filter").fill("/id >")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("alert")).to_contain_text("/id >")

@@ -53,9 +53,9 @@ def test_each_number_of_a_queue_is_that_of_its_state(client, asked):
     ages = {name: found.pop(name) for name in list(found) if name.endswith(("_seconds", "_behind"))}
     assert found == {
         "depth": 9, "waiting": 4, "ready": 0, "held": 0, "leased": 4, "delayed": 0, "scheduled": 1, "inactive": 4,
-        "subscriptions": 1, "max_backlog": 7, "target_queue_depth": 1000, "delivered_total": stats.delivered,
-        "acknowledged_total": 1, "expired_total": 1, "evicted_total": 0, "returned_total": 1, "filtered_total": 0,
-        "missing_total": 0,
+        "subscriptions": 1, "paused": 0, "max_backlog": 7, "target_queue_depth": 1000,
+        "delivered_total": stats.delivered, "acknowledged_total": 1, "expired_total": 1, "evicted_total": 0,
+        "returned_total": 1, "filtered_total": 0, "missing_total": 0,
     }  # fmt: skip
     assert stats.delivered >= 6
     # Message 2 is leased again, message 6 waits; ages count in milliseconds.
