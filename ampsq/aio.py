@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.address import Address
 from ampsq.async_publication import AsyncPublication
 from ampsq.async_subscription import AsyncSubscription, Subscribing
+from ampsq.attached import BETWEEN_ROUNDS, AsyncAttached, Manner
 from ampsq.conflated_reading import reading_of
 from ampsq.connection_state import AsyncListeners
-from ampsq.errors import Closed, DefinitionError, UnknownQueue
+from ampsq.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.failover import Failover
 from ampsq.guarantee import Guarantee
 from ampsq.handlers import check_handler
-from ampsq.homes import parse_homes
-from ampsq.presence import Presence
+from ampsq.homes import parse_homes, parse_policy
 from ampsq.query import Query
 from ampsq.record_subscription import AsyncRecordSubscription
-from ampsq.reporting import Reporting
-from ampsq.route import Route, parse_heartbeat
+from ampsq.route import parse_heartbeat
 from ampsq.row_subscription import AsyncRowSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
@@ -39,12 +42,15 @@ if TYPE_CHECKING:
     from ampsq.connection_state import ConnectionEvent
     from ampsq.delivery import AsyncMessage
     from ampsq.guarantee import FailedWrite
+    from ampsq.homes import Home
     from ampsq.persisted import PersistedAck
     from ampsq.places import Place
     from ampsq.publish_store import PublishStore
     from ampsq.publishing import Publishing
     from ampsq.query import SowMessage
+    from ampsq.route import Route
     from ampsq.server import Server
+    from ampsq.store import AsyncStore
     from ampsq.topic_message import AsyncTopicMessage
     from ampsq.topic_wish import ReplayOptions
     from ampsq.values import Bookmark
@@ -56,7 +62,7 @@ _CLOSE_PATIENCE = 1.0
 
 
 class AsyncClient(AsyncPublication):
-    """A connection to one instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
+    """A connection to an instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
 
     def __init__(
         self,
@@ -75,6 +81,7 @@ class AsyncClient(AsyncPublication):
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
         transport: str = INSTANCE,
+        failover: str = "refuse",
     ) -> None:
         self._guarantee = Guarantee.of(
             publisher,
@@ -86,56 +93,135 @@ class AsyncClient(AsyncPublication):
         )
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
-        self._ack_timeout = Interval.parse(ack_timeout) / 1000
-        self._patience, self._heartbeat = Interval.parse(patience) / 1000, parse_heartbeat(heartbeat)
+        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
+        self._policy = parse_policy(failover)
         self._listeners = AsyncListeners()
-        self._transport = parse_transport(transport)
+        self._manner = Manner(
+            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
+            *(self._listeners, None, ()),
+        )
         self._address: Address | None = None
-        self._opened: tuple[AsyncStore, Presence] | None = None
+        self._homes: list[Home] = []
+        self._parts: AsyncAttached | None = None
+        self._former: list[AsyncAttached] = []
+        self._failover: Failover | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._record_subscriptions: list[AsyncRecordSubscription] = []
+        self._row_subscriptions: list[AsyncRowSubscription] = []
         self._publishing = asyncio.Lock()
         self._guaranteed: Publishing | None = None
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
-        if self._opened is None:
+        if self._parts is None:
             self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
-            (home, *others) = parse_homes(self._address.url, self._session.instance)
-            if others or home.instance != self._session.instance:
-                raise DefinitionError(
-                    "addresses with the name of an instance behind # are for Client, which goes on at another one; "
-                    "allowed here: addresses of one instance, and instance=NAME"
-                )
-            route = Route(
-                home.url,
-                self.instance,
-                heartbeat=self._heartbeat,
-                listeners=self._listeners,
-                confirmed=lambda: self._session.confirmed_id,
+            self._homes = parse_homes(self._address.url, self._session.instance)
+            self._manner = replace(
+                self._manner, revive=self._address.revive, homes=tuple(home.instance for home in self._homes)
             )
-            store = AsyncStore(route, self.instance, patience=self._patience, revive=self._address.revive)
-            self._reporting = Reporting(route, self._session.client, self._transport)
-            self._opened = (store, Presence(route, self._session.client, self._ack_timeout))
             try:
-                await store.run(self._session.connect())
-                route.logged_on(self._session.origin)
-                if self._guarantee is not None:
-                    revive = self._address.revive
-                    self._guaranteed = await asyncio.to_thread(self._session.guarantee, self._guarantee, route, revive)
+                parts = await self._begin()
                 if self._session.is_heard:
-                    await asyncio.to_thread(self._opened[1].start)
+                    await asyncio.to_thread(parts.presence.start)
+                if len(self._homes) > 1:
+                    move = partial(self._move_from_thread, asyncio.get_running_loop())
+                    self._failover = Failover(self._homes, parts.route, self._policy, move)
+                    await asyncio.to_thread(self._failover.start)
             except BaseException:
                 await self.close()
                 raise
         return self
 
+    def _adopt(self, parts: AsyncAttached) -> None:
+        self._parts, self._session = parts, parts.session
+
+    async def _begin(self) -> AsyncAttached:
+        """Work at the first instance that can be reached, in the order in which they were given."""
+        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        while True:
+            failures: list[AmpsqError] = []
+            for home in self._homes:
+                parts = AsyncAttached.to(home, self._manner)
+                self._adopt(parts)
+                # Where there are others, nobody waits for one of them.
+                parts.store.patience = 0.0 if several else self._patience
+                try:
+                    await parts.open()
+                    parts.store.patience = self._patience
+                    await self._begin_publishing(parts)
+                except Unavailable as error:
+                    if not several:
+                        raise
+                    await parts.store.close()
+                    failures.append(error)
+                else:
+                    return parts
+            if time.monotonic() >= until:
+                raise Unavailable("; ".join(map(str, failures)))
+            await asyncio.sleep(BETWEEN_ROUNDS)
+
+    async def _begin_publishing(self, parts: AsyncAttached) -> None:
+        if self._guarantee is not None:
+            begin = partial(parts.session.guarantee, is_careful=self._policy == "refuse")
+            self._guaranteed = await asyncio.to_thread(
+                begin, self._guarantee, parts.route, self._manner.revive, self._homes
+            )
+
+    def _move_from_thread(self, loop: asyncio.AbstractEventLoop, home: Home, *, is_careful: bool) -> Route:
+        """See `_move`; the thread that watches waits for the event loop, which alone uses the subscriptions."""
+        return asyncio.run_coroutine_threadsafe(self._move(home, is_careful=is_careful), loop).result()
+
+    async def _move(self, home: Home, *, is_careful: bool) -> Route:
+        """Go on at another instance; see `ampsq.failover`."""
+        parts = AsyncAttached.to(home, replace(self._manner, patience=0.0), self._session)
+        try:
+            await parts.open()
+            if self._guaranteed is not None and is_careful:
+                await asyncio.to_thread(self._guaranteed.may_move, parts.route)
+            if self._subscriptions or parts.session.is_heard:
+                await asyncio.to_thread(parts.presence.start)
+            subscriptions = self._all_subscriptions
+            moves = [await each.elsewhere(parts) for each in subscriptions]
+        except BaseException:
+            await asyncio.to_thread(parts.stop)
+            await parts.store.close()
+            raise
+        parts.store.patience = self._patience
+        for subscription in subscriptions:
+            subscription.leave()
+        former = self._opened
+        # Every call that waits for this instance fails.
+        former.route.left = str(home)
+        self._former.append(former)
+        if self._guaranteed is not None:
+            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+        self._adopt(parts)
+        for move in moves:
+            await move()
+        await asyncio.to_thread(former.stop)
+        return parts.route
+
+    @property
+    def _all_subscriptions(
+        self,
+    ) -> list[AsyncSubscription | AsyncTopicSubscription | AsyncRecordSubscription | AsyncRowSubscription]:
+        return [
+            *self._subscriptions,
+            *self._topic_subscriptions,
+            *self._record_subscriptions,
+            *self._row_subscriptions,
+        ]
+
+    @property
+    def _opened(self) -> AsyncAttached:
+        if self._parts is None:
+            raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
+        return self._parts
+
     @property
     def _store(self) -> AsyncStore:
-        if self._opened is None:
-            raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
-        return self._opened[0]
+        return self._opened.store
 
     def __repr__(self) -> str:
         return f"<AsyncClient of {self.instance}>"
@@ -224,7 +310,7 @@ class AsyncClient(AsyncPublication):
     async def _subscribe_to_topics(
         self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], object] | None
     ) -> AsyncTopicSubscription:
-        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._opened.reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
         self._topic_subscriptions.append(subscription)
@@ -235,13 +321,14 @@ class AsyncClient(AsyncPublication):
     async def _subscribe(
         self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], object] | None
     ) -> AsyncSubscription:
-        store, presence = self._store, self._opened[1] if self._opened else None
-        if presence is not None:
-            await asyncio.to_thread(presence.start)
-        await store.run(core.register())
-        if presence is not None:
-            presence.add(core)
-        subscription = AsyncSubscription(core, store, self._session.origin, self._end)
+        parts = self._opened
+        if core.instance != self.instance:
+            core = core.elsewhere(self.instance, self._session.request())
+            core.settlements = self._session.settlements
+        await asyncio.to_thread(parts.presence.start)
+        await parts.store.run(core.register())
+        parts.presence.add(core)
+        subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
         self._subscriptions.append(subscription)
         if on_message is not None:
             subscription.run(on_message)
@@ -309,22 +396,27 @@ class AsyncClient(AsyncPublication):
 
         async def begin() -> AsyncRowSubscription:
             follower = await self._store.run(self._session.aggregate(name, projection, grouping, filter))
-            return AsyncRowSubscription(follower, self._store)
+            subscription = AsyncRowSubscription(follower, self._store, self._row_subscriptions.remove)
+            self._row_subscriptions.append(subscription)
+            return subscription
 
         return Subscribing(begin(), f"the aggregate of {name!r}")
 
     def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
-        if self._opened is not None:
-            self._opened[1].remove(core)
+        if self._parts is not None:
+            self._parts.presence.remove(core)
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
     async def close(self) -> None:
         """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
-        if self._opened is None:
+        if self._parts is None:
             return
-        store, presence = self._opened
-        store.patience = min(store.patience, _CLOSE_PATIENCE)
+        if self._failover is not None:
+            failover, self._failover = self._failover, None
+            await asyncio.to_thread(failover.stop)
+        parts = self._parts
+        parts.store.patience = min(parts.store.patience, _CLOSE_PATIENCE)
         try:
             for record_subscription in list(self._record_subscriptions):
                 await record_subscription.close()
@@ -332,17 +424,17 @@ class AsyncClient(AsyncPublication):
                 await topic_subscription.close()
             for subscription in list(self._subscriptions):
                 await subscription.close()
-            if presence.is_started:
-                await store.run(self._session.leave())
+            if parts.presence.is_started:
+                await parts.store.run(self._session.leave())
         finally:
-            self._opened = None
-            await asyncio.to_thread(presence.stop)
-            await asyncio.to_thread(self._reporting.stop)
+            self._parts = None
+            await asyncio.to_thread(parts.stop)
             try:
                 if self._guaranteed is not None:
                     await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)
             finally:
-                await store.close()
+                for each in (parts, *self._former):
+                    await each.store.close()
                 if self._address is not None:
                     await asyncio.to_thread(self._address.release)
                 await self._listeners.aclose()

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ampsq.delivery import AsyncMessage
-from ampsq.errors import AmpsqError, Closed
+from ampsq.errors import AmpsqError, Closed, Unavailable
 from ampsq.handlers import handled
 from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
     from datetime import timedelta
     from types import EllipsisType
 
+    from ampsq.attached import AsyncAttached
     from ampsq.calls import Verb
     from ampsq.record_subscription import AsyncRecordSubscription
     from ampsq.row_subscription import AsyncRowSubscription
@@ -32,6 +34,8 @@ Made = TypeVar(
 )
 _log = logging.getLogger("ampsq")
 _STEP = 1.0
+#: Seconds between two looks whether a subscription has gone on at another instance.
+_MOVING = 0.02
 
 
 class Subscribing(Generic[Made]):
@@ -66,8 +70,8 @@ class AsyncSubscription(SubscriptionView):
         origin: str,
         end: Callable[[AsyncSubscription, SubscriptionCore], None],
     ) -> None:
-        super().__init__(core)
-        self._store, self._origin, self._end = store, origin, end
+        super().__init__(core, origin)
+        self._store, self._end = store, end
         self._channel = store.channel()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -75,16 +79,26 @@ class AsyncSubscription(SubscriptionView):
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
         until = None if timeout is None else time.monotonic() + Interval.parse(timeout) / 1000
-        buffer = self._core.buffer
         while True:
             async with self._lock:
+                # Another one when it goes on at another instance.
+                buffer = self._core.buffer
                 if buffer:
-                    return AsyncMessage(*buffer.popleft(), self._origin, self)
+                    message = AsyncMessage(*buffer.popleft(), self._origin, self)
+                    if not self._settled or not await self._is_settled(message):
+                        return message
+                    continue
                 self._check_open()
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
-                await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
+                try:
+                    await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
                 if not buffer and until is not None and time.monotonic() >= until:
                     return None
+            if self._is_moving:
+                await asyncio.sleep(_MOVING)
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         while not self._core.closed:
@@ -94,6 +108,27 @@ class AsyncSubscription(SubscriptionView):
                 return
             if message is not None:
                 yield message
+
+    async def elsewhere(self, parts: AsyncAttached) -> Callable[[], Awaitable[None]]:
+        """Subscribe at another instance; see `Subscription.elsewhere`."""
+        core = self._core.elsewhere(parts.session.instance, parts.session.request())
+        await parts.store.run(core.register())
+        return partial(self._move, core, parts)
+
+    async def _move(self, core: SubscriptionCore, parts: AsyncAttached) -> None:
+        core.settlements = parts.session.settlements
+        parts.presence.add(core)
+        async with self._lock:
+            await self._channel.close()
+            self._store, self._channel = parts.store, parts.store.channel()
+            self._go_on(core, parts.session.origin)
+
+    async def _is_settled(self, message: AsyncMessage) -> bool:
+        """Acknowledge what was acknowledged before, at another instance."""
+        if not self._was_settled(message):
+            return False
+        await self.acknowledge(message, wait=False)
+        return True
 
     async def replace(
         self,
@@ -130,6 +165,10 @@ class AsyncSubscription(SubscriptionView):
 
     async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
         """See `Message.ack`."""
+        if self._is_elsewhere(message, acknowledged=True):
+            if wait:
+                raise self._leased_elsewhere(message)
+            return
         if self._core.closed and not wait:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
@@ -139,6 +178,8 @@ class AsyncSubscription(SubscriptionView):
 
     async def settle(self, message: AsyncMessage, verb: Verb, period: int | None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
+        if self._is_elsewhere(message):
+            raise self._leased_elsewhere(message)
         await self._store.run(self._core.settle(message, verb, period))
 
     async def flush(self) -> None:

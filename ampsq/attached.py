@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ampsq.presence import Presence
 from ampsq.reporting import Reporting
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ampsq.connection_state import Listeners
     from ampsq.homes import Home
 
-__all__ = ["AsyncAttached", "Attached", "Manner", "Parts"]
+__all__ = ["BETWEEN_ROUNDS", "AsyncAttached", "Attached", "Manner", "Parts"]
+
+#: Seconds between two rounds of looking for the first instance to work at.
+BETWEEN_ROUNDS: Final = 0.2
 
 AnyStore = TypeVar("AnyStore", Store, AsyncStore)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.address import Address
 from ampsq.addresses import redacted
-from ampsq.attached import Attached, Manner
+from ampsq.attached import BETWEEN_ROUNDS, Attached, Manner
 from ampsq.conflated_reading import reading_of
 from ampsq.connection_state import Listeners
 from ampsq.errors import AmpsqError, Closed, Unavailable, UnknownQueue
@@ -59,8 +59,6 @@ _log = logging.getLogger("ampsq")
 _CLOSE_PATIENCE = 1.0
 #: Messages that one `publish_many` call records by default.
 _BATCH = 100
-#: Seconds between two rounds of looking for the first instance to work at.
-_BETWEEN_ROUNDS = 0.2
 
 
 class Client(Publication):
@@ -142,6 +140,7 @@ class Client(Publication):
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
+        self._row_subscriptions: list[RowSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
         self._guaranteed: Publishing | None = None
@@ -184,7 +183,7 @@ class Client(Publication):
                     return
             if time.monotonic() >= until:
                 raise Unavailable("; ".join(map(str, failures)))
-            time.sleep(_BETWEEN_ROUNDS)
+            time.sleep(BETWEEN_ROUNDS)
 
     def _begin_publishing(self) -> None:
         if self._guarantee is not None:
@@ -199,7 +198,7 @@ class Client(Publication):
         try:
             parts.open()
             if self._guaranteed is not None and is_careful:
-                self._guaranteed.may_move(parts.store)
+                self._guaranteed.may_move(parts.route)
             if self._subscriptions or parts.session.is_heard:
                 parts.presence.start()
             subscriptions = self._all_subscriptions
@@ -223,8 +222,13 @@ class Client(Publication):
         return parts.route
 
     @property
-    def _all_subscriptions(self) -> list[Subscription | TopicSubscription]:
-        return [*self._subscriptions, *self._topic_subscriptions]
+    def _all_subscriptions(self) -> list[Subscription | TopicSubscription | RecordSubscription | RowSubscription]:
+        return [
+            *self._subscriptions,
+            *self._topic_subscriptions,
+            *self._record_subscriptions,
+            *self._row_subscriptions,
+        ]
 
     def __repr__(self) -> str:
         return f"<Client of {self.instance} at {redacted(self.url)}>"
@@ -481,7 +485,9 @@ class Client(Publication):
             filter: an expression; default everything.
         """
         follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
-        return RowSubscription(follower, self._store)
+        subscription = RowSubscription(follower, self._store, self._row_subscriptions.remove)
+        self._row_subscriptions.append(subscription)
+        return subscription
 
     def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
         self._presence.remove(core)

@@ -138,14 +138,15 @@ class Publishing:
         for thread in self._threads:
             thread.start()
 
-    def may_move(self, store: Store) -> None:
-        """Refuse to go on at another instance that lacks what was told to be persisted.
+    def may_move(self, route: Route) -> None:
+        """Refuse to go on at another instance, to which this is the way, if it lacks what was told to be persisted.
 
         Raises:
             Unavailable: it does, or there is no server.
         """
         persisted = self._persisted if self._persisted != self._refused else 0
-        refuse_lacking(store, self._identity.publisher, self._kept, persisted)
+        with contextlib.closing(Store(route, route.instance, patience=0.0)) as store:
+            refuse_lacking(store, self._identity.publisher, self._kept, persisted)
 
     def move(self, route: Route, instance: str, origin: str) -> Settlements:
         """Go on at another instance, with what it does not have; gives what keeps acknowledgements of leases there."""

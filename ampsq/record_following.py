@@ -18,15 +18,18 @@ from ampsq.entry import bookmark_of, source_in
 from ampsq.errors import BookmarkNotFound, NoRecords
 from ampsq.flow import Pause
 from ampsq.message_types import JSON
-from ampsq.places import FIRST, parse_asked, parse_id, text_of
+from ampsq.moving import asked_elsewhere
+from ampsq.places import FIRST, Asked, Kept, parse_asked, parse_id, text_of
 from ampsq.query import SowMessage
 from ampsq.record_history import change_of, moment_of, parse_moment, records_at
 from ampsq.records import RecordKey, caught_up, chosen, keyed_topic, read_records, record_message
 from ampsq.replay import Reader
 from ampsq.unknown import taught
-from ampsq.values import Bookmark
+from ampsq.values import Bookmark, recorded_by
+from ampsq.vectors import Bearings, find_places
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime, timedelta
 
     from ampsq.browse import Scene
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from ampsq.record_calls import Record
     from ampsq.record_history import Change
     from ampsq.replay import Entry
+    from ampsq.vectors import Found
 
 __all__ = ["RecordChange", "RecordFollowing"]
 
@@ -117,6 +121,7 @@ class RecordFollowing:
         name: unlike all others, under which the log is held.
         conflation: as of `Client.sow_and_subscribe`.
         bookmark: the records as they were there, and what changed since; None: now.
+        may_move: whether it may go on at another instance: it is noted how far it comes in a way that holds there.
 
     Attributes:
         topic: the topic's name.
@@ -135,7 +140,9 @@ class RecordFollowing:
         name: str,
         conflation: timedelta | float | str | None = None,
         bookmark: Bookmark | str | datetime | None = None,
+        may_move: bool = False,
     ) -> None:
+        self._bearings = Bearings(scene.origin) if may_move else None
         self._scene, self.topic, self._query, self._oof, self._name = scene, topic, query, oof, name
         period, _ = conflation_asked(conflation, None, None, None)
         self._conflated = None if period is None else ConflatedChanges(period)
@@ -175,9 +182,11 @@ class RecordFollowing:
 
     def fetch(self, channel: Any, wait: float) -> Flow[None]:
         """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
-        if self._changes or self._view is None:
+        if self._changes:
             return
-        if self._conflated is None:
+        if self._view is None:
+            yield from self._look_anew(channel)
+        elif self._conflated is None:
             yield from self._read(channel, wait)
         else:
             yield from self._gather(self._conflated, self._view.reader, channel, wait)
@@ -207,7 +216,7 @@ class RecordFollowing:
             _log.warning("%s; looking at its records anew", error)
             yield from self._look_anew(channel)
             return
-        for entry in entries:
+        for entry in self._taken(entries):
             change = self._change_of(self._view, entry)
             if change is not None:
                 self._tell(self._view, change, entry)
@@ -229,7 +238,7 @@ class RecordFollowing:
             place = yield from caught_up(self.topic)
             view = _View(self._reader(place), topic, RecordKey(topic))
             try:
-                yield from view.reader.open(channel)
+                yield from self._open(view.reader, channel)
                 tree = self._query.filter.json if self._query.filter is not None else ""
                 found = yield from read_records(self.topic, tree, None)
                 records = {record.key: record for record in found}
@@ -254,7 +263,7 @@ class RecordFollowing:
         end = yield from caught_up(self.topic)
         view = _View(self._reader(text_of(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
         # The log is held before the records are looked at.
-        yield from view.reader.open(channel)
+        yield from self._open(view.reader, channel)
         try:
             found = yield from records_at(self._scene, topic, self._query, None, bookmark)
         except BaseException:
@@ -263,6 +272,15 @@ class RecordFollowing:
         records = {record.key: record for record in found}
         self._note(view, records)
         return view, records
+
+    def _open(self, reader: Reader, channel: Any) -> Flow[None]:
+        yield from reader.open(channel)
+        if self._bearings is not None:
+            self._bearings = Bearings(self._scene.origin)
+            yield from self._bearings.chart(self._scene.instance, reader.spans(), reader.settled)
+
+    def _taken(self, entries: list[Entry]) -> list[Entry]:
+        return entries if self._bearings is None else self._bearings.take_in(entries)
 
     def _note(self, view: _View, records: dict[bytes, Record]) -> None:
         """What is in view from now on."""
@@ -281,7 +299,7 @@ class RecordFollowing:
         """Put what changed while the records were read into them."""
         while place < end:
             entries = yield from view.reader.read(channel, 0.0)
-            for entry in entries:
+            for entry in self._taken(entries):
                 place = parse_id(entry[1])
                 change = self._change_of(view, entry)
                 if change is None or (change.key in records and parse_id(records[change.key].id) >= place):
@@ -337,7 +355,7 @@ class RecordFollowing:
     def _look_anew(self, channel: Any) -> Flow[None]:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""
         passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
-        known = self._known
+        known, bearings = self._known, self._bearings
         view, records = yield from self._begin(channel)
         gone = [text for text in known if text not in records]
         left: list[Record] = (yield from read_records(self.topic, "", gone)) if gone else []
@@ -347,11 +365,50 @@ class RecordFollowing:
                 self._told(view, others[text], "oof", "match") if text in others else self._gone(text, "deleted", None)
             )
             self._add(text, text_of(passed).encode(), out, was_known=True)
-        news = [record for record in records.values() if parse_id(record.id) > passed]
+        news = [record for record in records.values() if not self._was_had(record, bearings, passed)]
         for record in sorted(news, key=lambda each: parse_id(each.id)):
             self._add(
                 record.key, record.id.encode(), self._told(view, record, "publish"), was_known=record.key in known
             )
+
+    def _was_had(self, record: Record, bearings: Bearings | None, passed: Id) -> bool:
+        """Whether a record is as it was told, up to a place here or, where that says nothing, everywhere."""
+        if bearings is None:
+            return parse_id(record.id) <= passed
+        source = record.message.source or f"{recorded_by(self._scene.origin, record.id)}~{record.id}"
+        return bearings.has_had(self.topic, source)
+
+    # -- at another instance
+
+    def elsewhere(self, scene: Scene, channel: Any) -> Flow[Callable[[], None]]:
+        """Begin at another instance, behind what was had; gives what lets it go on there.
+
+        Args:
+            scene: where the topic is there.
+            channel: its own there.
+
+        Raises:
+            NoRecords: the topic has no key there.
+        """
+        topic: Topic | None = yield from keyed_topic(scene.instance, self.topic)
+        if topic is None or not topic.key:
+            raise NoRecords(topic=self.topic)
+        bearings = self._bearings or Bearings(self._scene.origin)
+        found: Found = yield from find_places(scene.instance, scene.origin, bearings.vectors, self._scene.instance)
+        asked, kept = asked_elsewhere(Asked(), 0), Kept(FIRST, found.places)
+        reader = Reader(scene.instance, scene.origin, self.topic, asked, holder=self._name, kept=kept, not_found="fail")
+        view: _View | None = _View(reader, topic, RecordKey(topic))
+        try:
+            yield from reader.open(channel)
+        except BookmarkNotFound as error:
+            _log.warning("%s; looking at its records anew", error)
+            view = None
+
+        def move() -> None:
+            self._scene, self._view = scene, view
+            bearings.move(scene.origin, found.doubles)
+
+        return move
 
 
 def _text(record_key: bytes) -> str:

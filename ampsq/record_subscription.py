@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ampsq.errors import AmpsqError, Closed
+from ampsq.errors import AmpsqError, Closed, Unavailable
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
+    from ampsq.attached import AsyncAttached, Attached
+    from ampsq.channels import AsyncChannel, Channel
     from ampsq.record_following import RecordChange, RecordFollowing
     from ampsq.store import AsyncStore, Store
 
@@ -22,6 +25,8 @@ __all__ = ["AsyncRecordSubscription", "RecordSubscription"]
 
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP: Final = 1.0
+#: Seconds between two looks whether a subscription has gone on at another instance.
+_MOVING: Final = 0.02
 
 
 class _Front:
@@ -29,9 +34,15 @@ class _Front:
 
     def __init__(self, following: RecordFollowing, channel: Any, end: Callable[[Any], None]) -> None:
         self._following, self._channel, self._end, self._closed = following, channel, end, False
+        # Between leaving an instance and going on at another one.
+        self._is_moving = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._following.topic!r}>"
+
+    def leave(self) -> None:
+        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+        self._is_moving = True
 
     def _take(self) -> RecordChange | None:
         change = self._following.take()
@@ -86,12 +97,18 @@ class RecordSubscription(_Front):
                     if change is None:
                         self._store.run(self._following.fetch(self._channel, self._wait(until)))
                         change = self._take()
+                except Unavailable:
+                    if not self._is_moving:
+                        raise
+                    change = None
                 finally:
                     self._lock.release()
                 if change is not None:
                     return change
             if time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                time.sleep(_MOVING)
 
     def __iter__(self) -> Iterator[RecordChange]:
         while not self._closed:
@@ -101,6 +118,23 @@ class RecordSubscription(_Front):
                 return
             if change is not None:
                 yield change
+
+    def elsewhere(self, parts: Attached) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `leave`."""
+        channel = parts.store.channel()
+        try:
+            go_on = parts.store.run(self._following.elsewhere(parts.session.scene, channel))
+        except BaseException:
+            channel.close()
+            raise
+        return partial(self._move, go_on, channel, parts.store)
+
+    def _move(self, go_on: Callable[[], None], channel: Channel, store: Store) -> None:
+        with self._lock:
+            self._channel.close()
+            self._channel, self._store = channel, store
+            go_on()
+            self._is_moving = False
 
     def close(self) -> None:
         """End it. Safe to call again."""
@@ -148,12 +182,18 @@ class AsyncRecordSubscription(_Front):
             async with self._lock:
                 change = self._take()
                 if change is None:
-                    await self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                    try:
+                        await self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                    except Unavailable:
+                        if not self._is_moving:
+                            raise
                     change = self._take()
             if change is not None:
                 return change
             if time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                await asyncio.sleep(_MOVING)
 
     async def __aiter__(self) -> AsyncIterator[RecordChange]:
         while not self._closed:
@@ -163,6 +203,23 @@ class AsyncRecordSubscription(_Front):
                 return
             if change is not None:
                 yield change
+
+    async def elsewhere(self, parts: AsyncAttached) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; see `RecordSubscription.elsewhere`."""
+        channel = parts.store.channel()
+        try:
+            go_on = await parts.store.run(self._following.elsewhere(parts.session.scene, channel))
+        except BaseException:
+            await channel.close()
+            raise
+        return partial(self._move, go_on, channel, parts.store)
+
+    async def _move(self, go_on: Callable[[], None], channel: AsyncChannel, store: AsyncStore) -> None:
+        async with self._lock:
+            await self._channel.close()
+            self._channel, self._store = channel, store
+            go_on()
+            self._is_moving = False
 
     async def close(self) -> None:
         """End it. Safe to call again."""

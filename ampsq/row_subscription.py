@@ -6,16 +6,18 @@ import asyncio
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ampsq.errors import Closed
+from ampsq.errors import Closed, Unavailable
 from ampsq.values import Interval
-from ampsq.views import next_rows
+from ampsq.views import follow, next_rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
+    from ampsq.attached import AsyncAttached, Attached
     from ampsq.store import AsyncStore, Store
     from ampsq.views import Follower
 
@@ -23,15 +25,27 @@ __all__ = ["AsyncRowSubscription", "RowSubscription"]
 
 #: Seconds of one wait inside an endless one: so often a closed subscription is noticed.
 _STEP: Final = 1.0
+#: Seconds between two looks whether a subscription has gone on at another instance.
+_MOVING: Final = 0.02
 
 
 class _Rows:
     """What both kinds know: rows not handed out yet, and how long to wait."""
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    def __init__(self, follower: Follower, end: Callable[[Any], None]) -> None:
+        self._follower, self._end = follower, end
         self._rows: deque[dict[str, Any]] = deque()
         self._closed = False
+        # Between leaving an instance and going on at another one.
+        self._is_moving = False
+
+    def leave(self) -> None:
+        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+        self._is_moving = True
+
+    def _go_on(self, follower: Follower) -> None:
+        follower.go_on_from(self._follower)
+        self._follower, self._is_moving = follower, False
 
     def __repr__(self) -> str:
         view = self._follower.view
@@ -58,8 +72,8 @@ class RowSubscription(_Rows):
     and None for a sum, an average, a least or a greatest value. Threads may share it: each row goes to one of them.
     """
 
-    def __init__(self, follower: Follower, store: Store) -> None:
-        super().__init__(follower)
+    def __init__(self, follower: Follower, store: Store, end: Callable[[RowSubscription], None]) -> None:
+        super().__init__(follower, end)
         self._store = store
         self._lock = threading.Lock()
 
@@ -79,12 +93,27 @@ class RowSubscription(_Rows):
                     self._lock.release()
             if time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                time.sleep(_MOVING)
 
     def _read(self, until: float) -> bool:
         """Wait for rows; whether there are any."""
         self._check()
-        self._rows.extend(self._store.run(next_rows(self._follower, self._wait(until))))
+        try:
+            self._rows.extend(self._store.run(next_rows(self._follower, self._wait(until))))
+        except Unavailable:
+            if not self._is_moving:
+                raise
         return bool(self._rows)
+
+    def elsewhere(self, parts: Attached) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `leave`."""
+        return partial(self._move, parts.store.run(follow(parts.session.scene, self._follower.view)), parts.store)
+
+    def _move(self, follower: Follower, store: Store) -> None:
+        with self._lock:
+            self._store = store
+            self._go_on(follower)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while not self._closed:
@@ -94,7 +123,9 @@ class RowSubscription(_Rows):
 
     def close(self) -> None:
         """End it. The queue stops writing down what changes about a minute after nobody follows it any more."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._end(self)
 
     def __enter__(self) -> Self:
         return self
@@ -106,8 +137,8 @@ class RowSubscription(_Rows):
 class AsyncRowSubscription(_Rows):
     """Rows of an aggregate, awaited; see `RowSubscription`."""
 
-    def __init__(self, follower: Follower, store: AsyncStore) -> None:
-        super().__init__(follower)
+    def __init__(self, follower: Follower, store: AsyncStore, end: Callable[[AsyncRowSubscription], None]) -> None:
+        super().__init__(follower, end)
         self._store = store
         self._lock = asyncio.Lock()
 
@@ -123,6 +154,8 @@ class AsyncRowSubscription(_Rows):
                     self._lock.release()
             if time.monotonic() >= until:
                 return None
+            if self._is_moving:
+                await asyncio.sleep(_MOVING)
 
     async def _acquire(self, wait: float) -> bool:
         if self._lock.locked():
@@ -135,8 +168,22 @@ class AsyncRowSubscription(_Rows):
 
     async def _read(self, until: float) -> bool:
         self._check()
-        self._rows.extend(await self._store.run(next_rows(self._follower, self._wait(until))))
+        try:
+            self._rows.extend(await self._store.run(next_rows(self._follower, self._wait(until))))
+        except Unavailable:
+            if not self._is_moving:
+                raise
         return bool(self._rows)
+
+    async def elsewhere(self, parts: AsyncAttached) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; see `RowSubscription.elsewhere`."""
+        follower = await parts.store.run(follow(parts.session.scene, self._follower.view))
+        return partial(self._move, follower, parts.store)
+
+    async def _move(self, follower: Follower, store: AsyncStore) -> None:
+        async with self._lock:
+            self._store = store
+            self._go_on(follower)
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:
@@ -146,7 +193,9 @@ class AsyncRowSubscription(_Rows):
 
     async def close(self) -> None:
         """End it. The queue stops writing down what changes about a minute after nobody follows it any more."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._end(self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -418,7 +418,14 @@ class Session:
     ) -> RecordFollowing:
         """A query of a topic's records and of what changes them, not begun yet; see `Client.sow_and_subscribe`."""
         return RecordFollowing(
-            self.scene, topic, query, oof=oof, name=self.request(), conflation=conflation, bookmark=bookmark
+            self.scene,
+            topic,
+            query,
+            oof=oof,
+            name=self.request(),
+            conflation=conflation,
+            bookmark=bookmark,
+            may_move=len(self.homes) > 1,
         )
 
     @taught("topic")

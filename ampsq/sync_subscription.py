@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ampsq.delivery import Message
-from ampsq.errors import AmpsqError, Closed, StaleLease, Unavailable
+from ampsq.errors import AmpsqError, Closed, Unavailable
 from ampsq.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
@@ -42,18 +42,14 @@ class Subscription(SubscriptionView):
         origin: str,
         end: Callable[[Subscription, SubscriptionCore], None],
     ) -> None:
-        super().__init__(core)
-        self._store, self._origin, self._end = store, origin, end
+        super().__init__(core, origin)
+        self._store, self._end = store, end
         self._channel = store.channel()
         self._lock = threading.RLock()
         # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
         # again, let it in: the lock itself is not fair.
         self._turnstile = threading.Lock()
         self._thread: threading.Thread | None = None
-        # Between leaving an instance and going on at another one.
-        self._is_moving = False
-        # What was settled of another instance that does not know it: bookmarks.
-        self._settled: set[str] = set()
 
     def get(self, timeout: timedelta | float | str | None = None) -> Message | None:
         """Wait for the next message.
@@ -122,32 +118,18 @@ class Subscription(SubscriptionView):
         parts.store.run(core.register())
         return partial(self._move, core, parts)
 
-    def leave(self) -> None:
-        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
-        self._is_moving = True
-
     def _move(self, core: SubscriptionCore, parts: Attached) -> None:
-        """Go on at another instance.
-
-        What was delivered and not handed out is that of the former one, which still owns it. So is what was
-        acknowledged and not answered: should it be delivered here, it is acknowledged and not handed out.
-        """
         core.settlements = parts.session.settlements
         parts.presence.add(core)
         with self._turnstile, self._lock:
-            former, self._core = self._core, core
-            former.closed = True
-            self._settled |= {str(Message(parts, b"", self._origin, self).bookmark) for parts in former.unanswered()}
             self._channel.close()
-            self._store, self._origin, self._channel = parts.store, parts.session.origin, parts.store.channel()
-            self._is_moving = False
+            self._store, self._channel = parts.store, parts.store.channel()
+            self._go_on(core, parts.session.origin)
 
     def _is_settled(self, message: Message) -> bool:
-        """Whether it was acknowledged before, at another instance: then it is here, too."""
-        bookmark = str(message.bookmark)
-        if bookmark not in self._settled:
+        """Acknowledge what was acknowledged before, at another instance."""
+        if not self._was_settled(message):
             return False
-        self._settled.discard(bookmark)
         self.acknowledge(message, wait=False)
         return True
 
@@ -169,10 +151,9 @@ class Subscription(SubscriptionView):
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
         """See `Message.ack`."""
-        if message.origin != self._origin:
-            self._settled.add(str(message.bookmark))
+        if self._is_elsewhere(message, acknowledged=True):
             if wait:
-                raise _leased_elsewhere(message)
+                raise self._leased_elsewhere(message)
             return
         if self._core.closed and not wait:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
@@ -183,8 +164,8 @@ class Subscription(SubscriptionView):
 
     def settle(self, message: Message, verb: Verb, period: int | None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
-        if message.origin != self._origin:
-            raise _leased_elsewhere(message)
+        if self._is_elsewhere(message):
+            raise self._leased_elsewhere(message)
         self._store.run(self._core.settle(message, verb, period))
 
     def flush(self) -> None:
@@ -238,7 +219,3 @@ class Subscription(SubscriptionView):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _leased_elsewhere(message: Message) -> StaleLease:
-    return StaleLease(bookmark=str(message.bookmark), queue=message.queue, leased_at=message.origin)

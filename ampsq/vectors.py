@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ampsq.entry import source_in
 from ampsq.flow import command
 from ampsq.origins import name_of
-from ampsq.places import FIRST, parse_id, previous_id, text_of
+from ampsq.places import FIRST, next_id, parse_id, previous_id, text_of
 from ampsq.schema import FIELDS, key
 from ampsq.values import Origin, parse_ref, recorded_by, ref_of
 
@@ -32,6 +32,8 @@ _SOURCE: Final = FIELDS["source"].encode()
 _PATH: Final = FIELDS["path"].encode()
 #: Runs of copies before a place that are looked through for some that are out of line.
 _NEAR: Final = 100
+#: A place before everything that is no beginning: from there on something was trimmed.
+_ALMOST_FIRST: Final = (0, 1)
 
 
 class Stretch(NamedTuple):
@@ -95,6 +97,11 @@ class Bearings:
         """Note that everything of a topic up to a place was had, or is not to be."""
         for origin, last in vector.items():
             self.passed[topic, origin] = max(self.passed.get((topic, origin), FIRST), last)
+
+    def has_had(self, topic: str, source: str) -> bool:
+        """Whether it had a message, by its origin and ID there as in a bookmark."""
+        origin, _, text = source.partition("~")
+        return parse_id(text) <= self.passed.get((topic, origin), FIRST)
 
     @property
     def vectors(self) -> dict[str, Vector]:
@@ -280,20 +287,34 @@ def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], forme
     """
     found, doubles = Found(), set[tuple[str, bytes]]()
     here = _Here(instance, origin, (yield from _sent_to(instance, former)))
+    received = yield from _received(instance)
     for topic, vector in vectors.items():
-        place = yield from _own_place(here, topic, vector)
+        trimmed = yield from _trimmed(instance, topic)
+        place = max(_own_place(here, topic, vector), trimmed)
         near: list[Id] = []
-        for each in (yield from _origins(instance, topic)):
+        stream = f"log {topic}@"
+        named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
+        for each in named.union((yield from _origins(instance, topic))):
             copies, last = key(instance, "copies", topic, each), vector.get(each, FIRST)
             order = f"[{_order_of(last)}~"
             before = yield command(["ZRANGE", copies, order, "-", "BYLEX", "REV", "LIMIT", 0, _NEAR], _runs)
             behind = yield command(["ZRANGE", copies, f"({order[1:]}", "+", "BYLEX", "LIMIT", 0, 1], _runs)
             firsts = [first for run in [*before[:1], *behind] if (first := run.behind(last)) is not None]
+            if not firsts and received.get(f"{stream}{each}", FIRST) > last and trimmed > FIRST:
+                # What it had not was trimmed.
+                firsts = [next_id(_ALMOST_FIRST)]
             place = min([place, *map(previous_id, firsts)])
             near += [run.here for run in before if run.count == 1 and run.first <= last]
         found.places[topic] = place
         doubles.update((topic, text_of(each).encode()) for each in near if each > place)
     return Found(found.places, frozenset(doubles))
+
+
+def _trimmed(instance: str, topic: str) -> Flow[Id]:
+    """The last ID that was removed from a topic's log."""
+    removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
+    trimmed: Id = yield command(removed, lambda reply: parse_id(reply) if reply else FIRST)
+    return trimmed
 
 
 def _sent_to(instance: str, former: str) -> Flow[dict[str, Id]]:
@@ -319,17 +340,13 @@ class _Here(NamedTuple):
     sent: Mapping[str, Id]
 
 
-def _own_place(here: _Here, topic: str, vector: Vector) -> Flow[Id]:
-    """Up to where the reader has what was published here; what was trimmed nobody gets any more."""
+def _own_place(here: _Here, topic: str, vector: Vector) -> Id:
+    """Up to where the reader has what was published here."""
     last = vector.get(str(here.origin), FIRST)
     stream = f"log {topic}"
     if stream in here.sent and here.sent.get(f"{stream}@{here.origin}", FIRST) <= last:
         # Of all that it could have had where it comes from, it has what is of here.
         last = max(last, here.sent[stream])
-    places = [last]
-    for end, name in here.origin.former if isinstance(here.origin, Origin) else ():
-        if vector.get(name, FIRST) < end:
-            places.append(vector.get(name, FIRST))
-    removed = ["HGET", key(here.instance, "retention"), f"removed {topic}"]
-    trimmed: Id = yield command(removed, lambda reply: parse_id(reply) if reply else FIRST)
-    return max(min(places), trimmed)
+    former = here.origin.former if isinstance(here.origin, Origin) else ()
+    others = [vector.get(name, FIRST) for end, name in former if vector.get(name, FIRST) < end]
+    return min([last, *others])

@@ -206,6 +206,10 @@ class Follower:
         """Whether all that had changed at the beginning of the turn was looked at and accepted."""
         return self.complete and self._compared and not self._changed and not self._gone
 
+    def go_on_from(self, former: Follower) -> None:
+        """Tell only what differs from what another one told, at another instance; nothing was read yet."""
+        self._given = dict(former._given)
+
     def accept(self, changes: Iterable[Change]) -> None:
         """Note that these changes were dealt with."""
         for change in changes:

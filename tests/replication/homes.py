@@ -27,7 +27,8 @@ class Pair:
             self.admins[here].apply(
                 Topic(name="orders"),
                 Topic(name="local"),
-                Queue(name="work", underlying_topic="orders"),
+                Topic(name="positions", key="/id"),
+                Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10),
                 *self.to(there, **elements),
             )
         for each in "ab":
@@ -45,7 +46,12 @@ class Pair:
         return f"{self.url(short)}#{self.name(short)}"
 
     def to(self, there, **elements):
-        given = {"name": there, "sync_type": "sync", "topics": ["orders", "work"], "addresses": [self.address(there)]}
+        given = {
+            "name": there,
+            "sync_type": "sync",
+            "topics": ["orders", "positions", "work"],
+            "addresses": [self.address(there)],
+        }
         return [Destination(**given | elements)]
 
     def _coordinate(self, each):
@@ -61,7 +67,7 @@ class Pair:
 
     def client(self, **options):
         """A client of both, a first."""
-        options = {"heartbeat": "300ms", "patience": "10s"} | options
+        options = {"heartbeat": "600ms", "patience": "10s"} | options
         return self._stack.enter_context(Client([self.address("a"), self.address("b")], **options))
 
     def kill(self, short):

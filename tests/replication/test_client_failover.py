@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -11,7 +10,7 @@ import pytest
 from homes import at
 from observing import eventually
 
-from ampsq import AsyncClient, Client, Destination, MemoryPublishStore
+from ampsq import Client, Destination, MemoryPublishStore
 from ampsq.errors import DefinitionError, NotPersisted, StaleLease
 from ampsq.homes import Home, parse_homes
 from ampsq.schema import key
@@ -31,11 +30,6 @@ def test_addresses_say_their_instances():
     assert parse_homes("redis://one,redis://two", "a") == [Home("redis://one,redis://two", "a")]
     with pytest.raises(DefinitionError, match="behind the # is no instance's name"):
         parse_homes("redis://one#no name", "a")
-
-
-def test_the_asyncio_client_refuses_several_instances(valkey):
-    with pytest.raises(DefinitionError, match="are for Client"):
-        asyncio.run(AsyncClient([f"{valkey.url}#a", f"{valkey.url}#b"]).connect())
 
 
 def test_an_unknown_policy_is_refused(valkey):
