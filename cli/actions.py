@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.listing import listed, told
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
@@ -32,6 +33,8 @@ Examples:
   ampsq actions retry dead-letter-work --event 3
   ampsq actions drop dead-letter-work --event 3
 """
+_FIELDS: Final = ("name", "waiting", "done", "failed", "error", "sources", "definition")
+_EVENT_FIELDS: Final = ("event", "source", "step", "what", "error", "tries", "failed", "next", "variables")
 _COLUMNS: Final = ("name", "on", "do", "waiting", "done", "failed", "error")
 _FAILED: Final = ("event", "source", "step", "tries", "next", "error", "data")
 #: Characters of a body or an error that a table shows.
@@ -56,7 +59,7 @@ class _Named(click.Group):
 
 
 @click.group(cls=_Named, epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
-@connected
+@listed(_FIELDS)
 @click.pass_context
 def actions(ctx: click.Context, settings: Settings) -> None:
     """List the actions with what they have done, or show one; retry or drop what failed.
@@ -69,10 +72,9 @@ def actions(ctx: click.Context, settings: Settings) -> None:
         return
     with settings.client() as client:
         found = client.actions()
-    if settings.json:
-        for state in found.values():
-            json_line(state.as_dict())
-    elif found:
+    if told(settings, (state.as_dict() for state in found.values())):
+        return
+    if found:
         rows = [
             [state.name, *_words(state.definition), state.waiting, state.done, state.failed, _last_error(state)]
             for state in found.values()
@@ -84,7 +86,7 @@ def actions(ctx: click.Context, settings: Settings) -> None:
 
 @actions.command(epilog="\b\nExamples:\n  ampsq actions show dead-letter-work\n  ampsq actions dead-letter-work")
 @click.argument("name")
-@connected
+@listed(_FIELDS)
 def show(settings: Settings, name: str) -> None:
     """Show one action: its definition, how far it has come, and why something failed last.
 
@@ -98,8 +100,7 @@ def show(settings: Settings, name: str) -> None:
         known = nearest(name, list(found), "action") if found else "no action is defined yet"
         raise click.ClickException(f"action {name!r}: {known}")
     state = found[name]
-    if settings.json:
-        json_line(state.as_dict())
+    if told(settings, [state.as_dict()]):
         return
     facts: list[tuple[str, object]] = [("name", name)]
     for element, value in state.definition.elements().items():
@@ -119,15 +120,15 @@ Examples:
 """
 )
 @click.argument("name")
-@connected
+@listed(_EVENT_FIELDS)
 def failed(settings: Settings, name: str) -> None:
     """List the events of an action that failed, the first one first."""
     with settings.client() as client:
         events = client.failed_events(name)
-    if settings.json:
-        for event in events:
-            json_line({"event": event.number, **{k: v for k, v in event.as_dict().items() if k != "number"}})
-    elif events:
+    facts = ({"event": each.number, **{k: v for k, v in each.as_dict().items() if k != "number"}} for each in events)
+    if told(settings, facts):
+        return
+    if events:
         table(_FAILED, [_row(event) for event in events])
         # What is to be done stands at the end of an error, which the table cuts.
         for error in dict.fromkeys(event.error for event in events if _cut(event.error) != event.error):

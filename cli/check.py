@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line
+from ampsq.cli.listing import listed, told
 from ampsq.written import count_text, span_text
 
 if TYPE_CHECKING:
     from ampsq.check import Checked
+    from ampsq.cli.options import Settings
 
 __all__ = ["check"]
 
+_COLUMNS: Final = ("queue", "messages", "settled", "clean", "repaired", "differences", "undecided", "seconds")
 #: Bookmarks of one kind of difference that are printed.
 _SHOWN: Final = 5
 _EPILOG = """\b
@@ -35,7 +36,7 @@ Examples:
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--repair", is_flag=True, help="Mend what is wrong, in bounded steps.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the queues first; they read no log meanwhile.")
-@connected
+@listed(_COLUMNS)
 def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild: bool) -> None:
     """Compare queues with what log and journal say, and mend what is wrong.
 
@@ -44,19 +45,16 @@ def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild:
     """
     if rebuild and not queues:
         raise click.UsageError("--rebuild needs the names of the queues")
-    wrong = False
     with settings.client() as client:
         for queue in queues if rebuild else ():
             built = client.rebuild(queue)
-            if not settings.json:
+            if settings.output == "table":
                 print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
-        for found in client.check(*queues, repair=repair):
-            wrong = wrong or not (found.clean or found.repaired)
-            if settings.json:
-                json_line(found.as_dict())
-            else:
-                _show(found)
-    if wrong:
+        checked = client.check(*queues, repair=repair)
+    if not told(settings, (found.as_dict() for found in checked)):
+        for found in checked:
+            _show(found)
+    if not all(found.clean or found.repaired for found in checked):
         click.get_current_context().exit(1)
 
 

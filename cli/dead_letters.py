@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.listing import listed, told
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.redriving import redrive_watched, tell_result
@@ -33,6 +34,9 @@ Examples:
   ampsq dead-letters redrive dead --filter '/message/price > 10' --dry-run
   ampsq dead-letters redrive dead --reason max_cancels --rate 100/s
 """
+_COLUMNS = (
+    "bookmark", "queue", "topic", "original", "reasons", "deliveries", "cancels", "history", "age", "headers", "data",
+)  # fmt: skip
 _FILTERS = "--filter, --source or --reason"
 _SHOWN: Final = 100
 
@@ -73,7 +77,7 @@ Examples:
 @click.argument("queue")
 @_choosing
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
-@connected
+@listed(_COLUMNS)
 def list_(  # noqa: PLR0917  (click passes them by name)
     settings: Settings, queue: str, text: str | None, source: str | None, reason: str | None, top: int | None
 ) -> None:
@@ -86,10 +90,9 @@ def list_(  # noqa: PLR0917  (click passes them by name)
     with settings.client() as client:
         _check_source(client, queue, source)
         letters = client.dead_letters(queue, text, source=source, reason=reason, top_n=top)
-    if settings.json:
-        for letter in letters:
-            print(message_json(_facts(letter), letter.raw))
-    elif letters:
+    if told(settings, (message_json(_facts(letter), letter.raw) for letter in letters)):
+        return
+    if letters:
         rows = [
             [
                 letter.bookmark,
@@ -109,13 +112,12 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 @dead_letters.command(epilog="\b\nExamples:\n  ampsq dead-letters show dead dead-letters~ampsq.t6w1xka~1763640000000-0")
 @click.argument("queue")
 @click.argument("bookmark")
-@connected
+@listed(_COLUMNS)
 def show(settings: Settings, queue: str, bookmark: str) -> None:
     """Show one letter with the history of its deliveries, its headers and its body."""
     with settings.client() as client:
         (letter,) = client.dead_letters(queue, bookmarks=bookmark)
-    if settings.json:
-        print(message_json(_facts(letter), letter.raw))
+    if told(settings, [message_json(_facts(letter), letter.raw)]):
         return
     facts = {
         "letter": letter.bookmark,

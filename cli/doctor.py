@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.options import INTERVAL, Settings, connected
-from ampsq.cli.output import json_line
+from ampsq.cli.listing import listed, told
+from ampsq.cli.options import INTERVAL, Settings
 
 if TYPE_CHECKING:
     from ampsq.doctor import Finding
@@ -28,13 +28,14 @@ Examples:
   ampsq doctor --interval 10s                      # what grows slowly shows in a longer look
   ampsq doctor --json | jq -c 'select(.well | not) | {check, subject, mend}'
 """
+_COLUMNS = ("check", "subject", "well", "text", "why", "mend")
 
 
 @click.command(epilog=_EPILOG)
 @click.option(
     "--interval", type=INTERVAL, default="1s", show_default=True, help="Between two looks: growth shows in them."
 )
-@connected
+@listed(_COLUMNS)
 def doctor(settings: Settings, interval: Interval) -> None:
     """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
 
@@ -49,10 +50,8 @@ def doctor(settings: Settings, interval: Interval) -> None:
         store, session = client._store, client._session  # noqa: SLF001
         with store.channel() as channel:
             found = store.run(examine(session.instance, session.origin, channel, float(interval) / 1000))
-    for finding in found:
-        if settings.json:
-            json_line(finding.as_dict())
-        else:
+    if not told(settings, (finding.as_dict() for finding in found)):
+        for finding in found:
             _show(finding)
     if not all(finding.well for finding in found):
         click.get_current_context().exit(1)

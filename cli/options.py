@@ -39,12 +39,16 @@ class Settings:
         instance: the instance's name, when one was named.
         data_dir: the embedded server's folder.
         json: print JSON lines.
+        output: of listings, one of `ampsq.cli.listing.FORMS`.
+        held: a client that is used again and again.
     """
 
     url: str | None
     instance: str | None
     data_dir: str
     json: bool
+    output: str = "table"
+    held: Client | None = None
 
     def completed(self, url: str | None, instance: str | None) -> Settings:
         """The same, with what a file says of its server and its instance where nobody else said it."""
@@ -60,6 +64,9 @@ class Settings:
             patient: wait for a server that is away, as services do.
             options: further ones of `Client`.
         """
+        if self.held is not None:
+            yield self.held
+            return
         is_new = self.url is None and not Path(self.data_dir).exists()
         if self.url is not None and not patient:
             _reach(self.url)
@@ -117,11 +124,13 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
         os.environ.pop("AMPSQ_URL", None)
     elif url is None:
         url = os.environ.get("AMPSQ_URL") or None
+    outer = group.output if group else "table"
     return Settings(
         url,
         instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None),
         data_dir or DATA_DIR,
-        json or bool(group and group.json),
+        json or outer == "jsonl" or bool(group and group.json),
+        "jsonl" if json else outer,
     )
 
 

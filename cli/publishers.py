@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import note, table
 from ampsq.written import moment
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ampsq.cli.options import Settings
+    from ampsq.publishers import PublisherState
+
 __all__ = ["publishers"]
+
+_COLUMNS = ("name", "sequence", "bookmark", "at", "client", "seen")
 
 
 @click.command(epilog="\b\nExamples:\n  ampsq publishers\n  ampsq publishers --json | jq .sequence")
-@connected
+@listed(_COLUMNS)
 def publishers(settings: Settings) -> None:
     """List the publishers that have a name: how far they are, and who is logged on.
 
@@ -26,16 +31,9 @@ def publishers(settings: Settings) -> None:
     """
     with settings.client() as client:
         found = client.publishers()
-    if settings.json:
-        for each in found:
-            json_line(
-                {
-                    **each._asdict(),
-                    "at": each.at.isoformat(),
-                    "seen": each.seen.isoformat() if each.seen is not None else None,
-                }
-            )
-    elif found:
+    if told(settings, map(_facts, found)):
+        return
+    if found:
         rows = [
             [
                 each.name,
@@ -50,6 +48,11 @@ def publishers(settings: Settings) -> None:
         table(("publisher", "sequence", "last message", "at", "logged on", "seen"), rows, spare=("seen", "logged on"))
     else:
         note("no publisher with a name yet; ampsq publish TOPIC MESSAGE --publisher NAME is one")
+
+
+def _facts(each: PublisherState) -> dict[str, Any]:
+    seen = each.seen.isoformat() if each.seen is not None else None
+    return {**each._asdict(), "at": each.at.isoformat(), "seen": seen}
 
 
 def _written(at: datetime) -> str:

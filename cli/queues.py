@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, labelled, note, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import labelled, note, table
 from ampsq.cli.wording import element_text
 
 if TYPE_CHECKING:
+    from ampsq.cli.options import Settings
     from ampsq.models import Queue
     from ampsq.session import QueueStats
 
@@ -33,12 +34,19 @@ Examples:
   ampsq queues
   ampsq queues work
   ampsq queues --json | jq -c '{name, depth}'
-  watch -n 1 ampsq queues
+  ampsq queues --watch
+  ampsq queues -o csv > queues.csv
 """
 
 _COLUMNS: Final = (
     "name", "depth", "waiting", "ready", "held", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
     "expired",
+)  # fmt: skip
+#: What JSON, YAML and CSV have of each.
+_FIELDS: Final = (
+    "name", "depth", "waiting", "ready", "held", "leased", "delayed", "subscriptions", "delivered", "acknowledged",
+    "expired", "evicted", "filtered", "missing", "remote", "returned", "scheduled", "topics", "transferred_in",
+    "transferred_out",
 )  # fmt: skip
 #: Columns of what few queues have, where one has some.
 _RARE: Final = ("scheduled", "evicted", "remote", "transferred_in", "transferred_out")
@@ -51,7 +59,7 @@ _SHORT: Final = {
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False)
-@connected
+@listed(_FIELDS)
 def queues(settings: Settings, name: str | None) -> None:
     """List the queues with their figures, or show one.
 
@@ -67,9 +75,8 @@ def queues(settings: Settings, name: str | None) -> None:
     if name is not None:
         queue = defined[name]
         _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats[0])
-    elif settings.json:
-        for figures in stats:
-            json_line(_ordered(figures))
+    elif told(settings, map(_ordered, stats)):
+        return
     elif stats:
         columns = [*_COLUMNS, *(rare for rare in _RARE if any(getattr(figures, rare) for figures in stats))]
         table(columns, [[getattr(figures, column) for column in columns] for figures in stats], _SHORT, _SPARE)
@@ -80,19 +87,18 @@ def queues(settings: Settings, name: str | None) -> None:
 def _ordered(stats: QueueStats) -> dict[str, Any]:
     """The figures, the important ones first."""
     figures = stats.as_dict()
-    return {**{column: figures[column] for column in _COLUMNS}, **figures}
+    return {field: figures[field] for field in _FIELDS}
 
 
 def _show(settings: Settings, queue: Queue, changes: dict[str, tuple[Any, Any]], stats: QueueStats) -> None:
     figures = _ordered(stats)
     given = {element: value for element, (_, value) in changes.items()}
-    if settings.json:
-        whole = queue.model_dump(mode="json")
-        json_line({"name": stats.name, "definition": whole, "from_address_settings": given, **figures})
+    whole = queue.model_dump(mode="json")
+    if told(settings, [{"name": stats.name, "definition": whole, "from_address_settings": given, **figures}]):
         return
     # Where it gets its messages is told always; of the other elements, those that differ from their defaults.
-    told = {"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}
-    definition = [(element, element_text(element, value)) for element, value in told.items()]
+    elements = {"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}
+    definition = [(element, element_text(element, value)) for element, value in elements.items()]
     definition += [(element, f"{element_text(element, value)} (address settings)") for element, value in given.items()]
     counts = [(figure, figures[figure]) for figure in (*_COLUMNS[1:], *_RARE, "returned", "filtered", "missing")]
     counts += [(f"unread of {topic}", unread) for topic, unread in figures["topics"].items()]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import note, table
+
+if TYPE_CHECKING:
+    from ampsq.cli.options import Settings
 
 __all__ = ["readers"]
 
@@ -21,10 +26,11 @@ Examples:
   ampsq readers
   ampsq readers --json | jq -c 'select(.state != "online")'
 """
+_COLUMNS = ("client", "transport", "subscription", "topics", "state", "behind", "spooled", "oldest", "reason")
 
 
 @click.command(epilog=_EPILOG)
-@connected
+@listed(_COLUMNS)
 def readers(settings: Settings) -> None:
     """List the subscriptions to topics with what they use of the limits of slow clients.
 
@@ -32,10 +38,9 @@ def readers(settings: Settings) -> None:
     """
     with settings.client() as client:
         found = client.readers()
-    if settings.json:
-        for each in found:
-            json_line(each.as_dict())
-    elif found:
+    if told(settings, (each.as_dict() for each in found)):
+        return
+    if found:
         rows = [
             [
                 *(each.client, each.transport, each.subscription, ", ".join(each.topics) or None),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ampsq.cli.listing import listed, told
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
 
@@ -47,6 +48,11 @@ When an instance is lost, in this order:
 Examples:
   ampsq replication enable-proxied-transfer work
 """
+_FIELDS: Final = (
+    "destination", "direction", "instance", "group", "address", "state", "acknowledgement", "pass_through",
+    "connected_for", "behind", "seconds_behind", "messages", "bytes", "messages_per_second", "bytes_per_second",
+    "disconnects", "disconnected_ago", "reason",
+)  # fmt: skip
 _OUT: Final = (
     "destination", "instance", "group", "state", "ack", "behind", "seconds", "connected", "messages", "per second",
     "lost",
@@ -63,7 +69,7 @@ _DAY: Final = 86_400
 
 
 @click.group(epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
-@connected
+@listed(_FIELDS)
 @click.pass_context
 def replication(ctx: click.Context, settings: Settings) -> None:
     """Show links to other instances with their lag, and who owns the messages of shared queues."""
@@ -72,8 +78,10 @@ def replication(ctx: click.Context, settings: Settings) -> None:
         return
     with settings.client() as client:
         found = client.replication()
-    if settings.json:
-        json_line(found.as_dict())
+    if settings.output == "csv":
+        told(settings, (link.as_dict() for link in found.links))
+    elif told(settings, [found.as_dict()]):
+        return
     elif found.links:
         _show(found)
     else:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.options import INTERVAL, Settings, connected
-from ampsq.cli.output import body_text, json_text, message_json, note
+from ampsq.cli.listing import listed, tell, told
+from ampsq.cli.options import INTERVAL, Settings
+from ampsq.cli.output import body_text, message_json, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,7 @@ Examples:
   ampsq sow orders --follow --filter '/price > 10'          # its records, and what changes them, until Ctrl-C
   ampsq sow orders --follow --conflation 1s                 # of each record the latest, once a second
 """
+_COLUMNS = ("bookmark", "topic", "data", "headers", "deliveries", "key")
 
 
 @click.command(epilog=_EPILOG)
@@ -45,7 +47,7 @@ Examples:
 @click.option("--follow", is_flag=True, help="Records, and then what changes them or takes them out of view, live.")
 @click.option("--conflation", metavar="S", help="With --follow: the latest of each record, each 1s; auto: when asked.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="With --follow: end when nothing came for S (as in 5m).")
-@connected
+@listed(_COLUMNS)
 def sow(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
     name: str,
@@ -71,12 +73,9 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     them (publish), or that one left the view (oof, out of focus: deleted, expired, or a match no more); with --at from
     there on. With --json a line has command, reason, key, bookmark, topic, data and headers then.
     """
-    if follow and (count or keys):
-        raise click.UsageError("--follow is of all records that match; leave --count and --key out")
-    if not follow and (conflation is not None or timeout is not None):
-        raise click.UsageError("--conflation and --timeout are for --follow, which goes on")
-    if skip is not None and (top is None or not order_by):
-        raise click.UsageError("--skip needs --top, how many to show after those, and --order-by, which ones they are")
+    is_live = conflation is not None or timeout is not None
+    _check_follow(settings.output, follow=follow, one_by_one=count or bool(keys), live=is_live)
+    _check_skip(skip, top, order_by)
     if follow:
         given = {"order_by": order_by, "top_n": top, "skip_n": skip, "conflation": conflation, "bookmark": at}
         with settings.client() as client:
@@ -85,12 +84,29 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     with settings.client() as client:
         found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip, sow_keys=keys or None, bookmark=at)
     if count:
-        print(json_text({"count": len(found)}) if settings.json else len(found))
+        if not tell(settings, [{"count": len(found)}], ("count",)):
+            print(len(found))
+        return
+    if told(settings, map(_json, found)):
         return
     for message in found:
-        print(_json(message) if settings.json else _line(message))
-    if not found and not settings.json:
+        print(_line(message))
+    if not found:
         note("nothing is available" + (" that matches" if text else ""))
+
+
+def _check_skip(skip: int | None, top: int | None, order_by: tuple[str, ...]) -> None:
+    if skip is not None and (top is None or not order_by):
+        raise click.UsageError("--skip needs --top, how many to show after those, and --order-by, which ones they are")
+
+
+def _check_follow(output: str, *, follow: bool, one_by_one: bool, live: bool) -> None:
+    if follow and one_by_one:
+        raise click.UsageError("--follow is of all records that match; leave --count and --key out")
+    if not follow and live:
+        raise click.UsageError("--conflation and --timeout are for --follow, which goes on")
+    if follow and output not in {"table", "jsonl"}:
+        raise click.UsageError(f"-o {output} needs an end, and --follow has none; allowed: -o jsonl")
 
 
 def _follow(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, labelled, note, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import labelled, note, table
 from ampsq.cli.wording import element_text
 from ampsq.definition import nearest
 from ampsq.written import size_text
@@ -15,6 +15,7 @@ from ampsq.written import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.cli.options import Settings
     from ampsq.models import Queue
 
 __all__ = ["topics"]
@@ -33,11 +34,15 @@ Examples:
   ampsq topics --json | jq -r .topic
   ampsq topics --json | jq -c 'select(.pinned) | {topic, pinned_by, pinned, state, kept}'
 """
+_COLUMNS: Final = (
+    "topic", "messages", "bytes", "first", "last", "queues", "retention", "key", "records", "kept", "pinned_by",
+    "pinned", "state",
+)  # fmt: skip
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False)
-@connected
+@listed(_COLUMNS)
 def topics(settings: Settings, name: str | None) -> None:
     """List the topics, or show one with all that is known of it.
 
@@ -49,10 +54,9 @@ def topics(settings: Settings, name: str | None) -> None:
         if name is not None and name not in found:
             raise click.ClickException(_unknown(name, found, client.queues()))
     chosen = found if name is None else {name: found[name]}
-    if settings.json:
-        for topic, facts in chosen.items():
-            json_line({"topic": topic, **facts})
-    elif name is not None:
+    if told(settings, ({"topic": topic, **facts} for topic, facts in chosen.items())):
+        return
+    if name is not None:
         _show(name, found[name])
     elif found:
         rows = [
@@ -78,17 +82,19 @@ def _unknown(name: str, found: Iterable[str], queues: Mapping[str, Queue]) -> st
 
 
 def _show(name: str, facts: Mapping[str, Any]) -> None:
-    told: list[tuple[str, object]] = [
+    lines: list[tuple[str, object]] = [
         ("topic", name), ("messages", facts["messages"]), ("memory", size_text(facts["bytes"])),
         ("first", facts["first"] or "-"), ("last", facts["last"] or "-"), ("queues", ", ".join(facts["queues"]) or "-"),
     ]  # fmt: skip
     if facts["key"]:
-        told += [("key", ", ".join(facts["key"])), ("records", facts["records"])]
-    told += [(element, element_text(element, value)) for element, value in facts["retention"].items()]
+        lines += [("key", ", ".join(facts["key"])), ("records", facts["records"])]
+    lines += [(element, element_text(element, value)) for element, value in facts["retention"].items()]
     if facts["pinned"]:
-        told += [("kept beyond that", facts["kept"]), ("pinned", facts["pinned"])]
-        told.append(("pinned by", f"{facts['pinned_by']}, where it is {facts['state']}".removesuffix(", where it is ")))
-    labelled(told)
+        lines += [("kept beyond that", facts["kept"]), ("pinned", facts["pinned"])]
+        lines.append(
+            ("pinned by", f"{facts['pinned_by']}, where it is {facts['state']}".removesuffix(", where it is "))
+        )
+    labelled(lines)
 
 
 def _retention(elements: dict[str, Any]) -> str | None:

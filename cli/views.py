@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, labelled, note, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
+    from ampsq.cli.options import Settings
     from ampsq.models import View
 
 __all__ = ["views"]
@@ -21,11 +22,12 @@ Examples:
   ampsq views totals                    # its definition
   ampsq sow totals                      # its rows
 """
+_COLUMNS = ("name", "underlying_topic", "filter", "projection", "grouping")
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False)
-@connected
+@listed(_COLUMNS)
 def views(settings: Settings, name: str | None) -> None:
     """List the views with what they are made of, or show one's definition.
 
@@ -39,10 +41,9 @@ def views(settings: Settings, name: str | None) -> None:
         hint = f"did you mean {close[0]!r}?" if close else "ampsq views lists those there are"
         raise click.ClickException(f"no view has the name {name!r}; {hint}")
     chosen = [defined[name]] if name is not None else list(defined.values())
-    if settings.json:
-        for view in chosen:
-            json_line(view.model_dump(mode="json"))
-    elif name is not None:
+    if told(settings, (view.model_dump(mode="json") for view in chosen)):
+        return
+    if name is not None:
         _show(chosen[0])
     elif chosen:
         rows = [[view.name, ", ".join(view.underlying_topic), view.filter, *_texts(view)] for view in chosen]

@@ -1,0 +1,154 @@
+"""What all listings have in common: the forms in which they are printed, and watching them."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import io
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.output import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.values import Interval
+
+__all__ = ["FORMS", "columns_of", "listed", "tell", "told"]
+
+#: table is for people; the others have every column, whatever fits a terminal.
+FORMS: Final = ("table", "json", "jsonl", "yaml", "csv")
+_EVERY: Final = "2s"
+_COLUMNS: Final = "columns"
+
+
+def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command what `connected` gives, and --output and --watch.
+
+    Args:
+        columns: what each of its records has, in this order, under names that stay: the columns of CSV.
+    """
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @click.option("-o", "--output", type=click.Choice(FORMS), help="How it is printed; --json is -o jsonl.")
+        @click.option(
+            "--watch",
+            type=INTERVAL,
+            is_flag=False,
+            flag_value=_EVERY,
+            metavar="[INTERVAL]",
+            help="Print it again and again, by default each 2s, until Ctrl-C.",
+        )
+        @connected
+        @functools.wraps(function)
+        def wrapped(
+            *arguments: Any, settings: Settings, output: str | None, watch: Interval | None, **others: Any
+        ) -> None:
+            chosen = _chosen(settings, output)
+            if watch is None:
+                function(*arguments, settings=chosen, **others)
+                return
+            if click.get_current_context().invoked_subcommand is not None:
+                raise click.UsageError("--watch goes behind the subcommand")
+            _watch(chosen, lambda held: function(*arguments, settings=held, **others), float(watch) / 1000)
+
+        setattr(wrapped, _COLUMNS, tuple(columns))
+        return wrapped
+
+    return decorated
+
+
+def columns_of(command: click.Command) -> Sequence[str]:
+    """The columns of a listing; none of another command."""
+    found: Sequence[str] = getattr(command.callback, _COLUMNS, ())
+    return found
+
+
+def _chosen(settings: Settings, output: str | None) -> Settings:
+    if output is None:
+        return replace(settings, output="jsonl") if settings.json else settings
+    given = click.get_current_context().params.get("json")
+    if given and output != "jsonl":
+        raise click.UsageError(f"--json is -o jsonl; it was given with -o {output}: leave one of them out")
+    return replace(settings, output=output, json=output == "jsonl")
+
+
+def _watch(settings: Settings, show: Callable[[Settings], None], seconds: float) -> None:
+    """Show it again and again on one connection, until somebody ends it."""
+    # Ctrl-C is how one leaves it.
+    with settings.client() as client, contextlib.suppress(KeyboardInterrupt):
+        held = replace(settings, held=client)
+        while True:
+            if settings.output == "table" and sys.stdout.isatty():
+                click.clear()
+            # What is wrong now may be well the next time.
+            with contextlib.suppress(click.exceptions.Exit):
+                show(held)
+            if settings.output == "table" and not sys.stdout.isatty():
+                print()
+            sys.stdout.flush()
+            time.sleep(seconds)
+
+
+def told(settings: Settings, records: Iterable[Mapping[str, Any] | str]) -> bool:
+    """Print records in the form that programs asked for.
+
+    Args:
+        settings: which form.
+        records: each of the columns of the listing; or its JSON, where that is to be printed as it is written.
+
+    Returns:
+        Whether it was done; else the caller is to print a table for people.
+    """
+    columns = columns_of(click.get_current_context().command)
+    return tell(settings, records, columns)
+
+
+def tell(settings: Settings, records: Iterable[Mapping[str, Any] | str], columns: Sequence[str]) -> bool:
+    """Do the same with columns that are not the command's own."""
+    if settings.output == "table":
+        return False
+    if settings.output == "jsonl":
+        for record in records:
+            print(record if isinstance(record, str) else json_text(record), flush=True)
+        return True
+    texts = [record if isinstance(record, str) else json_text(record) for record in records]
+    if settings.output == "json":
+        print("[" + ",".join(f"\n  {text}" for text in texts) + ("\n]" if texts else "]"), flush=True)
+    elif settings.output == "csv":
+        print(_csv([json.loads(text) for text in texts], columns), end="", flush=True)
+    else:
+        print(_yaml([json.loads(text) for text in texts]), end="", flush=True)
+    return True
+
+
+def _csv(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """A head and a line a record (RFC 4180, with plain line ends); what is no text or number is JSON."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows([_cell(record.get(column)) for column in columns] for record in records)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json_text(value) if isinstance(value, bool | list | dict) else value
+
+
+def _yaml(records: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        import yaml
+    except ImportError as error:
+        raise click.ClickException("-o yaml needs PyYAML: pip install 'ampsq[cli]', or -o json") from error
+    written: str = yaml.safe_dump(list(records), sort_keys=False, allow_unicode=True)
+    return written
