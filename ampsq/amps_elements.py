@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTED_ON", "MODULES", "NOT_ACTED_ON", "QUEUE_TAGS", "why_not"]
+__all__ = ["ACTED_ON", "MODULES", "NOT_ACTED_ON", "QUEUE_TAGS", "names_in", "why_not"]
 
 QUEUE_TAGS: Final = ("Queue", "QueueDefinition", "LocalQueue", "GroupLocalQueue")
 """The elements of `SOW` that are queues."""
@@ -191,6 +191,16 @@ MODULES: Final[dict[str, str]] = {
     "amps-action-do-truncate-statistics": "no statistics are stored",
 }
 """Modules of AMPS's actions that there is nothing for, and why, or what to use. Actions with one are left out."""
+
+
+def names_in(tag: str) -> dict[str, str]:
+    """What may stand in an element and is acted on, with the elements of a definition that it becomes."""
+    tag = "Queue" if tag in QUEUE_TAGS else tag
+    found: dict[str, str] = {}
+    for around, tags in ACTED_ON.items():
+        if around.rpartition("/")[2] == tag:
+            found |= tags
+    return found
 
 
 def why_not(path: str) -> str | None:

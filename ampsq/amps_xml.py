@@ -26,13 +26,14 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.action import Action
 from ampsq.amps_actions import action_elements, missing_module
-from ampsq.amps_elements import ACTED_ON, QUEUE_TAGS, why_not
+from ampsq.amps_elements import ACTED_ON, QUEUE_TAGS, names_in, why_not
 from ampsq.amps_include import with_included
 from ampsq.conflated_topic import ConflatedTopic
 from ampsq.definition import Definition, Loaded
@@ -264,9 +265,12 @@ class _Reader:
 
     def _add(self, kind: type[Definition], elements: dict[str, Any], element: Element) -> None:
         place = Place(element.source, element.line)
+        known = names_in(element.tag)
+        lines = {known[child.tag]: child.line for child in reversed(element.children) if child.tag in known}
         faults = kind.faults(elements)
         for fault in faults:
-            self._faults.add(place, f"{kind.title(elements)}: {fault.element}: {fault.text}")
+            line = lines.get(fault.element.partition("[")[0], element.line)
+            self._faults.add(Place(element.source, line), f"{kind.title(elements)}: {fault.element}: {fault.text}")
         if faults:
             return
         made = kind(**elements)
@@ -274,7 +278,7 @@ class _Reader:
         same = [each for each in self._found if each.name == made.name and _is_alike(kind, each)]
         if same:
             self._faults.add(place, f"{kind.title(elements)}: defined twice; allowed: once in a file")
-        self._lines[kind.__name__, made.name] = {"": element.line}
+        self._lines[kind.__name__, made.name] = {**lines, "": element.line}
         self._sources[kind.__name__, made.name] = element.source
         self._found.append(made)
 
@@ -286,7 +290,7 @@ class _Reader:
                 yield from self._unread(child, below, told)
             elif below not in told:
                 told.add(below)
-                reason = why_not(below)
+                reason = why_not(below) or _likeness(element.tag, child.tag)
                 text = f"{element.tag}/{child.tag} is not acted on" + (f"; {reason}" if reason else "")
                 yield Place(child.source, child.line), text
 
@@ -298,6 +302,12 @@ class _Reader:
             one = pending.pop()
             one.is_read = True
             pending += one.children
+
+
+def _likeness(around: str, tag: str) -> str:
+    """What somebody may have meant by an element that nobody knows."""
+    close = difflib.get_close_matches(tag, names_in(around), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def _is_alike(kind: type[Definition], other: Definition) -> bool:

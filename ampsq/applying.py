@@ -10,6 +10,7 @@ from ampsq.action_checks import topics_of
 from ampsq.action_sources import asks_for_happenings, orders, records
 from ampsq.address_setting import AddressSetting, settled_for
 from ampsq.conflated_topic import ConflatedTopic
+from ampsq.contents_checks import check_contents
 from ampsq.definition_checks import (
     KINDS,
     PENDING,
@@ -115,6 +116,7 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
     """
     catalog = yield calls.catalog()
     check_together(catalog, definitions, server)
+    yield from check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
     for definition in sorted(definitions, key=_place):
         outcome: Outcome | None = None
@@ -154,6 +156,7 @@ def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Plan
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
     catalog = yield calls.catalog()
     check_together(catalog, definitions, server)
+    yield from check_contents(catalog, definitions)
     in_order = sorted(definitions, key=_place)
     return [Planned(each, outcome_of(catalog, each), _changes(catalog, each)) for each in in_order]
 

@@ -204,6 +204,20 @@ def field(client, name):
     return client._store.redis.hget(key(client.instance, "queue", "work"), name)
 
 
+def test_what_messages_forbid_is_refused_before_anything_is_changed(client):
+    filled(client, 1)
+    client.publish("fixed", 1)
+    before = client.definitions()
+    for refused, error in (
+        (LocalQueue(**base().elements()), QueueNotEmpty),
+        (Topic(name="fixed", message_type="fix"), MessageTypeFixed),
+    ):
+        for call in (client.apply, client.plan):
+            with pytest.raises(error):
+                call(Topic(name="first"), Queue(name="second"), refused)
+    assert client.definitions() == before
+
+
 @pytest.mark.parametrize(
     ("kind", "owner"),
     [

@@ -247,6 +247,21 @@ def test_what_the_transaction_log_records_is_recorded_anyway_and_has_its_message
     assert load(text) == [Topic(name="fixed", message_type="fix"), Queue(name="work", message_type="nvfix")]
 
 
+def test_an_element_that_nobody_knows_is_told_with_what_was_meant(warnings):
+    load("<Queue><Name>a</Name>\n<LeasePerod>5s</LeasePerod>\n<Colour>red</Colour></Queue>")
+    assert warnings() == [
+        "<text>:2: Queue/LeasePerod is not acted on; did you mean 'LeasePeriod'?",
+        "<text>:3: Queue/Colour is not acted on",
+    ]
+
+
+def test_what_the_server_refuses_has_the_line_of_its_element():
+    loaded = load("<SOW>\n<Queue>\n<Name>a</Name>\n<Semantics>at-most-once</Semantics></Queue></SOW>")
+    error = DefinitionError("Queue 'a': semantics: no")
+    error.definition = loaded[0]
+    assert loaded.placed(error) == "<text>:4: Queue 'a': semantics: no"
+
+
 # --- actions
 
 
@@ -362,7 +377,7 @@ def test_wrong_elements_are_told_with_their_place():
     text = "<SOW>\n<Queue><Name>a</Name>\n<LeasePeriod>soon</LeasePeriod></Queue>\n"
     text += "<LocalQueue><Name>a</Name></LocalQueue>\n<Queue><Name>a</Name></Queue></SOW>"
     assert [line.partition("; ")[0] for line in refusals(text)] == [
-        "<text>:2: Queue 'a': lease_period: 'soon' is not an interval",
+        "<text>:3: Queue 'a': lease_period: 'soon' is not an interval",
         "<text>:5: Queue 'a': defined twice",
     ]
 
