@@ -14,10 +14,12 @@ from ampsq.cli.plan import confirm, show_plan, tell_json
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.client import Client
     from ampsq.definition import Definition, Loaded
 
-__all__ = ["apply", "loaded_from", "settled", "surplus"]
+__all__ = ["apply", "loaded_from", "settled", "surplus", "waiting_in"]
 
 _EPILOG = """\b
 A file:
@@ -90,7 +92,7 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
             removed = surplus(client, definitions) if prune else []
             plans = client.plan(*definitions, removing=removed)
             if not settings.json:
-                show_plan(plans, removed)
+                show_plan(plans, removed, waiting_in(client, removed))
             if (removed or any(plan.outcome != "unchanged" for plan in plans)) and not dry_run:
                 confirm(yes=yes, from_stdin=file == "-")
                 client.apply(*definitions)
@@ -101,6 +103,13 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
         tell_json(plans, removed)
     if dry_run:
         note("a dry run: nothing was done")
+
+
+def waiting_in(client: Client, removed: Sequence[Definition]) -> dict[str, int]:
+    """How many messages there are in the queues that are to be removed."""
+    from ampsq.models import Queue
+
+    return {each.name: client.queue_stats(each.name).depth for each in removed if isinstance(each, Queue)}
 
 
 def surplus(client: Client, definitions: Loaded) -> list[Definition]:

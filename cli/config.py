@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ampsq.cli.apply import loaded_from, settled, surplus
+from ampsq.cli.apply import loaded_from, settled, surplus, waiting_in
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note
 from ampsq.cli.plan import show_plan, tell_json
@@ -71,6 +71,7 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
             try:
                 removed = surplus(client, definitions) if prune else []
                 plans = client.plan(*definitions, removing=removed)
+                waiting = waiting_in(client, removed)
             except AmpsqError as error:
                 raise _Trouble(definitions.placed(error)) from error
     except AmpsqError as error:
@@ -78,7 +79,7 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
     if settings.json:
         tell_json(plans, removed)
     else:
-        show_plan(plans, removed)
+        show_plan(plans, removed, waiting)
     if removed or any(plan.outcome != "unchanged" for plan in plans):
         raise click.exceptions.Exit(_DIFFERS)
 

@@ -13,7 +13,7 @@ from ampsq.cli.output import json_line, json_text, note
 from ampsq.cli.wording import INTERVALS, element_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ampsq.applying import Planned
     from ampsq.models import Definition
@@ -28,14 +28,24 @@ _WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 _MARKS: Final = {"new": ("+", "green"), "changed": ("~", "yellow"), "removed": ("-", "red")}
 
 
-def show_plan(plans: Sequence[Planned], removed: Sequence[Definition]) -> None:
-    """Print what would change, a mark before each definition, and how much of each there is."""
+def show_plan(plans: Sequence[Planned], removed: Sequence[Definition], waiting: Mapping[str, int]) -> None:
+    """Print what would change, a mark before each definition, and how much of each there is.
+
+    Args:
+        plans: what applying the file comes to.
+        removed: what would be removed.
+        waiting: queues that would be removed -> messages in them.
+    """
+    from ampsq.models import Queue
+
     counts = Counter(plan.outcome for plan in plans)
     for plan in plans:
         if plan.outcome != "unchanged":
             _print(plan.outcome, plan.definition, _elements(plan))
     for definition in removed:
-        _print("removed", definition, ())
+        number = waiting.get(definition.name, 0) if isinstance(definition, Queue) else 0
+        lost = f"{number} message{'' if number == 1 else 's'} in it, which nobody gets from it any more"
+        _print("removed", definition, (lost,) if number else ())
     told = {"new": counts["new"], "changed": counts["changed"], "removed": len(removed)}
     if not any(told.values()):
         number = counts["unchanged"]

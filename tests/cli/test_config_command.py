@@ -274,6 +274,8 @@ def test_what_the_file_does_not_have_is_removed_with_prune_alone_and_shown_befor
     assert defined("apply", "--prune", "--dry-run", "-", stdin=less).out.splitlines() == shown
     assert defined("apply", "--prune", "-", stdin=less, code=3).out.splitlines() == shown
     assert len(defined("queues", "--json").json) == 2
+    defined.publish(1, 2, topic="other")
+    shown.insert(1, "    2 messages in it, which nobody gets from it any more")
     assert defined("apply", "--prune", "--yes", "-", stdin=less).out.splitlines() == shown
     assert len(defined("queues", "--json").json) == 1
     assert defined("apply", "--prune", "-", stdin=less).out.startswith("nothing to do")
