@@ -373,6 +373,26 @@ def test_the_rules_of_the_page_about_security_are_taken_by_a_server(tmp_path):
             assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
 
 
+def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
+    commands = [line.split("#")[0].strip() for line in blocks("console.md", "console")[0].splitlines()]
+    assert len(commands) == 2
+
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        for command in commands:
+            # A port that another test may have is not asked for.
+            words = shlex.split(command.replace(":8080", ":0").replace("URL", server.url))
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ampsq.cli", *words[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("AMPSQ_")},
+            )  # fmt: skip
+            try:
+                said = next(line for line in process.stdout if "console" in line)
+                assert re.fullmatch(r"\s*console\s+http://127\.0\.0\.1:\d+/\?token=\S{32}\n", said), command
+            finally:
+                process.terminate()
+                process.communicate(timeout=30)
+
+
 def test_every_link_of_the_documents_leads_somewhere():
     for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -26,6 +26,12 @@ HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked =
 WIDE, PHONE = {"width": 1200, "height": 760}, {"width": 390, "height": 760}
 
 
+@pytest.fixture
+def instance(instance):
+    """A name that reads well, where pictures are made."""
+    return "nyc-1" if "AMPSQ_SCREENSHOTS" in os.environ else instance
+
+
 #: How long something may take to appear, on a machine that others keep busy, too.
 expect.set_options(timeout=20_000)
 
@@ -181,11 +187,14 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
     expect(page.get_by_role("alert")).to_contain_text("/id >")
 
 
-def link(client, instance):
+def link(client, instance, direction="out"):
     """What a link says of itself while it is connected."""
     now = int(client._store.redis.time()[0]) * 1000
-    said = {"state": "connected", "at": now + 3_600_000, "since": now, "instance": instance, "group": "LDN"}
-    client._store.redis.hset(key(client.instance, "links"), f"out {instance}", json.dumps(said))
+    said = {
+        "state": "connected", "at": now + 3_600_000, "since": now, "instance": instance, "group": "LDN",
+        "source": instance, "destination": client.instance, "sync_type": "sync",
+    }  # fmt: skip
+    client._store.redis.hset(key(client.instance, "links"), f"{direction} {instance}", json.dumps(said))
 
 
 def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, serve, valkey):
@@ -316,6 +325,11 @@ def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, clie
     eventually(lambda: client.queue_stats("work").depth == 1)
 
 
+#: What docs/console.md shows: pages and windows.
+PICTURES = {
+    "queues-light-wide", "queues-work-dark-wide", "replication-light-wide", "queues-dark-phone",
+    "dead-letters-failed-orders-light-phone",
+}  # fmt: skip
 PAGES = ("queues", "queues/work", "dead-letters/failed-orders", "replication", "actions")
 
 
@@ -327,6 +341,16 @@ WINDOWS = {
 }
 
 
+def live_on(client, page, seconds):
+    """Something goes on for a while, so that a picture has something to show."""
+    for number in range(4 * seconds):
+        client.publish_many("orders", [{"id": 100 + number, "symbol": "IBM", "price": 12.5}] * (number % 7))
+        client.publish("trades", {"id": number, "price": number % 9, "qty": 150})
+        if number % 4 == 3:
+            client.ack("best-trades", [each.bookmark for each in client.sow("best-trades", top_n=6)])
+        page.wait_for_timeout(250)
+
+
 def test_every_page_fits_its_window_in_both_colours(site, look, client):
     client.apply(
         LocalQueue(name="best-trades", underlying_topic="trades", priority="/price"),
@@ -336,6 +360,7 @@ def test_every_page_fits_its_window_in_both_colours(site, look, client):
         Destination(name="tok-1", addresses=["redis://localhost:2"], sync_type="async", topics=["orders"]),
     )
     link(client, "ldn-1")
+    link(client, "ldn-1", "in")
     client.publish_many("trades", [{"id": i, "price": i * 7 % 100, "qty": 2 * i} for i in range(120)])
     client.publish_many(
         "orders",
@@ -352,9 +377,9 @@ def test_every_page_fits_its_window_in_both_colours(site, look, client):
                 expect(page.get_by_role("heading", level=1)).to_be_visible()
                 wide, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
                 assert wide <= window, (kind, name)
-                if folder is not None:
-                    # Charts have something to show only after a while.
-                    page.wait_for_timeout(6_000 if name.startswith("queues") else 300)
-                    page.screenshot(path=Path(folder) / f"console-{name.replace('/', '-')}-{kind}.png")
+                picture = f"{name.replace('/', '-')}-{kind}"
+                if folder is not None and picture in PICTURES:
+                    live_on(client, page, seconds=12 if name.startswith("queues") else 2)
+                    page.screenshot(path=Path(folder) / f"console-{picture}.png")
             grounds[kind] = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert grounds["light-wide"] == grounds["light-phone"] != grounds["dark-wide"] == grounds["dark-phone"]
