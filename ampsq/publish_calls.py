@@ -69,12 +69,15 @@ class LoggedOn:
         session: its number; a later logon has a higher one.
         last: the sequence recorded last; 0 for none.
         topic, stream_id: where that message is; empty without one.
+        reached: up to where all is recorded from the session's first sequence on. Where instances replicate, others may
+            have brought what lies beyond.
     """
 
     session: int
     last: int
     topic: str
     stream_id: str
+    reached: int
 
 
 def _read_published(reply: list[Any]) -> Published:
@@ -141,7 +144,7 @@ def logon(publisher: str, client: str, first: int, answered: int | None) -> Call
 
     def read(reply: list[bytes]) -> LoggedOn:
         stream_id, _, topic = reply[2].decode().partition(" ")
-        return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id)
+        return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id, int(reply[3]))
 
     told = "" if answered is None else answered
     return script_call("logon", ["", publisher, client, first, told], read, repeatable=True)

@@ -122,7 +122,7 @@ class PublishSession:
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
         found = self._sending.ask(publish_calls.logon(*self._identity, first, answered))
         self.number = found.session
-        self.sent = self.answered = max(first - 1, min(found.last, self._kept.last))
+        self.sent = self.answered = max(first - 1, min(found.reached, self._kept.last))
         self.topics = self._topics_kept()
         return found
 

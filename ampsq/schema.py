@@ -240,9 +240,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "sequences": Key(
             ":sequences", "hash",
             "publisher -> runs of its numbers that are recorded, `<first>-<last>`, rising; `<publisher> open`: the "
-            "first of a run that its session goes on with; `<publisher> after`: topic and bookmark of its last "
-            "message, of another origin, that its next one there names",
-            "apply, logon", "forget_publishers", "nothing: its loss may let a message that was published twice be two",
+            "first of a run that its session goes on with, and its last one where copies overtook it; `<publisher> "
+            "after`: topic and bookmark of its last message, of another origin, that its next one there names",
+            "apply, logon, publish", "forget_publishers",
+            "nothing: its loss may let a message that was published twice be two",
         ),
         "deferred": Key(
             ":deferred:<topic>", "hash",

@@ -1,7 +1,7 @@
 --- logon: open a publisher's session, which ends every other one under its name, and say where the publisher stands.
 --- ARGV now, publisher, client, first, answered
 --- FAIL NAME_IN_USE
---- GIVES {session, last sequence recorded, '' or the ID and the topic of that message}
+--- GIVES {session, last sequence recorded, '' or the ID and the topic of that message, up to where all is recorded from `first` on}
 --- FLAGS allow-oom
 --- @include clock, fail, ranges, fails_over()
 -- first: the least sequence that will be sent. What is missing between the last one and this is not held any more: it was
@@ -13,10 +13,10 @@ local last, place = string.match(call('HGET', K.publishers(), publisher) or '', 
 if answered ~= '' and holder ~= client and (holder or tonumber(last or 0) > tonumber(answered)) then
   fail(E.NAME_IN_USE, {publisher = publisher, by = holder})
 end
-local ms = string.format('%.0f', clock_ms(now))
+local ms, reached = string.format('%.0f', clock_ms(now)), last or '0'
 -- Only where instances replicate a number may come from elsewhere, too.
 if call('EXISTS', K.destinations(), K.received()) > 0 then
-  open_session_range(publisher, tonumber(first))
+  reached = string.format('%.0f', open_session_range(publisher, tonumber(first), tonumber(last or 0)))
   fails_over().note_before(publisher, place)
 end
 local session = string.format('%.0f', call('HINCRBY', K.instance(), F.logons, 1))
@@ -25,4 +25,4 @@ if not last or tonumber(first) > last + 1 then
   call('HSET', K.publishers(), publisher, from .. ' ' .. (place or ms .. '-0 '))
 end
 call('HSET', K.sessions(), publisher, session .. ' ' .. ms .. ' ' .. client)
-return {session, last or '0', place or ''}
+return {session, last or '0', place or '', reached}

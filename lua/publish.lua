@@ -7,19 +7,32 @@
 -- headers, `e` how long it lives, ms, `d` when it is due: ms, or `+` and ms from now on, `k` its routing key; all but the body
 -- may be ''. A named publisher numbers its messages: the first one has `sequence`, the next one more; what is recorded already
 -- is answered, not recorded again. One that logged on says its session before the sequence, and leaves none out
--- (lib/sequences).
+-- (lib/sequences). Duplicates come first, but where instances replicate: there, of a session, only their number is given.
 local ms = clock_ms(now)
 local topic, route = target_of(name)
 local count = (#ARGV - values_from + 1) / #shape
-local from, known = 0, {}
-if publisher ~= '' then from, known = sequences().admit(publisher, sequence, count) end
+local from, known, parts = 0, {}, nil
+local numbers = publisher ~= '' and sequences()
+if numbers then from, known, parts = numbers.admit(publisher, sequence, count) end
 
 local first = ''
-if #known < count then
+if parts then
+  -- All is checked before anything is written.
+  for i, part in ipairs(parts) do
+    parts[i] = open_recording(topic, route, shape, ARGV, values_from, part.from, part.to, publisher, from, ms)
+  end
+  for _, recording in ipairs(parts) do
+    recording.after = numbers.take_before(publisher, topic, from + recording.from)
+    local at, last = record_messages(recording)
+    first = first == '' and at or first
+    numbers.remember(publisher, from + recording.to, last, topic, from + recording.from)
+    push_recorded(recording, at)
+  end
+elseif #known < count then
   local recording, last = open_recording(topic, route, shape, ARGV, values_from, #known, count - 1, publisher, from, ms), nil
-  if publisher ~= '' then recording.after = sequences().take_before(publisher, topic) end
+  if numbers then recording.after = numbers.take_before(publisher, topic) end
   first, last = record_messages(recording)
-  if publisher ~= '' then sequences().remember(publisher, from + count - 1, last, topic) end
+  if numbers then numbers.remember(publisher, from + count - 1, last, topic) end
   push_recorded(recording, first)
 end
 return {topic, #known, first, count - #known, unpack(known)}

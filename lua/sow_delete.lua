@@ -9,7 +9,8 @@
 local ms = clock_ms(now)
 local records = opened_or_refused(topic)
 local number, known = nil, {}
-if publisher ~= '' then number, known = sequences().admit(publisher, sequence, 1) end
+local numbers = publisher ~= '' and sequences()
+if numbers then number, known = numbers.admit(publisher, sequence, 1) end
 if known[1] then return {'', 0, 1} end
 if not is_at_end(records) then fail(E.RECORDS_BEHIND, {topic = topic}) end
 if how == 'data' then
@@ -34,9 +35,9 @@ else
 end
 local by = publisher ~= '' and {F.publisher, publisher, F.sequence, string.format('%.0f', number)} or {}
 local last = end_records(records, keys, V.deleted, by, ms)
-if publisher ~= '' and following == '' then
+if numbers and following == '' then
   -- Where there were no records, nothing is in the log: the former message stays the one that is known.
   local id, where = string.match(call('HGET', K.publishers(), publisher) or '', '^%d+ (%S+) (.*)$')
-  sequences().remember(publisher, number, last or id or string.format('%.0f-0', ms), last and topic or where or '')
+  numbers.remember(publisher, number, last or id or string.format('%.0f-0', ms), last and topic or where or '')
 end
 return {following, #keys, 0}

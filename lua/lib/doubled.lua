@@ -13,7 +13,7 @@ end
 local function publisher_known(publisher)
   if not loaded_publishers[publisher] then
     local last, id, topic = string.match(call('HGET', K.publishers(), publisher) or '', '^(%d+) (%S+) (.*)$')
-    local known = {last = tonumber(last), id = id, topic = topic}
+    local known = {last = tonumber(last), id = id, topic = topic, own = tonumber(last)}
     known.ranges, known.opened = read_ranges(publisher)
     known.first, known.own_last = open_range(publisher, known.opened)
     loaded_publishers[publisher] = known
@@ -99,6 +99,9 @@ local function remember_publishers(topic, run, missing, known)
     -- From here on the publisher's last number is not that of its session here.
     if before.first and not string.find(before.opened, ' ', 1, true) then
       call('HSET', K.sequences(), publisher .. ' open', string.format('%.0f %.0f', before.first, before.own_last))
+    elseif not before.opened and before.own and call('HEXISTS', K.sessions(), publisher) == 1 then
+      -- It logged on before anything was replicated here.
+      call('HSET', K.sequences(), publisher .. ' open', string.format('1 %.0f', before.own))
     end
     call('HSET', K.publishers(), publisher, string.format('%.0f', found[1]) .. ' ' .. found[2] .. ' ' .. topic)
   end

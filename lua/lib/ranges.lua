@@ -1,6 +1,7 @@
 --- ranges: which numbers of a publisher are recorded here, on whatever way they came, as runs that outlive their messages.
 -- `<first>-<last> ...`, rising, of what came as copies and of sessions that are over; and of the session that goes on its
--- first number: its last one is the publisher's, or stands behind it since a copy raised that.
+-- first number: its last one is the publisher's, or stands behind it since copies came of numbers beyond that: then each number of
+-- the session is in the runs, too, as it is recorded.
 
 local function read_ranges(publisher)
   local texts, ranges = call('HMGET', K.sequences(), publisher, publisher .. ' open'), {}
@@ -39,11 +40,29 @@ local function open_range(publisher, opened)
   return tonumber(first), last
 end
 
--- A session begins: what goes on behind the last number of the one before is one run with it.
-local function open_session_range(publisher, number)
+-- Up to where all is recorded from a number on; the one before it where that is not.
+local function end_of_run(ranges, number)
+  for _, range in ipairs(ranges) do
+    if number >= range[1] and number <= range[2] then return range[2] end
+  end
+  return number - 1
+end
+
+-- A session begins; gives up to where all is recorded from its first number on. What goes on behind the last number of the one
+-- before is one run with it. highest: the publisher's last number, on whatever way that came.
+local function open_session_range(publisher, number, highest)
   local ranges, opened = read_ranges(publisher)
   local first, last = open_range(publisher, opened)
-  if first and not string.find(opened, ' ', 1, true) and number >= first and number <= last + 1 then return end
-  if first and last >= first then save_ranges(publisher, add_range(ranges, first, last)) end
-  call('HSET', K.sequences(), publisher .. ' open', string.format('%.0f', number))
+  if first and not string.find(opened, ' ', 1, true) and number >= first and number <= last + 1 then return last end
+  local reached = highest
+  if first and last >= first then
+    ranges = add_range(ranges, first, last)
+    save_ranges(publisher, ranges)
+  end
+  -- Without any, all that it has is of sessions here.
+  if ranges[1] then reached = end_of_run(ranges, number) end
+  local text = string.format('%.0f', number)
+  if reached < highest then text = text .. ' ' .. string.format('%.0f', reached) end
+  call('HSET', K.sequences(), publisher .. ' open', text)
+  return reached
 end

@@ -25,7 +25,7 @@ def orders(world):
 def test_logon_opens_a_session_and_tells_that_nothing_is_recorded_yet(orders):
     orders.mark()
 
-    assert logon(orders) == ["1", "0", ""]
+    assert logon(orders) == ["1", "0", "", "0"]
     assert orders.changes() == {
         ":instance": {"logons": "1"},
         ":publishers": {"p": "0 1000-0 "},
@@ -37,7 +37,7 @@ def test_logon_tells_the_last_sequence_and_where_it_is(orders):
     orders.publish("orders", "one", "two", publisher="p", sequence=1)
     orders.mark()
 
-    assert logon(orders, first=2) == ["1", "2", "1000-1 orders"]
+    assert logon(orders, first=2) == ["1", "2", "1000-1 orders", "2"]
     assert orders.changes() == {":instance": {"logons": "1"}, ":sessions": {"p": "1 1000 c/1"}}
 
 
@@ -45,7 +45,7 @@ def test_a_session_begins_with_the_first_sequence_that_is_held_where_the_server_
     orders.publish("orders", "one", publisher="p", sequence=1)
     orders.mark()
 
-    assert logon(orders, first=5) == ["1", "1", "1000-0 orders"]
+    assert logon(orders, first=5) == ["1", "1", "1000-0 orders", "1"]
     assert orders.changes()[":publishers"] == {"p": "4 1000-0 orders"}
     with pytest.raises(SequenceGap):
         orders.publish("orders", "six", publisher="p", sequence="1 6")
@@ -112,7 +112,7 @@ def test_who_comes_back_after_another_recorded_under_the_name_and_left_is_refuse
         logon(orders, "c/1", answered="1")
     assert orders.changes() == {}
     # Nobody recorded anything that it does not know of
-    assert logon(orders, "c/1", first=3, answered="2") == ["3", "2", "1000-1 orders"]
+    assert logon(orders, "c/1", first=3, answered="2") == ["3", "2", "1000-1 orders", "2"]
 
 
 def test_who_comes_back_after_another_took_the_name_is_refused_and_changes_nothing(orders):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import DestinationAhead, OtherFilter
+from ampsq.errors import DestinationAhead, OtherFilter, SequenceGap
 from ampsq.replication import sending
 
 
@@ -234,6 +234,65 @@ def test_nothing_waits_for_a_message_whose_origin_nobody_carries_here(fabric):
     on.step()
 
     assert [row[0] for row in c.log("orders")] == ["2"]
+
+
+@pytest.fixture
+def two_topics(fabric):
+    """Instances a and b; b is sent one of two topics of a publisher, which has sent 1 and 4 of the other one."""
+    a, b = sites = fabric.site("a"), fabric.site("b")
+    for site in sites:
+        for topic in ("orders", "trades"):
+            site.topic(topic)
+        site.run("define_destination", site.version(), "other", "{}", 0)
+    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    for number, topic in enumerate(("orders", "trades", "trades", "orders"), 1):
+        a.run("publish", fabric.now, topic, "p", f"{session} {number}", "b", str(number))
+    fabric.link(a, b, "trades")
+    return a, b
+
+
+def test_a_number_below_one_that_came_as_a_copy_is_recorded(fabric, two_topics):
+    _, b = two_topics
+    fabric.run()
+
+    session, last, _, reached = b.run("logon", fabric.now, "p", "c", 1, "")
+
+    assert (last, reached) == ("3", "0")
+    assert b.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")[1::2] == [0, 1]
+    assert b.run("publish", fabric.now, "trades", "p", f"{session} 2", "b", "2", "3")[1::2][:2] == [2, 0]
+    assert b.run("publish", fabric.now, "orders", "p", f"{session} 4", "b", "4")[1::2] == [0, 1]
+    assert b.run("publish", fabric.now, "orders", "p", f"{session} 4", "b", "4", "5")[1::2][:2] == [1, 1]
+    assert [row[0] for row in b.log("orders")] == ["1", "4", "5"]
+    assert [row[0] for row in b.log("trades")] == ["2", "3"]
+    assert b.run("logon", fabric.now, "p", "c", 2, "5")[3] == "5"
+
+
+def test_what_is_recorded_between_others_of_one_call_is_passed_over(fabric, two_topics):
+    _, b = two_topics
+    fabric.run()
+    session = b.run("logon", fabric.now, "p", "c", 1, "")[0]
+
+    topic, known, _, new, *places = b.run("publish", fabric.now, "trades", "p", f"{session} 1", "b", *"12345")
+
+    assert (topic, known, new, places) == ("trades", 2, 3, ["", ""])
+    assert [row[0] for row in b.log("trades")] == ["2", "3", "1", "4", "5"]
+    with pytest.raises(SequenceGap) as refusal:
+        b.run("publish", fabric.now, "trades", "p", f"{session} 7", "b", "7")
+    assert refusal.value.detail == {"publisher": "p", "expected": "6", "got": "7"}
+
+
+def test_copies_that_come_in_the_middle_of_a_session_make_no_number_a_duplicate(fabric, two_topics):
+    _, b = two_topics
+    session = b.run("logon", fabric.now, "p", "c", 1, "")[0]
+    b.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
+
+    fabric.run()
+
+    with pytest.raises(SequenceGap):
+        b.run("publish", fabric.now, "orders", "p", f"{session} 6", "b", "6")
+    assert b.run("publish", fabric.now, "orders", "p", f"{session} 4", "b", "4")[1::2] == [0, 1]
+    assert b.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")[1] == 1
+    assert [row[0] for row in b.log("orders")] == ["1", "4"]
 
 
 def test_bookmarks_and_new_messages_of_one_call_are_passed_on_in_their_order(fabric, monkeypatch):
