@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
@@ -17,6 +18,7 @@ Examples:
   ampsq subscribe work --no-ack --count 1 --json | jq -r .bookmark
   ampsq ack work --expire $(cat bookmarks.txt)
   ampsq ack work --filter "/symbol = 'IBM'" --dry-run
+  ampsq ack work --filter "/qty = 0" --expire --yes
 """
 
 
@@ -24,9 +26,9 @@ Examples:
 @click.argument("queue")
 @click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
 @click.option("--filter", "text", metavar="EXPR", help="Instead of bookmarks: all that match, leased or not.")
-@click.option("--dry-run", is_flag=True, help="With --filter: only say how many there are.")
 @click.option("--cancel", is_flag=True, help="Hand leased messages back: they are delivered again.")
 @click.option("--expire", is_flag=True, help="Remove them unprocessed; dead-letter actions see them.")
+@bulk
 @connected
 def ack(
     settings: Settings,
@@ -35,6 +37,7 @@ def ack(
     text: str | None,
     *,
     dry_run: bool,
+    yes: bool,
     cancel: bool,
     expire: bool,
 ) -> None:
@@ -43,7 +46,8 @@ def ack(
     Messages need not be delivered to be acknowledged or expired. Each bookmark that is refused is reported,
     and the others are settled all the same; a text that is no bookmark settles nothing. With --filter all
     messages that are in the queue when the command begins are looked at, in its active part if it has a
-    target depth; those of others in a queue with strict leasing are left alone.
+    target depth; those of others in a queue with strict leasing are left alone. It asks before that; where nobody can
+    be asked, it needs --yes.
     """
     if cancel and expire:
         raise click.UsageError("--cancel and --expire exclude each other")
@@ -55,15 +59,18 @@ def ack(
         raise click.UsageError("--dry-run goes with --filter")
     option, verb = ("cancel", "cancelled") if cancel else ("expire", "expired") if expire else ("ack", "acknowledged")
     if text is not None:
-        by_filter(settings, queue, text, (option, verb), dry_run=dry_run)
+        by_filter(settings, queue, text, (option, verb), dry_run=dry_run, yes=yes)
     else:
         by_bookmark(settings, queue, bookmarks, (option, verb))
 
 
-def by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool) -> None:
-    """Settle all that match. `how`: the client's option and the word for it."""
+def by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool, yes: bool) -> None:
+    """Settle all that match, once somebody said so. `how`: the client's option and the word for it."""
     option, verb = how
     with settings.client() as client:
+        if not (dry_run or yes):
+            found = client.ack(queue, filter=text, option=option, dry_run=True)
+            go_on(found, f"would be {verb}", yes=yes)
         number = client.ack(queue, filter=text, option=option, dry_run=dry_run)
     if settings.json:
         json_line({"matching" if dry_run else verb: number})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.listing import listed, told
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, labelled, note, table
@@ -162,19 +163,27 @@ def retry(settings: Settings, name: str, events: tuple[int, ...], *, everything:
     epilog="""\b
 Examples:
   ampsq actions drop dead-letter-work --event 3
-  ampsq actions drop dead-letter-work --all
+  ampsq actions drop dead-letter-work --all --dry-run
+  ampsq actions drop dead-letter-work --all --yes
 """
 )
 @click.argument("name")
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="This one; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="All that failed.")
+@bulk
 @connected
-def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
-    """Forget failed events: what is left of them is never done."""
+def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool, dry_run: bool, yes: bool) -> None:
+    """Forget failed events: what is left of them is never done. With --all it asks before."""
     if bool(events) == everything:
         raise click.UsageError("say which: --event N, once or several times, or --all")
     with settings.client() as client:
         there = _failed_numbers(client, name, events)
+        if dry_run:
+            chosen = set(there).intersection(events) if events else client.failed_events(name)
+            _tell(settings, name, "would be dropped", len(chosen), there, events)
+            return
+        if everything and not yes:
+            go_on(len(client.failed_events(name)), "events would be dropped", yes=yes)
         number = client.drop_failed(name, events or None)
     _tell(settings, name, "dropped", number, there, events)
 
@@ -210,7 +219,7 @@ def _tell(  # noqa: PLR0917
 ) -> None:
     """Say how many it were; those that were asked for and are not there make the command fail."""
     if settings.json:
-        json_line({"action": name, what: number})
+        json_line({"action": name, what.replace(" ", "_"): number})
     else:
         print(f"{number} {what}")
     missing = sorted(set(events) - set(there))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.listing import listed, told
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, message_json, note, table
@@ -150,14 +151,13 @@ Examples:
   ampsq dead-letters redrive dead dead-letters~ampsq.t6w1xka~1763640000000-0
 
 \b
-Exit codes: 0 all were put back; 1 some could not be; 130 stopped by Ctrl-C, with how many were.
+Exit codes: 0 all were put back; 1 some could not be; 3 not confirmed; 130 stopped by Ctrl-C, with how many were.
 """
 )
 @_naming_or_choosing
 @click.option("--to", metavar="QUEUE", help="Put all of them into QUEUE instead.")
 @click.option("--rate", metavar="RATE", help="At most so many, evenly: 100/s, 30/m, 500/h.")
-@click.option("--dry-run", is_flag=True, help="Only say how many would go where.")
-@click.option("--yes", is_flag=True, help="Do not ask before many are put back.")
+@bulk
 @connected
 def redrive(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
@@ -193,7 +193,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
                     click.get_current_context().exit(1)
                 return
             tell_result(settings, planned, "would be redriven", quiet=True)
-            _confirm(int(planned))
+            go_on(int(planned), "would be put back", yes=yes)
         redrive_watched(settings, client, queue, rate=rate, **wishes)
 
 
@@ -231,8 +231,7 @@ Examples:
 """
 )
 @_naming_or_choosing
-@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
-@click.option("--yes", is_flag=True, help="Do not ask before many are dropped.")
+@bulk
 @connected
 def drop(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
@@ -262,12 +261,7 @@ def drop(  # noqa: PLR0917  (click passes them by name)
         return
     with settings.client() as client:
         _check_source(client, queue, source)
-    if not (dry_run or yes):
-        with settings.client() as client:
-            number = client.ack(queue, filter=chosen, dry_run=True)
-        click.echo(f"{number} would be dropped", err=True)
-        _confirm(number)
-    by_filter(settings, queue, chosen, ("ack", "dropped"), dry_run=dry_run)
+    by_filter(settings, queue, chosen, ("ack", "dropped"), dry_run=dry_run, yes=yes)
 
 
 def _check_source(client: Client, queue: str, source: str | None) -> None:
@@ -276,15 +270,6 @@ def _check_source(client: Client, queue: str, source: str | None) -> None:
         return
     # Raises, and says which name was meant.
     client.queue_stats(source)
-
-
-def _confirm(number: int) -> None:
-    """Ask before much is done; where nobody can answer, --yes is the answer."""
-    if not number:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{number} letters: nobody can be asked here, so say --yes, or --dry-run to look first")
-    click.confirm("Go on?", abort=True, err=True)
 
 
 def _edited(letter: DeadLetter) -> bytes:

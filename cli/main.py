@@ -70,7 +70,7 @@ Exit codes:
   0    done; also up, worker and coordinator when they are stopped
   1    refused or failed: "Error: ..." on standard error
   2    the command line is wrong
-  3    apply: not confirmed, nothing was done
+  3    not confirmed: nothing was done (--yes does it without asking)
   130  interrupted by Ctrl-C (143: by SIGTERM)
 
 \b

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
 
@@ -19,7 +20,8 @@ __all__ = ["sow_delete"]
 _EPILOG = """\b
 Examples:
   ampsq sow-delete orders --key 7 --key 8
-  ampsq sow-delete orders --filter '/state = "done"'
+  ampsq sow-delete orders --filter '/state = "done"' --dry-run
+  ampsq sow-delete orders --filter '/state = "done"' --yes
   ampsq sow-delete orders --data '{"id": 7}'
 """
 
@@ -29,19 +31,42 @@ Examples:
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="The record of this key; may be given again.")
 @click.option("--filter", "text", metavar="EXPR", help="All records that match, as in '/qty = 0'.")
 @click.option("--data", metavar="JSON", help="The record with the key of this message.")
+@bulk
 @connected
-def sow_delete(settings: Settings, topic: str, keys: tuple[str, ...], text: str | None, data: str | None) -> None:
+def sow_delete(
+    settings: Settings,
+    topic: str,
+    keys: tuple[str, ...],
+    text: str | None,
+    data: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Delete records of a topic with a key, by one of --key, --filter and --data.
 
-    The topic's queues keep their messages. Prints how many records there were.
+    The topic's queues keep their messages. Prints how many records there were. With --filter it asks before; where
+    nobody can be asked, it needs --yes.
     """
     if sum((bool(keys), text is not None, data is not None)) != 1:
         raise click.UsageError("give one of --key, --filter and --data")
+    if dry_run and data is not None:
+        raise click.UsageError("--dry-run goes with --filter and --key")
     with settings.client() as client:
+        if dry_run or (text is not None and not yes):
+            number = len(client.sow(topic, text, sow_keys=keys or None))
+            if dry_run:
+                _tell(settings, "matching", number)
+                return
+            go_on(number, "records would be deleted", yes=yes)
         said = None if data is None else _body(client, topic, data)
         number = client.sow_delete(topic, keys=keys or None, filter=text, data=said)
+    _tell(settings, "deleted", number)
+
+
+def _tell(settings: Settings, what: str, number: int) -> None:
     if settings.json:
-        json_line({"deleted": number})
+        json_line({what: number})
     else:
         print(number)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.written import count_text, size_text
@@ -22,20 +23,23 @@ itself for topics with a retention; docs/retention.md has the rules.
 \b
 Examples:
   ampsq trim orders --dry-run
-  ampsq trim orders
+  ampsq trim orders                       # asks; where nobody can be asked, with --yes
   ampsq trim orders --age 7d
-  ampsq trim orders --age 0s --json       # all that nobody needs
+  ampsq trim orders --age 0s --yes --json       # all that nobody needs
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("topic")
 @click.option("--age", type=INTERVAL, help="Instead of the topic's retention: what is as old as that.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@bulk
 @connected
-def trim(settings: Settings, topic: str, age: Interval | None, dry_run: bool) -> None:  # noqa: FBT001
+def trim(settings: Settings, topic: str, age: Interval | None, *, dry_run: bool, yes: bool) -> None:
     """Remove from a topic's log what its retention gives up and nobody needs."""
     with settings.client() as client:
+        if not (dry_run or yes):
+            planned = client.trim(topic, age=age, dry_run=True)
+            go_on(planned.removed, "messages would be removed", yes=yes)
         done = client.trim(topic, age=age, dry_run=dry_run)
     if settings.json:
         json_line(done.as_dict())

@@ -77,6 +77,13 @@ def test_what_failed_is_listed(failing):
     assert "WRONGTYPE" in state["error"]
 
 
+def test_all_that_failed_is_dropped_only_when_somebody_says_so(failing):
+    assert failing("actions", "drop", "copy", "--all", "--dry-run").out == "3 would be dropped\n"
+    assert "allowed: --yes" in failing("actions", "drop", "copy", "--all", code=3).err
+    assert failing("actions", "drop", "copy", "--event", "2", "--dry-run", "--json").json[0]["would_be_dropped"] == 1
+    assert failing("actions", "drop", "copy", "--all", "--yes").out == "3 dropped\n"
+
+
 def test_what_failed_is_retried_or_dropped(failing):
     assert failing("actions", "drop", "copy", "--event", "2").out == "1 dropped\n"
     with failing.client() as client:

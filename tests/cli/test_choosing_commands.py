@@ -64,7 +64,9 @@ def test_views_are_listed_and_shown(orders):
 def test_ack_by_filter_counts_first_and_then_settles(orders):
     assert orders("ack", "work", "--filter", "/symbol = 'IBM'", "--dry-run").out == "2 would be acknowledged\n"
     assert ids(orders("sow", "work", "--json")) == [1, 2, 3]
-    assert json.loads(orders("ack", "work", "--filter", "/symbol = 'IBM'", "--expire", "--json").out) == {"expired": 2}
+    assert json.loads(orders("ack", "work", "--filter", "/symbol = 'IBM'", "--expire", "--yes", "--json").out) == {
+        "expired": 2
+    }
     assert ids(orders("sow", "work", "--json")) == [3]
 
 

@@ -146,8 +146,8 @@ def test_redrive_says_first_what_would_go_where_and_asks(dead):
         {"would_be_redriven": 3, "to": {"audit": 1, "work": 2}, "refused": 0, "refusals": []}
     ]
     # Where nobody can answer, nothing is done
-    asked = dead("dead-letters", "redrive", "dead", code=2)
-    assert "say --yes" in asked.err
+    asked = dead("dead-letters", "redrive", "dead", code=3)
+    assert "allowed: --yes" in asked.err
     assert messages(dead, "work") == []
     done = dead("dead-letters", "redrive", "dead", "--source", "work", "--yes", "--json")
     assert done.json == [{"redriven": 2, "to": {"work": 2}, "refused": 0, "refusals": []}]
@@ -232,7 +232,7 @@ def test_edit_opens_the_editor(dead):
 def test_drop_acknowledges_by_bookmark_or_by_choice(dead):
     assert dead("dead-letters", "drop", "dead", dead.bookmarks[0]).out == "dropped 1\n"
     assert dead("dead-letters", "drop", "dead", "--source", "audit", "--dry-run").out == "1 would be dropped\n"
-    assert "say --yes" in dead("dead-letters", "drop", "dead", "--source", "audit", code=2).err
+    assert "allowed: --yes" in dead("dead-letters", "drop", "dead", "--source", "audit", code=3).err
     assert dead("dead-letters", "drop", "dead", "--source", "audit", "--yes", "--json").json == [{"dropped": 1}]
     left = dead("dead-letters", "list", "dead", "--json").json
     assert [line["data"] for line in left] == [{"n": 2}]

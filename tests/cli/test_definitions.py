@@ -209,7 +209,7 @@ def test_trim(run):
     run("ack", "work", first)
     run("subscribe", "work", "--timeout", "0.1")
     assert run("trim", "orders").out == "0 messages removed, about 0B\n"
-    done = run("trim", "orders", "--age", "0s", "--json").json[0]
+    done = run("trim", "orders", "--age", "0s", "--yes", "--json").json[0]
     assert (done["topic"], done["removed"], done["kept"], done["pinned_by"]) == ("orders", 1, 0, None)
     assert "'order': no such topic" in run("trim", "order", code=1).err
     assert "is not an interval" in run("trim", "orders", "--age", "x", code=2).err

@@ -38,7 +38,7 @@ def test_records_are_shown_by_filter_key_and_bookmark(orders):
 def test_records_are_deleted_by_one_of_key_filter_and_data(orders):
     assert orders("sow-delete", "orders", "--key", "1", "--key", "9").out == "1\n"
     assert orders("sow-delete", "orders", "--data", '{"id": 2}', "--json").json == [{"deleted": 1}]
-    assert orders("sow-delete", "orders", "--filter", "/price > 1").out == "1\n"
+    assert orders("sow-delete", "orders", "--filter", "/price > 1", "--yes").out == "1\n"
     assert "give one of" in orders("sow-delete", "orders", code=2).err
     assert "'nowhere' is no topic; there are 'orders'" in orders("sow-delete", "nowhere", "--key", "1", code=1).err
 
