@@ -54,7 +54,7 @@ class Worker:
             Its return value is not used.
         queue: the queue, or a regular expression of queues.
         filter: only messages that this expression matches, barriers included; default all.
-        url, instance: as `Client`.
+        url, instance, failover: as `Client`.
         concurrency: messages handled at the same time: threads for a function, tasks for a coroutine function. For
             more than one core use processes: ``ampsq worker --processes``.
         max_backlog: unacknowledged messages at most; default twice the concurrency, so that the next message is at
@@ -80,6 +80,7 @@ class Worker:
         max_backlog: int | None = None,
         stop_timeout: timedelta | float | str = "25s",
         cancel_delay: timedelta | float | str | None = None,
+        failover: str = "refuse",
         client: Client | None = None,
     ) -> None:
         if concurrency < 1:
@@ -91,7 +92,7 @@ class Worker:
         self.filter = filter
         self.processed = self.failed = self.rejected = 0
         self._client, self._owns_client = client, client is None
-        self._address = (url, instance)
+        self._address, self._failover = (url, instance), failover
         self._stop_timeout = Interval.parse(stop_timeout) / 1000
         self._cancel_delay = cancel_delay
         self._stopping = threading.Event()
@@ -114,7 +115,7 @@ class Worker:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._signalled)
-        client = self._client or Client(self._address[0], instance=self._address[1])
+        client = self._client or Client(self._address[0], instance=self._address[1], failover=self._failover)
         runner = _Tasks(self) if _kind(self.handler, inspect.iscoroutinefunction) else _Threads(self)
         try:
             with client.subscribe(

@@ -17,7 +17,8 @@ import click
 
 import ampsq
 from ampsq.cli.output import note
-from ampsq.errors import DefinitionError
+from ampsq.errors import DefinitionError, Unavailable
+from ampsq.homes import POLICIES, parse_homes
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ampsq.client import Client
 
-__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "log_format", "log_to_stderr"]
+__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
 
 DATA_DIR: Final = ".ampsq"
 
@@ -89,11 +90,17 @@ def _reach(url: str) -> None:
     from ampsq.flow import command
     from ampsq.store import Store
 
-    store = Store(url, "", patience=0.0)
-    try:
-        store.call(command(["PING"], bool))
-    finally:
-        store.close()
+    failures: list[Unavailable] = []
+    homes = parse_homes(url, "ampsq")
+    for home in homes:
+        with contextlib.closing(Store(home.url, "", patience=0.0)) as store:
+            try:
+                store.call(command(["PING"], bool))
+            except Unavailable as error:
+                failures.append(error)
+            else:
+                return
+    raise failures[0] if len(homes) == 1 else Unavailable("; ".join(map(str, failures)))
 
 
 class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
@@ -137,7 +144,11 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
 def connected(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command --url, --instance, --data-dir and --json, as its first argument, `Settings`."""
 
-    @click.option("--url", metavar="URL", help="An address, or several with commas; default AMPSQ_URL, else embedded.")
+    @click.option(
+        "--url",
+        metavar="URL",
+        help="An address, or several with commas, #INSTANCE behind each; default AMPSQ_URL, else embedded.",
+    )
     @click.option("--instance", metavar="NAME", help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.")
     @click.option("--data-dir", metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
     @click.option("--json", is_flag=True, help="Print JSON, one object a line.")
@@ -155,6 +166,14 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+#: Gives a command that goes on at another instance --failover, as its argument `failover`.
+failover: Final = click.option(
+    "--failover",
+    type=click.Choice(POLICIES),
+    default="refuse",
+    show_default=True,
+    help="With several instances in --url: stay, or go on with a warning, where messages may be missing.",
+)
 #: Gives a service --log-format, as its argument `log_format`.
 log_format: Final = click.option(
     "--log-format",

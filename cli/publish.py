@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 import click
 
 from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line
 from ampsq.values import shown
 
@@ -75,6 +76,7 @@ _GZIP: Final = b"\x1f\x8b"
     help="With --store: memory (default), fsync or replicas=N of the server.",
 )
 @click.option("--delta", is_flag=True, help="Merge it into the record of its key, where the topic has a key.")
+@failover_option
 @connected
 def publish(
     settings: Settings,
@@ -91,6 +93,7 @@ def publish(
     publisher: str | None,
     store: str | None,
     persisted: str,
+    failover: str,
 ) -> None:
     """Publish one message, or one a line of a file.
 
@@ -104,6 +107,7 @@ def publish(
     said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
     refused = _Refused()
     options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
+    options["failover"] = failover
     if store is not None:
         options["on_failed_write"] = refused.note
     if file is not None or message == "-":

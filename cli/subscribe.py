@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from ampsq.cli.options import INTERVAL, Settings, connected, log_to_stderr
+from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
 
@@ -49,6 +49,7 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
 @topic_options
+@failover
 @connected
 def subscribe(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
@@ -73,7 +74,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
 
     verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)
-    with settings.client() as client:
+    with settings.client(failover=options.pop("failover")) as client:
         subscription = subscribe_to(client, name, max_backlog=max_backlog, text=text, given=options, verb=verb)
         with subscription:
             if isinstance(subscription, TopicSubscription):

@@ -10,7 +10,7 @@ import click
 
 import ampsq
 from ampsq.cli.handler import find_handler
-from ampsq.cli.options import INTERVAL, Settings, connected, log_format, log_to_stderr
+from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
 from ampsq.values import Interval, is_name
 
@@ -64,10 +64,19 @@ _log = logging.getLogger("ampsq.worker")
 )
 @click.option("--trace", is_flag=True, help="A span of OpenTelemetry around each call of the handler.")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
+@failover
 @log_format
 @connected
 def worker(
-    settings: Settings, function: str, processes: int, *, trace: bool, verbose: bool, log_format: str, **options: Any
+    settings: Settings,
+    function: str,
+    processes: int,
+    *,
+    trace: bool,
+    verbose: bool,
+    log_format: str,
+    failover: str,
+    **options: Any,
 ) -> None:
     """Handle the messages of a queue with a Python function.
 
@@ -80,10 +89,10 @@ def worker(
     if trace:
         handler = _traced(handler)
     if processes > 1:
-        told = [f"--log-format={log_format}", *["--verbose"] * verbose, *["--trace"] * trace]
+        told = [f"--log-format={log_format}", f"--failover={failover}", *["--verbose"] * verbose, *["--trace"] * trace]
         _run_processes(settings, function, processes, options, told)
     else:
-        _run(settings, function, handler, options)
+        _run(settings, function, handler, options, failover)
 
 
 def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,10 +103,12 @@ def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
     return traced(handler)
 
 
-def _run(settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any]) -> None:
+def _run(
+    settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any], failover: str
+) -> None:
     from ampsq.processes import stop_with_parent
 
-    with settings.client(advise=True, patient=True) as client:
+    with settings.client(advise=True, patient=True, failover=failover) as client:
         made = ampsq.Worker(handler, client=client, **options)
         _log.info(
             "%s handles %r: concurrency %d, max_backlog %d",
