@@ -85,7 +85,7 @@ def _role(meaning: str, scripts: str | None, sent: str, **others: bool) -> Role:
 #: Everything that one who looks at topics, queues, rows and histories sends.
 _READS: Final = """
     EXISTS GET HGET HGETALL HKEYS HLEN HMGET LRANGE MEMORY|USAGE SMEMBERS TIME XINFO|STREAM XLEN XRANGE XREAD XREVRANGE
-    ZRANGE
+    ZCARD ZRANGE
 """
 #: And who waits until something is on a disk or at replicas.
 _DURABLE: Final = "SET WAIT"
