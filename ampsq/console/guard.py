@@ -83,11 +83,10 @@ class Access:
 
     def is_host(self, header: str) -> bool:
         """Whether a request was made under a name of ours: an address is no name, so nobody can have it point here."""
-        name = urlsplit(f"//{header}").hostname or ""
-        if name in {"localhost", *(host.lower() for host in self.hosts)}:
-            return True
         try:
-            ipaddress.ip_address(name)
+            name = urlsplit(f"//{header}").hostname or ""
+            if name not in {"localhost", *(host.lower() for host in self.hosts)}:
+                ipaddress.ip_address(name)
         except ValueError:
             return False
         return True
@@ -160,7 +159,7 @@ class Guard:
     def _refused_change(self, request: Request) -> Response | None:
         if self._access.is_read_only:
             return PlainTextResponse("This console is read-only: it was started with --console-read-only.\n", 403)
-        origin = urlsplit(request.headers.get("origin", ""))
-        if origin.netloc != request.headers.get("host"):
+        _, _, origin = request.headers.get("origin", "").partition("://")
+        if not origin or origin != request.headers.get("host"):
             return PlainTextResponse("Changes are made from the console's own pages alone.\n", 403)
         return None

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
 
-#: Seconds that one look at a queue may take.
-_BUDGET: Final = 1.5
 #: Subscriptions of a queue that are shown.
 _SUBSCRIBERS: Final = 100
 #: Characters of a body in a table, and on its own page.
@@ -109,14 +107,14 @@ class Subscriber:
     is_silent: bool
 
 
-def browse(scene: Scene, queue: str, filter: str | None, limit: int) -> Flow[Browse]:  # noqa: A002
-    """Look at messages of a queue, those that are leased and those that wait, up to `limit` of each, for a while.
+def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: float) -> Flow[Browse]:  # noqa: A002
+    """Look at messages of a queue, those that are leased and those that wait, up to `limit` of each, for so long.
 
     Raises:
         UnknownQueue: there is none of that name. ExpressionError: the filter is wrong.
     """
     expression = parse_query_filter(filter) if filter else None
-    until = time.monotonic() + _BUDGET
+    until = time.monotonic() + seconds
     leased, more = yield from _rows(Walker(scene, queue, expression, available=False, leased=True), scene, limit, until)
     walker = Walker(scene, queue, expression, by_ref=True)
     waiting, further = yield from _rows(walker, scene, limit, until)

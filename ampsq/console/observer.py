@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ampsq.client import Client
 from ampsq.console.figures import read_figures
-from ampsq.errors import AmpsqError, Unavailable
+from ampsq.errors import AmpsqError, DefinitionError, Unavailable
 from ampsq.flow import command
-from ampsq.schema import INSTANCES
+from ampsq.schema import INSTANCES, key
 from ampsq.store import Store
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Reading:
 class _Observed:
     """One instance: its client, the last reading, the moments before."""
 
-    def __init__(self, url: str, instance: str) -> None:
-        self._url, self._instance = url, instance
+    def __init__(self, url: str, instance: str, finder: Store) -> None:
+        self._url, self._instance, self._finder = url, instance, finder
         self._client: Client | None = None
         self._lock = threading.Lock()
         self.reading: Reading | None = None
@@ -87,6 +87,12 @@ class _Observed:
         """A client of the instance; raises `Unavailable`."""
         with self._lock:
             if self._client is None:
+                # A client would make an instance that is not there, which is not for whoever looks.
+                if not self._finder.call(command(["EXISTS", key(self._instance, "instance")], bool)):
+                    raise DefinitionError(
+                        f"instance {self._instance!r} is not on this server; a client that opens it makes it, as does "
+                        "ampsq apply"
+                    )
                 self._client = Client(self._url, instance=self._instance, patience=_PATIENCE)
             return self._client
 
@@ -204,7 +210,7 @@ class Observer:
     def _of(self, instance: str) -> _Observed:
         with self._lock:
             if instance not in self._observed:
-                self._observed[instance] = _Observed(self._url, instance)
+                self._observed[instance] = _Observed(self._url, instance, self._finder)
             return self._observed[instance]
 
     def _run(self) -> None:

@@ -42,6 +42,9 @@ _HERE: Final = Path(__file__).parent
 #: Messages that a page shows at first, and at most.
 _SHOWN: Final = 25
 _MOST: Final = 500
+#: Seconds that one look at a queue may take, and where somebody asks to look further.
+_BUDGET: Final = 1.5
+_PATIENT: Final = 20
 #: Words that are kept for the page that a change leads to.
 _NOTES: Final = 100
 #: Seconds between two looks for something new, and between two signs of life of a stream.
@@ -116,7 +119,7 @@ class Pages:
             instance=request.path_params.get("instance"),
             path=request.url.path,
             query=request.url.query,
-            here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            here=str(request.url.remove_query_params("note").replace(scheme="", netloc="")),
             still=str(request.url.include_query_params(live="off").replace(scheme="", netloc="")),
             moving=str(request.url.remove_query_params("live").replace(scheme="", netloc="")),
             is_live=is_live,
@@ -172,14 +175,18 @@ class Pages:
         queue = self._known_queue(instance, name)
         moments = self._observer.moments(instance, name)
         filter_, limit = request.query_params.get("filter", "").strip(), self._limit(request)
+        seconds = _PATIENT if "patient" in request.query_params else _BUDGET
         try:
-            found, wrong = self._observer.run(instance, browse(self._scene(instance), name, filter_, limit)), ""
+            found, wrong = (
+                self._observer.run(instance, browse(self._scene(instance), name, filter_, limit, seconds)),
+                "",
+            )
         except (ExpressionError, DefinitionError) as error:
             found, wrong = None, str(error)
         explained = self._observer.client(instance).explain(name)
         return self._page(
             "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
-            more=min(limit * 4, _MOST), most=_MOST, explained=explained, rates=rates(moments),
+            more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained, rates=rates(moments),
             depth=spark([(each.at, each.depth) for each in moments], "depth"),
             subscribers=self._observer.run(instance, read_subscribers(instance, name)),
             is_shared=bool(queue.definition.owner and self._observer.reading(instance).figures.links),

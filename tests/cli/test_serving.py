@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import subprocess
+import sys
 from urllib.parse import urlsplit
 
 
@@ -49,3 +51,14 @@ def test_where_a_console_cannot_be_is_said(process):
     assert "go with --console" in process("coordinator", "--console-read-only", code=2).err
     process.environment |= {"AMPSQ_CONSOLE_TOKEN": "short"}
     assert "allowed: 16 or more" in process("coordinator", "--console", code=1).err
+
+
+def test_nothing_of_the_console_is_imported_where_it_is_not_asked_for():
+    code = (
+        "import sys; import ampsq.cli.coordinator, ampsq.cli.up, ampsq.coordinator, ampsq.cli.main;"
+        "print([n for n in sys.modules if n.split('.')[0] in ('starlette', 'uvicorn', 'jinja2', 'prometheus_client')"
+        " or n.startswith('ampsq.console')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"

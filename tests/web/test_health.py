@@ -59,7 +59,7 @@ def test_pages_need_the_token_and_then_the_cookie_and_the_token_stays_in_no_addr
     assert asked("/nowhere", cookie=asked.cookie).status == 404
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:80", ""])
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:80", "[::1", ""])
 def test_names_that_are_none_of_ours_are_refused(asked, host):
     assert asked("/metrics", host=host).status == 421
     assert asked("/", cookie=asked.cookie, host=host).status == 421
@@ -91,3 +91,14 @@ def test_where_to_serve_is_read(text, where):
 def test_where_no_server_can_be_is_refused(text):
     with pytest.raises(DefinitionError, match="allowed are HOST:PORT"):
         parse_where(text)
+
+
+def test_an_instance_that_is_not_there_is_not_made_by_looking(serve, valkey, instance):
+    asked = serve(valkey.url, [instance])
+
+    shown = asked.page(f"/i/{instance}/queues")
+
+    assert (shown.status, "is not on this server" in shown.text) == (400, True)
+    assert f'ampsq_up{{ampsq_instance="{instance}"}} 0.0' in asked("/metrics").text
+    with valkey.client() as redis:
+        assert list(redis.scan_iter(match=f"*{instance}*")) == []
