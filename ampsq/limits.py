@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["DEEPEST", "Limits", "limits"]
 
 DEEPEST: Final = 900
-"""No evaluator reads JSON that is nested deeper on every server and every Python: a thousand is their own limit."""
+"""Readers and writers of JSON, Python's and the server's, end at about a thousand."""
 
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKET: Final = re.compile(rb"[\[\]{}]")

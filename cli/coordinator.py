@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from ampsq.cli.gateway import Gated, gated
 from ampsq.cli.options import log_format, log_to_stderr
 from ampsq.cli.output import json_line
 from ampsq.cli.web import Served, serving
@@ -25,6 +27,7 @@ Examples:
   ampsq coordinator --url redis://localhost:6379
   ampsq coordinator --instance nyc-1 --instance nyc-2     # AMPSQ_URL names the server
   ampsq coordinator --allow-webhooks https://hooks.example.com/ampsq
+  ampsq coordinator --instance nyc-1 --gateway 127.0.0.1:8081 --gateway-config gateway.yaml
   ampsq coordinator --console 127.0.0.1:8080 --log-format json     # with web console, /metrics, /healthz, /readyz
 """
 
@@ -55,6 +58,7 @@ Examples:
     envvar="AMPSQ_ALLOW_WEBHOOKS",
     help="Let actions call addresses below this one, as https://hooks.example.com/ampsq; may be repeated.",
 )
+@gated("gateway-", "--gateway", help="Serve a gateway there, of the one instance that is named (docs/gateway.md).")
 @log_format
 @serving
 @click.pass_context
@@ -67,6 +71,7 @@ def coordinator(
     json: bool,
     allow_commands: bool,
     served: Served,
+    gated: Gated,
     log_format: str,
 ) -> None:
     """Do what must happen over time, for a server of your own.
@@ -84,9 +89,18 @@ def coordinator(
     named = instances or ((group.instance,) if group and group.instance else ())
     from ampsq.coordinator.actions import Powers
 
+    gated.check()
+    if gated.where is not None and len(named) > 1:
+        raise click.UsageError(
+            f"a gateway is of one instance, and {len(named)} are named; run `ampsq gateway` for each"
+        )
     powers = Powers(allow_commands, webhooks)
     log_to_stderr(logging.INFO, times=True, form=log_format)
-    care_for(address, named, served, json=json or bool(group and group.json), powers=powers)
+    instance = named[0] if named else os.environ.get("AMPSQ_INSTANCE") or "ampsq"
+    with gated.serving(address, instance) as gateway:
+        if gateway is not None:
+            print(f"gateway  {gateway.address}", file=sys.stderr, flush=True)
+        care_for(address, named, served, json=json or bool(group and group.json), powers=powers)
 
 
 def care_for(url: str, instances: Sequence[str], served: Served, *, json: bool, powers: Powers | None = None) -> None:

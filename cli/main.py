@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
     "acl": "Print the access rules of a server's user: publisher, worker, coordinator, replicator or admin.",
+    "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",
     "version": "Show the version.",
 }

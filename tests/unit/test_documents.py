@@ -364,6 +364,31 @@ def test_the_commands_of_the_page_about_recovery_run(tmp_path):
             assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
 
 
+def test_the_page_about_the_gateway_does_what_it_says(tmp_path):
+    from ampsq.gateway import Gateway, read_rules  # noqa: PLC0415 - an extra
+    from ampsq.gateway.users import Secret  # noqa: PLC0415
+
+    (rules,), (program,) = blocks("gateway.md", "yaml"), blocks("gateway.md", "python")
+    rules = re.sub(r"secret: scrypt:\S+", f"secret: {Secret.of('tea')}", rules)
+    with acquire(tmp_path / "d", coordinator=False) as server:
+        gateway = Gateway(server.url, "ampsq", read_rules(rules))
+        gateway.start()
+        try:
+            program = program.replace("http://127.0.0.1:8081", gateway.address)
+            done = run([sys.executable, "-c", program], tmp_path)
+        finally:
+            gateway.stop()
+
+    assert (done.stdout, done.stderr) == ("200 orders\nNotEntitled\n", "")
+
+
+def test_the_page_about_the_gateway_names_every_bound():
+    from ampsq.gateway.rules import Bounds  # noqa: PLC0415 - an extra
+
+    page = (ROOT / "docs" / "gateway.md").read_text()
+    assert [each for each in Bounds.__slots__ if f"| `{each}` |" not in page] == []
+
+
 def test_the_rules_of_the_page_about_security_are_taken_by_a_server(tmp_path):
     commands = blocks("security.md", "console")[0].splitlines()
 

@@ -177,7 +177,7 @@ REDIS = OPENERS | {
     "ampsq.cli.demo_world",
 }
 #: Nothing below these may know them.
-ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator", "ampsq.console")
+ROOF = ("ampsq.cli", "ampsq.testing", "ampsq.worker", "ampsq.coordinator", "ampsq.console", "ampsq.gateway")
 
 
 def module_name(path):

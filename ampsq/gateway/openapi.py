@@ -1,0 +1,181 @@
+"""What the gateway offers, as an OpenAPI 3.1 document. WebSockets stand in it as the requests that open them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from ampsq import __version__
+
+__all__ = ["document"]
+
+_TEXT: Final = {"type": "string"}
+_HEADERS: Final = {"type": "object", "additionalProperties": _TEXT}
+_ANY: Final[dict[str, Any]] = {}
+_BODY: Final = {
+    "data": {"description": "any JSON; written as the topic's message type says"},
+    "base64": {**_TEXT, "contentEncoding": "base64", "description": "the body itself, instead of data"},
+}
+_ENVELOPE: Final = {
+    "headers": _HEADERS,
+    "expiration": {**_TEXT, "description": "an interval, as 30s"},
+    "delay": {**_TEXT, "description": "an interval, as 30s"},
+}
+_TOLD: Final = {
+    "type": "object",
+    "required": ["type", "topic", "bookmark"],
+    "properties": {
+        "type": _TEXT,
+        "topic": _TEXT,
+        "bookmark": {"type": ["string", "null"]},
+        "headers": _HEADERS,
+        "key": _TEXT,
+        "reason": _TEXT,
+        "deliveries": {"type": "integer"},
+        **_BODY,
+    },
+}
+_PROBLEM: Final = {
+    "type": "object",
+    "required": ["type", "error", "text"],
+    "properties": {"type": {"const": "error"}, "error": _TEXT, "text": _TEXT},
+}
+_REFUSALS: Final = {
+    400: "what was asked for is wrong, and the text says what is allowed",
+    401: "no name and secret that are known",
+    403: "the user is not entitled to it",
+    404: "there is no such topic or queue",
+    409: "refused by the state of the instance",
+    413: "the request is too large",
+    415: "the request is no application/json",
+    429: "the user has too many subscriptions",
+    503: "the server, or the gateway, cannot serve now",
+    504: "no answer in time; what was published may have been recorded",
+}
+
+
+def _object(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+
+
+def _parameter(name: str, text: str, *, required: bool = False, schema: Any = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": text,
+        "schema": schema or _TEXT,
+    }
+
+
+def _operation(summary: str, success: dict[str, Any], **others: Any) -> dict[str, Any]:
+    refused = {"$ref": "#/components/responses/Refused"}
+    return {"summary": summary, "responses": {**success, **{str(status): refused for status in _REFUSALS}}, **others}
+
+
+def _answer(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"200": {"description": "done", "content": {"application/json": {"schema": schema}}}}
+
+
+def _sent(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+_WHOLE: Final = {"type": "integer", "minimum": 1}
+_FILTER: Final = _parameter("filter", "an expression; what the user is entitled to is added to it")
+_TOPIC: Final = _parameter("topic", "a topic's name, in full")
+_BOOKMARK: Final = _parameter(
+    "bookmark", "where to begin: now (default), epoch, a bookmark, a time, or a range of these"
+)
+_SWITCHES: Final = {"101": {"description": "a WebSocket; docs/gateway.md says what travels over it"}}
+_PLAIN: Final = {"200": {"description": "it answers", "content": {"text/plain": {"schema": _TEXT}}}}
+_SELF: Final = {"200": {"description": "this document", "content": {"application/json": {"schema": _ANY}}}}
+
+
+def _paths() -> dict[str, Any]:
+    one = _object(["topic"], topic=_TEXT, **_BODY, **_ENVELOPE)
+    message = {"type": "object", "properties": _BODY}
+    many = _object(["topic", "messages"], topic=_TEXT, messages={"type": "array", "items": message}, **_ENVELOPE)
+    order = _parameter("order_by", "an expression, behind which may stand DESC")
+    top = _parameter("top_n", "how many at most", schema=_WHOLE)
+    stream = {"200": {"description": "events", "content": {"text/event-stream": {"schema": _TEXT}}}}
+    last = {"name": "Last-Event-ID", "in": "header", "description": "goes before bookmark", "schema": _TEXT}
+    return {
+        "/healthz": {"get": {"summary": "Whether the process answers.", "security": [], "responses": _PLAIN}},
+        "/openapi.json": {"get": {"summary": "This document.", "security": [], "responses": _SELF}},
+        "/v1/publish": {
+            "post": _operation(
+                "Record one message.", _answer(_object(["bookmark"], bookmark=_TEXT)), requestBody=_sent(one)
+            )
+        },
+        "/v1/publish_many": {
+            "post": _operation(
+                "Record messages in their order.",
+                _answer(_object(["bookmarks"], bookmarks={"type": "array", "items": _TEXT})),
+                requestBody=_sent(many),
+            )
+        },
+        "/v1/sow": {
+            "get": _operation(
+                "Query the records of a topic with a key, the rows of a view, or what is available in a queue.",
+                _answer(_object(["messages"], messages={"type": "array", "items": _TOLD})),
+                parameters=[
+                    _parameter("name", "the topic, view or queue", required=True),
+                    _FILTER,
+                    order,
+                    top,
+                    _parameter(
+                        "skip_n", "how many of the first ones are left out", schema={"type": "integer", "minimum": 0}
+                    ),
+                ],
+            )
+        },
+        "/v1/events": {
+            "get": _operation("A topic as server-sent events.", stream, parameters=[_TOPIC, _FILTER, _BOOKMARK, last])
+        },
+        "/v1/subscribe": {
+            "get": _operation(
+                "Open a WebSocket: a queue with leases, or a topic.",
+                _SWITCHES,
+                parameters=[
+                    _parameter("queue", "a queue's name, in full; or topic"),
+                    _TOPIC,
+                    _FILTER,
+                    _BOOKMARK,
+                    _parameter("max_backlog", "of a queue: unacknowledged messages at most; default 1", schema=_WHOLE),
+                ],
+            )
+        },
+        "/v1/sow_and_subscribe": {
+            "get": _operation(
+                "Open a WebSocket: the records of a topic, then what changes them.",
+                _SWITCHES,
+                parameters=[
+                    _TOPIC,
+                    _FILTER,
+                    order,
+                    top,
+                    _parameter("oof", "tell what leaves the view", schema={"enum": ["true", "false"]}),
+                ],
+            )
+        },
+    }
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document."""
+    refusals = "\n".join(f"- {status}: {text}" for status, text in _REFUSALS.items())
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ampsq gateway", "version": __version__},
+        "security": [{"basic": []}, {"bearer": []}],
+        "paths": _paths(),
+        "components": {
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "NAME:SECRET"},
+            },
+            "responses": {"Refused": {"description": refusals, "content": {"application/json": {"schema": _PROBLEM}}}},
+        },
+    }

@@ -1,0 +1,191 @@
+"""What is asked and answered at once: publishing and queries, within their bounds and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from ampsq.errors import DefinitionError
+from ampsq.gateway.wire import Problem, body_of, dumped, loaded, problem_of, told
+from ampsq.values import is_name, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from starlette.requests import HTTPConnection, Request
+
+    from ampsq.aio import AsyncClient
+    from ampsq.gateway.rules import GatewayRules
+    from ampsq.gateway.users import Users
+
+__all__ = ["Desk", "asked", "number_of"]
+
+_log = logging.getLogger("ampsq.gateway")
+_CHALLENGE: Final = {"www-authenticate": 'Basic realm="ampsq", charset="UTF-8"'}
+_MESSAGE: Final = frozenset({"topic", "data", "base64", "headers", "expiration", "delay"})
+_MESSAGES: Final = frozenset({"topic", "messages", "headers", "expiration", "delay"})
+
+
+class Desk:
+    """Where all requests come in: who asks, whether they may, and how long it may take.
+
+    Args:
+        client: connected while anything is served.
+        rules: who may do what.
+        users: the same users, asked.
+    """
+
+    def __init__(self, client: AsyncClient, rules: GatewayRules, users: Users) -> None:
+        self.client, self.rules, self._users = client, rules, users
+        self._streams: Counter[str] = Counter()
+        #: Set while there is no subscription.
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
+
+    async def user(self, connection: HTTPConnection) -> str:
+        """Who asks.
+
+        Raises:
+            Problem: nobody who is known.
+        """
+        found = await self._users.who(connection.headers.get("authorization", ""))
+        if found is None:
+            raise Problem(401, "NotAuthenticated", "name and secret: Authorization: Basic, or Bearer NAME:SECRET")
+        return found
+
+    @contextmanager
+    def stream(self, user: str) -> Iterator[None]:
+        """Count a subscription while it lasts.
+
+        Raises:
+            Problem: the user has as many as are allowed.
+        """
+        most = self.rules.bounds.max_streams
+        if self._streams[user] >= most:
+            raise Problem(429, "TooManyStreams", f"{user} has {most} subscriptions; allowed: {most} (max_streams)")
+        self._streams[user] += 1
+        self.is_idle.clear()
+        try:
+            yield
+        finally:
+            self._streams[user] -= 1
+            if not self._streams.total():
+                self.is_idle.set()
+
+    async def answer(self, request: Request, do: Callable[[str, Request], Awaitable[dict[str, Any]]]) -> Response:
+        """Answer a request: what is done for the user, or what is wrong."""
+        try:
+            async with asyncio.timeout(self.rules.bounds.request_timeout):
+                user = await self.user(request)
+                return Response(dumped(await do(user, request)), media_type="application/json")
+        except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
+            return refusal(error)
+
+    async def publish(self, user: str, request: Request) -> dict[str, Any]:
+        """Record one message."""
+        given = await self._object(request, _MESSAGE)
+        topic, data = _name(given.get("topic"), "topic"), body_of(given)
+        self.rules.entitlements.check_write(user, topic, [_as_json(data)])
+        bookmark = await self.client.publish(topic, data, **_envelope(given))
+        return {"bookmark": str(bookmark)}
+
+    async def publish_many(self, user: str, request: Request) -> dict[str, Any]:
+        """Record messages in their order."""
+        given = await self._object(request, _MESSAGES)
+        topic, messages = _name(given.get("topic"), "topic"), given.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            raise DefinitionError('messages: allowed is a list of objects, as in [{"data": 1}, {"base64": "AA=="}]')
+        bodies = [body_of(each) for each in messages]
+        self.rules.entitlements.check_write(user, topic, map(_as_json, bodies))
+        return {"bookmarks": [str(each) for each in await self.client.publish_many(topic, bodies, **_envelope(given))]}
+
+    async def sow(self, user: str, request: Request) -> dict[str, Any]:
+        """Query records, rows, or what is available in a queue."""
+        given = asked(request, {"name", "filter", "order_by", "top_n", "skip_n"})
+        name, most = _name(given.get("name"), "name"), self.rules.bounds.max_answer
+        text = self.rules.entitlements.to_read(user, name, given.get("filter"))
+        top = number_of(given, "top_n", most, least=1)
+        found = await self.client.sow(
+            name, text, order_by=given.get("order_by", ()), top_n=top, skip_n=number_of(given, "skip_n", None)
+        )
+        return {"messages": [{**told(each), "deliveries": each.deliveries} for each in found]}
+
+    async def _object(self, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
+        # No form of another site's page can say that, so that a browser asks before it sends it.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Problem(415, "NotJson", "content-type: allowed is application/json")
+        given = loaded(await self._body(request))
+        if not isinstance(given, dict) or given.keys() - allowed:
+            wrong = min(given.keys() - allowed) if isinstance(given, dict) else given
+            raise DefinitionError(f"{shown(wrong)}: allowed is an object with {', '.join(sorted(allowed))}")
+        return given
+
+    async def _body(self, request: Request) -> bytes:
+        most, parts, size = self.rules.bounds.max_request_size, [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise Problem(413, "TooLarge", f"allowed are requests up to {most:,} bytes (max_request_size)")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def refusal(error: Exception) -> Response:
+    """The answer to a request that failed."""
+    problem = problem_of(error)
+    if problem.status >= 500:  # noqa: PLR2004 - what is our fault, or the server's
+        _log.warning("a request failed: %s: %s", type(error).__name__, error, exc_info=problem.status == 500)  # noqa: PLR2004
+    headers = _CHALLENGE if problem.status == 401 else {}  # noqa: PLR2004
+    return JSONResponse(problem.as_dict(), problem.status, headers)
+
+
+def asked(connection: HTTPConnection, allowed: set[str]) -> dict[str, str]:
+    """The parameters of an address.
+
+    Raises:
+        DefinitionError: one is unknown, or there twice.
+    """
+    given = connection.query_params.multi_items()
+    names = [name for name, _ in given]
+    for name in names:
+        if name not in allowed or names.count(name) > 1:
+            raise DefinitionError(f"parameter {shown(name)}: allowed, each once, are {', '.join(sorted(allowed))}")
+    return dict(given)
+
+
+def number_of(given: dict[str, str], name: str, most: int | None, *, least: int = 0, default: int | None = None) -> Any:
+    """A whole number that was given, up to `most`, else `default`, or the most.
+
+    Raises:
+        DefinitionError: it is none.
+    """
+    text = given.get(name)
+    if text is None:
+        return most if default is None else default
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= (most or 10**9):
+        raise DefinitionError(f"{name}={shown(text)}: allowed is a whole number from {least} to {most or 10**9}")
+    return int(text)
+
+
+def _name(value: object, element: str) -> str:
+    if not isinstance(value, str) or not is_name(value):
+        raise DefinitionError(f"{element}: {shown(value)} is no name")
+    return value
+
+
+def _envelope(given: dict[str, Any]) -> dict[str, Any]:
+    headers = given.get("headers")
+    if headers is not None and not isinstance(headers, dict):
+        raise DefinitionError(f"headers: {shown(headers)}; allowed: an object of texts")
+    return {name: given[name] for name in ("headers", "expiration", "delay") if given.get(name) is not None}
+
+
+def _as_json(data: Any) -> bytes:
+    # Of bytes nobody knows what they say until the server has them: they match no filter.
+    return b"" if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")

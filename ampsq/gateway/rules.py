@@ -1,0 +1,157 @@
+"""What the gateway reads from YAML: its users, what they are entitled to, and its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.errors import DefinitionError
+from ampsq.file_faults import Faults
+from ampsq.gateway.entitlements import Entitlement, Entitlements
+from ampsq.gateway.users import Secret
+from ampsq.values import Interval, parse_count, parse_name, parse_size, shown
+from ampsq.yaml_nodes import key_of, place_of, read_files, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.yaml_nodes import Node
+
+__all__ = ["Bounds", "GatewayRules", "read_rules"]
+
+_SECTIONS: Final = ("users", "entitlements", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is served, the section ``gateway`` of a file.
+
+    Attributes:
+        max_connections: connections at once; beyond it 503. Default 1000.
+        max_streams: subscriptions of one user at once; beyond it 429. Default 100.
+        max_backlog: unacknowledged messages of one subscription to a queue. Default 1000.
+        max_request_size: bytes of a request, or of a frame. Default 16MB.
+        max_answer: messages of one answer of `sow`. Default 10,000.
+        request_timeout: how long a request may take to come in, and to be answered. Default 30s.
+        send_timeout: how long a subscriber may take to take a message; then it is closed. Default 10s.
+    """
+
+    max_connections: int = 1_000
+    max_streams: int = 100
+    max_backlog: int = 1_000
+    max_request_size: int = 16 * 2**20
+    max_answer: int = 10_000
+    request_timeout: float = 30.0
+    send_timeout: float = 10.0
+
+    @classmethod
+    def of(cls, elements: dict[str, Any]) -> Bounds:
+        """Make them of what a file says.
+
+        Raises:
+            DefinitionError: an element is unknown or wrong.
+        """
+        known = {each.name for each in fields(cls)}
+        found: dict[str, Any] = {}
+        for name, text in elements.items():
+            if name not in known:
+                raise DefinitionError(f"{shown(name)} is no element; allowed: {', '.join(sorted(known))}")
+            try:
+                found[name] = _reader(name)(text)
+            except DefinitionError as error:
+                raise DefinitionError(f"{name}: {error}") from error
+        return cls(**found)
+
+
+def _reader(name: str) -> Callable[[Any], float]:
+    if name.endswith("timeout"):
+        return lambda value: Interval.parse(value) / 1000
+    return parse_size if name.endswith("size") else parse_count
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRules:
+    """Who may do what at a gateway, and how much.
+
+    Attributes:
+        users: name -> hash of the secret.
+        entitlements: what they may do.
+        bounds: how much is served.
+    """
+
+    users: dict[str, Secret] = field(repr=False)
+    entitlements: Entitlements = field(repr=False)
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+def read_rules(path_or_text: Path | str) -> GatewayRules:
+    """Read the sections ``users``, ``entitlements`` and ``gateway`` of a YAML file; others are not looked at.
+
+    Args:
+        path_or_text: a `Path`, or the text itself. ``include`` and ``${NAME}`` work as in other files.
+
+    Raises:
+        DefinitionError: something is wrong, a line each, or there is no user.
+    """
+    path = path_or_text if isinstance(path_or_text, Path) else None
+    try:
+        text = path.read_text(encoding="utf-8") if path is not None else str(path_or_text)
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error}") from error
+    faults = Faults()
+    reading = _Reading(faults)
+    for file in read_files(text, path, faults):
+        for key, node in file.root.value if file.root is not None and file.root.id == "mapping" else ():
+            if key_of(key) in _SECTIONS:
+                reading.section(key_of(key), node)
+    faults.refuse()
+    if not reading.users:
+        raise DefinitionError(
+            f"{path or 'the text'} has no users, so nobody could ask; allowed: users: [{{name: NAME, secret: "
+            "scrypt:...}], of which `ampsq gateway --hash` makes the secret"
+        )
+    return GatewayRules(reading.users, Entitlements(reading.entitlements), reading.bounds)
+
+
+class _Reading:
+    """Collects what files say."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self.users: dict[str, Secret] = {}
+        self.entitlements: list[Entitlement] = []
+        self.bounds = Bounds()
+
+    def section(self, name: str, node: Node) -> None:
+        """Read one section, and note what is wrong with it."""
+        items = [node] if name == "gateway" else node.value if node.id == "sequence" else []
+        if name != "gateway" and node.id != "sequence" and value_of(node) is not None:
+            self._faults.add(place_of(node), f"{name}: allowed is a list")
+        for item in items:
+            elements = value_of(item, 3)
+            try:
+                if not isinstance(elements, dict):
+                    raise DefinitionError("allowed is a mapping of elements")  # noqa: TRY301 - told with its place
+                self._read(name, elements)
+            except DefinitionError as error:
+                self._faults.add(place_of(item), f"{name}: {error}")
+
+    def _read(self, name: str, elements: dict[str, Any]) -> None:
+        if name == "gateway":
+            self.bounds = Bounds.of(elements)
+        elif name == "entitlements":
+            self.entitlements.append(Entitlement.of(elements))
+        else:
+            self._user(dict(elements))
+
+    def _user(self, elements: dict[str, Any]) -> None:
+        user = parse_name(elements.pop("name", None))
+        if user in self.users:
+            raise DefinitionError(f"{user!r} is there twice; allowed: once")
+        try:
+            self.users[user] = Secret.parse(elements.pop("secret", None))
+        except DefinitionError as error:
+            raise DefinitionError(f"secret of {user!r}: {error}") from error
+        if elements:
+            raise DefinitionError(f"{shown(next(iter(elements)))} is no element of a user; allowed: name, secret")

@@ -1,0 +1,249 @@
+"""The gateway's server: a thread of the process that runs it, with a client of the instance for all who ask."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+
+from ampsq.aio import AsyncClient
+from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.gateway.openapi import document
+from ampsq.gateway.requests import Desk
+from ampsq.gateway.streams import Streams
+from ampsq.gateway.users import Users
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from ampsq.gateway.rules import GatewayRules
+
+__all__ = ["Gateway", "Tls", "parse_where"]
+
+_log = logging.getLogger("ampsq.gateway")
+_LAST_PORT: Final = 65_535
+#: Seconds until it serves, that streams have to end, and until the thread is given up.
+_BEGINS_WITHIN: Final = 30.0
+_ENDS_WITHIN: Final = 5
+_GIVEN_UP: Final = 15.0
+#: Seconds between two questions whether a subscriber is there, and that it has to answer.
+_PING: Final = 20.0
+_LOOPBACK: Final = ("127.", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What encrypts the connections.
+
+    Attributes:
+        certificate: file with the certificate and those above it, PEM.
+        key: file with its key.
+        clients: file with the authorities of clients: then only who shows a certificate of theirs is let in (mTLS).
+    """
+
+    certificate: str
+    key: str
+    clients: str | None = None
+
+
+def parse_where(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``, ``HOST`` or ``:PORT``: the host is by default the loopback, the port a free one.
+
+    Raises:
+        DefinitionError: it is none of these.
+    """
+    host, mark, port = text.rpartition(":")
+    if not mark or text.endswith("]"):
+        host, port = text, "0"
+    if not port.isdigit() or int(port) > _LAST_PORT:
+        raise DefinitionError(f"{text!r}: allowed are HOST:PORT, HOST and :PORT, with a port up to {_LAST_PORT}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class _SameOrigin:
+    """Refuses what a page of another site makes a browser ask, which may know the user's name and secret."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers") or ())
+        origin = headers.get(b"origin")
+        if origin is None or urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1"):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
+        else:
+            await PlainTextResponse("Asked by a page of another origin.\n", 403)(scope, receive, send)
+
+
+class Gateway:
+    """Serves one instance over HTTP and WebSockets, from `start` to `stop`.
+
+    Args:
+        url: the server with the instance.
+        instance: its name.
+        rules: who may do what.
+        where: host and port, as `parse_where` reads them.
+        tls: what encrypts it; default: nothing does.
+
+    Raises:
+        OSError: the address is taken, or a file of TLS cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        instance: str,
+        rules: GatewayRules,
+        where: str = "127.0.0.1:0",
+        tls: Tls | None = None,
+    ) -> None:
+        host, port = parse_where(where)
+        self._rules, self._tls, self._host = rules, tls, host
+        self._url, self._instance = url, instance
+        self._desk: Desk | None = None
+        self._streams: Streams | None = None
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
+        try:
+            self._server = _Server(self._config())
+        except BaseException:
+            self._socket.close()
+            raise
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="gateway", daemon=True
+        )
+        if tls is None and not host.startswith(_LOOPBACK):
+            _log.warning("the gateway at %s speaks plain text, secrets included: give it a certificate", host)
+
+    @property
+    def address(self) -> str:
+        """Where it is asked."""
+        scheme, port = ("https" if self._tls else "http"), self._socket.getsockname()[1]
+        return f"{scheme}://[{self._host}]:{port}" if ":" in self._host else f"{scheme}://{self._host}:{port}"
+
+    def start(self) -> None:
+        """Begin to serve.
+
+        Raises:
+            AmpsqError: the instance cannot be reached.
+        """
+        self._thread.start()
+        self._server.has_begun.wait(_BEGINS_WITHIN)
+        if not self._server.started:
+            raise self._server.failure or AmpsqError(f"the gateway did not begin within {_BEGINS_WITHIN:g} s")
+        _log.info("gateway of %s at %s", self._instance, self.address)
+
+    def stop(self) -> None:
+        """End it: subscriptions are closed, and what they held goes back to its queues."""
+        self._server.should_exit = True
+        self._thread.join(timeout=_GIVEN_UP)
+        self._socket.close()
+
+    def _config(self) -> uvicorn.Config:
+        bounds, tls = self._rules.bounds, self._tls
+        encrypted: dict[str, Any] = {}
+        if tls is not None:
+            encrypted = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
+            if tls.clients:
+                encrypted |= {"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        app = Starlette(routes=self._routes(), middleware=[Middleware(_SameOrigin)], lifespan=self._lifespan)
+        return uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="on", ws="websockets-sansio", server_header=False,
+            limit_concurrency=bounds.max_connections, timeout_graceful_shutdown=_ENDS_WITHIN,
+            ws_max_size=bounds.max_request_size, ws_ping_interval=_PING, ws_ping_timeout=_PING,
+            **encrypted,
+        )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        try:
+            async with AsyncClient(self._url, instance=self._instance) as client:
+                self._desk = Desk(client, self._rules, Users(self._rules.users))
+                self._streams = self._server.streams = Streams(self._desk)
+                yield
+        except Exception as error:
+            self._server.failure = error
+            raise
+
+    def _routes(self) -> Sequence[Route | WebSocketRoute]:
+        return [
+            Route("/healthz", self._healthz),
+            Route("/openapi.json", self._openapi),
+            Route("/v1/publish", self._publish, methods=["POST"]),
+            Route("/v1/publish_many", self._publish_many, methods=["POST"]),
+            Route("/v1/sow", self._sow),
+            Route("/v1/events", self._events),
+            WebSocketRoute("/v1/subscribe", self._subscribe),
+            WebSocketRoute("/v1/sow_and_subscribe", self._sow_and_subscribe),
+        ]
+
+    async def _healthz(self, _request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _openapi(self, _request: Request) -> Response:
+        return JSONResponse(document())
+
+    @property
+    def _served(self) -> tuple[Desk, Streams]:
+        if self._desk is None or self._streams is None:
+            raise AmpsqError("the gateway has not begun")
+        return self._desk, self._streams
+
+    async def _publish(self, request: Request) -> Response:
+        return await self._served[0].answer(request, self._served[0].publish)
+
+    async def _publish_many(self, request: Request) -> Response:
+        return await self._served[0].answer(request, self._served[0].publish_many)
+
+    async def _sow(self, request: Request) -> Response:
+        return await self._served[0].answer(request, self._served[0].sow)
+
+    async def _events(self, request: Request) -> Response:
+        return await self._served[1].events(request)
+
+    async def _subscribe(self, socket: Any) -> None:
+        await self._served[1].subscribe(socket)
+
+    async def _sow_and_subscribe(self, socket: Any) -> None:
+        await self._served[1].sow_and_subscribe(socket)
+
+
+class _Server(uvicorn.Server):
+    """Tells when it serves, and that streams are to end before anything else does."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_begun = threading.Event()
+        self.failure: Exception | None = None
+        self.streams: Streams | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and tell it."""
+        try:
+            await super().startup(sockets)
+        finally:
+            self.has_begun.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, which give back what they hold, and then the connections."""
+        if self.streams is not None:
+            await self.streams.end(_ENDS_WITHIN)
+        await super().shutdown(sockets)

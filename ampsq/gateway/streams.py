@@ -1,0 +1,314 @@
+"""What is pushed: queues with leases, topics and records, over WebSockets; topics also as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import StreamingResponse
+from starlette.websockets import WebSocketDisconnect
+
+from ampsq.errors import AmpsqError, Closed, DefinitionError
+from ampsq.gateway.requests import asked, number_of, refusal
+from ampsq.gateway.wire import Problem, dumped, leased, loaded, problem_of, told
+from ampsq.values import is_name, shown
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.websockets import WebSocket
+
+    from ampsq.async_subscription import AsyncSubscription
+    from ampsq.delivery import AsyncMessage
+    from ampsq.gateway.requests import Desk
+
+__all__ = ["Streams"]
+
+_log = logging.getLogger("ampsq.gateway")
+#: Seconds that one look for a message takes at most, and after which an idle stream of events says that it lives.
+_LOOK: Final = 1.0
+_SIGN: Final = 15.0
+#: Codes of the WebSocket protocol.
+_POLICY, _TOO_BIG, _FAILED, _LATER = 1008, 1009, 1011, 1013
+_CLOSES: Final = {401: _POLICY, 403: _POLICY, 400: _POLICY, 413: _TOO_BIG, 429: _LATER, 503: _LATER}
+#: Messages of a subscription that are known by their number, in backlogs: leases that lapsed, too.
+_REMEMBERED: Final = 4
+_VERBS: Final = ("ack", "cancel", "expire", "extend")
+
+
+class Streams:
+    """Subscriptions of those who came in at a desk.
+
+    Args:
+        desk: it knows who asks and what is allowed.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._bounds = desk.rules.bounds
+        #: Set when the gateway ends.
+        self.ending = asyncio.Event()
+
+    async def end(self, within: float) -> None:
+        """End all, each told so; what they hold goes back. Gives up after so many seconds."""
+        self.ending.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._desk.is_idle.wait()
+
+    async def subscribe(self, socket: WebSocket) -> None:
+        """Serve a subscription to a queue, or to a topic."""
+        is_queue = "queue" in socket.query_params
+        await self._serve(socket, self._queue if is_queue else self._topic)
+
+    async def sow_and_subscribe(self, socket: WebSocket) -> None:
+        """Serve the records of a topic and what changes them."""
+        await self._serve(socket, self._records)
+
+    async def _serve(self, socket: WebSocket, serve: Callable[[WebSocket, str], Awaitable[None]]) -> None:
+        """Serve one socket to its end; whatever happens, it is closed with the reason, and holds nothing any more."""
+        try:
+            async with asyncio.timeout(self._bounds.request_timeout):
+                try:
+                    user = await self._desk.user(socket)
+                except Problem as unknown:
+                    await socket.send_denial_response(refusal(unknown))
+                    return
+                await socket.accept()
+            with self._desk.stream(user):
+                await serve(socket, user)
+                await self._close(socket, Problem(503, "Closed", "the gateway ends"))
+        except (WebSocketDisconnect, asyncio.CancelledError):
+            # Nobody is there any more, or the gateway ends.
+            return
+        except Exception as error:  # noqa: BLE001  (told to whoever is at the other end)
+            problem = problem_of(error)
+            if problem.status == 500:  # noqa: PLR2004 - ours
+                _log.exception("a subscription failed")
+            await self._close(socket, problem)
+
+    async def _close(self, socket: WebSocket, problem: Problem) -> None:
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
+            async with asyncio.timeout(self._bounds.send_timeout):
+                await socket.send_text(dumped(problem.as_dict()))
+                await socket.close(_CLOSES.get(problem.status, _FAILED), problem.error)
+
+    async def _send(self, socket: WebSocket, facts: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(self._bounds.send_timeout):
+                await socket.send_text(dumped(facts))
+        except TimeoutError:
+            text = f"nothing was taken for {self._bounds.send_timeout:g} s (send_timeout); read faster, or ask for less"
+            raise Problem(429, "SlowClient", text) from None
+
+    # -- queues
+
+    async def _queue(self, socket: WebSocket, user: str) -> None:
+        given = asked(socket, {"queue", "filter", "max_backlog"})
+        name, entitlements = _name(given, "queue"), self._desk.rules.entitlements
+        backlog = number_of(given, "max_backlog", self._bounds.max_backlog, least=1, default=1)
+        text = entitlements.to_read(user, name, given.get("filter"))
+        # Never a topic in its stead: that would be without leases.
+        if name not in await self._desk.client.queues():
+            raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
+        async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
+            session = _Leases(self, socket, subscription)
+            await _first_of(session.push(), session.take_orders(), self.ending.wait())
+
+    # -- topics and records
+
+    async def _topic(self, socket: WebSocket, user: str) -> None:
+        given = asked(socket, {"topic", "filter", "bookmark"})
+        await _first_of(self._push(socket, self._messages(user, given)), _drain(socket), self.ending.wait())
+
+    async def _records(self, socket: WebSocket, user: str) -> None:
+        given = asked(socket, {"topic", "filter", "oof", "order_by", "top_n"})
+        await _first_of(self._push(socket, self._changes(user, given)), _drain(socket), self.ending.wait())
+
+    async def _push(self, socket: WebSocket, messages: AsyncIterator[dict[str, Any] | None]) -> None:
+        async with contextlib.aclosing(messages):  # type: ignore[type-var]  # generators they are
+            async for facts in messages:
+                if facts is not None:
+                    await self._send(socket, facts)
+
+    async def _messages(self, user: str, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
+        """What is pushed of a topic; None where nothing came for a while."""
+        topic = _name(given, "topic")
+        text = self._desk.rules.entitlements.to_read(user, topic, given.get("filter"))
+        bookmark = given.get("bookmark") or "now"
+        async with self._desk.client.subscribe(topic, bookmark=bookmark, filter=text) as subscription:
+            while not subscription.completed:
+                message = await subscription.get(_LOOK)
+                yield None if message is None else told(message)
+            yield {"type": "completed", "topic": topic}
+
+    async def _changes(self, user: str, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
+        topic, entitlements = _name(given, "topic"), self._desk.rules.entitlements
+        text = entitlements.to_read(user, topic, given.get("filter"))
+        # What left the view may be what the user must not see.
+        hidden = {"data", "base64", "headers"} if entitlements.filters(user, "read", topic) else set()
+        if given.get("oof", "false") not in ("true", "false"):
+            raise DefinitionError(f"oof={shown(given['oof'])}: allowed are true and false")
+        top = number_of(given, "top_n", self._bounds.max_answer, least=1) if "top_n" in given else None
+        async with self._desk.client.sow_and_subscribe(
+            topic, text, order_by=given.get("order_by", ()), oof=given.get("oof") == "true", top_n=top
+        ) as changes:
+            while True:
+                change = await changes.get(_LOOK)
+                if change is None:
+                    yield None
+                    continue
+                facts = told(change)
+                left = hidden if facts["type"] == "oof" else set()
+                yield {name: value for name, value in facts.items() if name not in left}
+
+    # -- server-sent events
+
+    async def events(self, request: Request) -> Response:
+        """A topic as server-sent events: each has its bookmark as its ID, so that a browser goes on behind it."""
+        try:
+            async with asyncio.timeout(self._bounds.request_timeout):
+                user = await self._desk.user(request)
+                given = asked(request, {"topic", "filter", "bookmark"})
+                if last := request.headers.get("last-event-id"):
+                    given["bookmark"] = last
+                messages = self._messages(user, given)
+                count = contextlib.ExitStack()
+                count.enter_context(self._desk.stream(user))
+                try:
+                    # What is refused is refused before anything is answered.
+                    first = await anext(messages)
+                except BaseException:
+                    count.close()
+                    raise
+        except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
+            return refusal(error)
+        return StreamingResponse(
+            self._events(first, messages, count),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    async def _events(
+        self, first: dict[str, Any] | None, messages: AsyncIterator[dict[str, Any] | None], count: contextlib.ExitStack
+    ) -> AsyncIterator[str]:
+        clock, signed = asyncio.get_running_loop().time, 0.0
+        with count:
+            async with contextlib.aclosing(messages):  # type: ignore[type-var]  # generators they are
+                facts = first
+                while not self.ending.is_set():
+                    if facts is not None:
+                        mark = f"id: {facts['bookmark']}\n" if facts.get("bookmark") else ""
+                        yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
+                    elif clock() >= signed + _SIGN:
+                        signed = clock()
+                        yield ":\n\n"
+                    try:
+                        facts = await anext(messages)
+                    except StopAsyncIteration:
+                        return
+                    except AmpsqError as error:
+                        yield f"event: error\ndata: {dumped(problem_of(error).as_dict())}\n\n"
+                        return
+
+
+class _Leases:
+    """One subscription to a queue: what it holds, by the numbers that its subscriber has of it."""
+
+    def __init__(self, streams: Streams, socket: WebSocket, subscription: AsyncSubscription) -> None:
+        self._streams, self._socket, self._subscription = streams, socket, subscription
+        self._numbers = itertools.count(1)
+        self._held: dict[int, AsyncMessage] = {}
+        self._sending = asyncio.Lock()
+
+    async def push(self) -> None:
+        """Send what is delivered, as far as the backlog allows."""
+        await self._send({"type": "subscribed", "max_backlog": self._subscription.max_backlog})
+        while True:
+            message = await self._subscription.get(_LOOK)
+            if message is None:
+                continue
+            number = next(self._numbers)
+            if not message.is_barrier:
+                self._held[number] = message
+            # What lapsed is not told, and must not pile up.
+            while len(self._held) > self._subscription.max_backlog * _REMEMBERED:
+                del self._held[next(iter(self._held))]
+            await self._send(leased(message, number))
+
+    async def take_orders(self) -> None:
+        """Settle what the subscriber says, each order answered."""
+        while True:
+            given = loaded(await self._socket.receive_text())
+            try:
+                await self._send(await self._settle(given))
+            except AmpsqError as error:
+                number = given.get("id") if isinstance(given, dict) else None
+                await self._send({**problem_of(error).as_dict(), "id": number})
+
+    async def _settle(self, given: Any) -> dict[str, Any]:
+        if (
+            not isinstance(given, dict)
+            or given.get("do") not in _VERBS
+            or given.keys() - {"do", "id", "delay", "period"}
+        ):
+            raise DefinitionError(
+                f'{shown(given)}: allowed is {{"do": "ack", "id": 1}}, or "cancel" with "delay", "expire", and '
+                '"extend" with "period"'
+            )
+        verb, number = given["do"], given.get("id")
+        if not isinstance(number, int) or number not in self._held:
+            raise DefinitionError(f"id {shown(number)} is held by nobody here; allowed: the id of a message, once")
+        message = self._held[number]
+        if verb == "extend":
+            await message.extend(given.get("period"))  # type: ignore[arg-type]  # it refuses what is none
+        else:
+            # Whatever comes of it, the lease is not held here any more.
+            del self._held[number]
+            await self._end(message, verb, given)
+        return {"type": "settled", "do": verb, "id": number}
+
+    @staticmethod
+    async def _end(message: AsyncMessage, verb: str, given: dict[str, Any]) -> None:
+        if verb == "ack":
+            await message.ack(wait=True)
+        elif verb == "cancel":
+            await message.cancel(given.get("delay"))
+        else:
+            await message.expire()
+
+    async def _send(self, facts: dict[str, Any]) -> None:
+        async with self._sending:
+            await self._streams._send(self._socket, facts)  # noqa: SLF001  (a part of it)
+
+
+async def _drain(socket: WebSocket) -> None:
+    """Wait until the subscriber goes; what it says is not asked for."""
+    while True:
+        await socket.receive_text()
+
+
+async def _first_of(*doing: Awaitable[Any]) -> None:
+    """Do all until one ends, or fails; then none is done any more."""
+    tasks = [asyncio.ensure_future(each) for each in doing]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            with contextlib.suppress(Closed):
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _name(given: dict[str, str], element: str) -> str:
+    name = given.get(element, "")
+    if not is_name(name):
+        raise DefinitionError(f"{element}={shown(name)}: allowed is one name, in full")
+    return name

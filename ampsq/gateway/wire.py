@@ -1,0 +1,157 @@
+"""What travels: messages as JSON, and errors as problems with a status."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.errors import (
+    AmpsqError,
+    BookmarkNotFound,
+    Closed,
+    DefinitionError,
+    Rejected,
+    ScriptBug,
+    ServerFull,
+    Unavailable,
+)
+from ampsq.gateway.entitlements import NotEntitled
+from ampsq.limits import limits
+
+if TYPE_CHECKING:
+    from ampsq.delivery import AsyncMessage
+    from ampsq.query import SowMessage
+    from ampsq.topic_message import AsyncTopicMessage
+
+__all__ = ["Problem", "body_of", "dumped", "leased", "loaded", "problem_of", "told"]
+
+
+@dataclass
+class Problem(Exception):
+    """An answer that is a refusal.
+
+    Attributes:
+        status: of HTTP.
+        error: the name of the error, for programs.
+        text: what was wrong and what to do, for people.
+    """
+
+    status: int
+    error: str
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {"type": "error", "error": self.error, "text": self.text}
+
+
+#: The first one that an error is.
+_STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (NotEntitled, 403),
+    (DefinitionError, 400),
+    (BookmarkNotFound, 410),
+    (ServerFull, 507),
+    (Closed, 503),
+    (Unavailable, 503),
+    (TimeoutError, 504),
+    (Rejected, 409),
+)
+#: In place of texts with addresses.
+_LATER: Final = "the server did not answer now; try again, and mind that what was published may have been recorded"
+#: What is told of an error that may name servers and rights: it is in the gateway's log.
+_OURS: Final = "the gateway could not do it; whoever runs it finds the reason in its log"
+
+
+def problem_of(error: Exception) -> Problem:
+    """What is told of an error. Addresses and insides of ours are not."""
+    if isinstance(error, Problem):
+        return error
+    name = type(error).__name__
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            is_private = isinstance(error, Unavailable | ServerFull | TimeoutError)
+            text = _LATER if is_private else str(error)
+            return Problem(404 if name.startswith("Unknown") else status, name, text)
+    is_known = isinstance(error, AmpsqError) and not isinstance(error, ScriptBug)
+    return Problem(500, name if is_known else "InternalError", _OURS)
+
+
+def loaded(raw: bytes | str) -> Any:
+    """Read what a client sent.
+
+    Raises:
+        DefinitionError: it is no JSON, or nested too deep.
+    """
+    text = raw.encode() if isinstance(raw, str) else raw
+    limits().check_depth(text)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError(f"what was sent is no JSON: {error}; allowed: an object") from error
+
+
+def body_of(message: dict[str, Any]) -> Any:
+    """What is to be published of an object with ``data``, or with ``base64``: bytes.
+
+    Raises:
+        DefinitionError: it has neither, or both.
+    """
+    if ("data" in message) == ("base64" in message):
+        raise DefinitionError("a message has data, or base64; allowed: one of the two")
+    if "data" in message:
+        return message["data"]
+    try:
+        return base64.b64decode(message["base64"], validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise DefinitionError(f"base64: {error}; allowed: bytes in base64") from error
+
+
+def dumped(value: Any) -> str:
+    """Write JSON; raises ValueError for NaN and infinity, which it does not have."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _body(message: Any) -> dict[str, Any]:
+    """Its data, or its bytes where JSON cannot say them."""
+    data = message.data
+    if not isinstance(data, bytes):
+        try:
+            dumped(data).encode()
+        except (ValueError, TypeError):
+            # Such as a time of MessagePack, or half a character: the bytes say it.
+            pass
+        else:
+            return {"data": data}
+    return {"base64": base64.b64encode(message.raw).decode()}
+
+
+def told(message: AsyncTopicMessage | SowMessage) -> dict[str, Any]:
+    """A message of a topic, a record or a row."""
+    facts: dict[str, Any] = {
+        "type": getattr(message, "command", "message"),
+        "topic": message.topic,
+        "bookmark": str(message.bookmark) if message.bookmark is not None else None,
+        "headers": message.headers,
+        **_body(message),
+    }
+    for name in ("key", "reason"):
+        if value := getattr(message, name, None):
+            facts[name] = value
+    return facts
+
+
+def leased(message: AsyncMessage, number: int) -> dict[str, Any]:
+    """A message of a queue, under the number by which its subscriber settles it."""
+    return {
+        "type": "barrier" if message.is_barrier else "message",
+        "id": number,
+        "queue": message.queue,
+        "topic": message.topic,
+        "bookmark": str(message.bookmark),
+        "delivery": message.delivery,
+        "headers": message.headers,
+        **_body(message),
+    }

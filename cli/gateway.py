@@ -1,0 +1,158 @@
+"""``ampsq gateway``, and the options of whatever serves one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ampsq.cli.options import Settings, connected, log_format, log_to_stderr
+from ampsq.cli.output import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ampsq.gateway import Gateway
+
+__all__ = ["Gated", "gated", "gateway"]
+
+_FILE: Final = click.Path(exists=True, dir_okay=False)
+_EPILOG = """\b
+Examples:
+  ampsq gateway --hash < secret                              # for the file: what is kept of a user's secret
+  ampsq gateway --config gateway.yaml --url redis://localhost:6379
+  ampsq gateway --config gateway.yaml --listen 0.0.0.0:8443 --certificate cert.pem --key key.pem
+  ampsq gateway --config gateway.yaml --certificate cert.pem --key key.pem --client-authorities clients.pem
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """The gateway that was asked for.
+
+    Attributes:
+        where: host and port; None: none is served.
+        config: the file with its users and what they are entitled to.
+        certificate, key, clients: see `ampsq.gateway.server.Tls`.
+    """
+
+    where: str | None
+    config: str | None
+    certificate: str | None
+    key: str | None
+    clients: str | None
+
+    def check(self) -> None:
+        """Raise `click.UsageError` for options that do not go together."""
+        if self.where is None and (self.config or self.certificate or self.key or self.clients):
+            raise click.UsageError("the options of a gateway go with --gateway HOST:PORT")
+        if self.where is not None and not self.config:
+            raise click.UsageError("a gateway needs its users and what they are entitled to: --config FILE")
+        if bool(self.certificate) != bool(self.key) or (self.clients and not self.certificate):
+            raise click.UsageError("TLS needs a certificate and its key; the authorities of clients go with both")
+
+    @contextlib.contextmanager
+    def serving(self, url: str, instance: str) -> Iterator[Gateway | None]:
+        """Serve it as long as the block runs. None: it was not asked for."""
+        if self.where is None or self.config is None:
+            yield None
+            return
+        try:
+            from ampsq.gateway import Gateway, read_rules
+            from ampsq.gateway.server import Tls
+        except ModuleNotFoundError as error:
+            raise click.ClickException(f"a gateway needs {error.name}: pip install 'ampsq[gateway]'") from error
+        tls = Tls(self.certificate, self.key, self.clients) if self.certificate and self.key else None
+        try:
+            made = Gateway(url, instance, read_rules(Path(self.config)), self.where, tls)
+        except OSError as error:
+            raise click.ClickException(
+                f"gateway at {self.where}: {error}; allowed: a free port of this host"
+            ) from error
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+def gated(prefix: str, where: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a gateway, as its argument `gated`.
+
+    Args:
+        prefix: what stands before their names.
+        where: the name of the option with host and port.
+        options: further ones of that.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @click.option(where, "gateway_where", metavar="HOST:PORT", **options)
+        @click.option(
+            f"--{prefix}config", "gateway_config", type=_FILE, help="YAML: users, entitlements (docs/gateway.md)."
+        )
+        @click.option(f"--{prefix}certificate", "gateway_certificate", type=_FILE, help="PEM: speak TLS with this one.")
+        @click.option(f"--{prefix}key", "gateway_key", type=_FILE, help="PEM: the key of the certificate.")
+        @click.option(
+            f"--{prefix}client-authorities",
+            "gateway_clients",
+            type=_FILE,
+            help="PEM: let in clients alone whose certificate is of these (mTLS).",
+        )
+        @functools.wraps(function)
+        def wrapped(*arguments: Any, **others: Any) -> None:
+            given = [others.pop(f"gateway_{name}") for name in ("where", "config", "certificate", "key", "clients")]
+            function(*arguments, gated=Gated(*given), **others)
+
+        return wrapped
+
+    return decorate
+
+
+@click.command(epilog=_EPILOG)
+@gated("", "--listen", default="127.0.0.1:8081", show_default=True, help="Where to listen.")
+@click.option("--hash", "is_hash", is_flag=True, help="Read a secret from standard input and print its hash; end.")
+@log_format
+@connected
+def gateway(settings: Settings, gated: Gated, *, is_hash: bool, log_format: str) -> None:
+    """Serve HTTP and WebSockets to clients that hold no credentials of the server.
+
+    They publish, subscribe and query as far as they are entitled to, by name and content. Runs until Ctrl-C or
+    SIGTERM; then subscriptions give back what they hold.
+    """
+    if is_hash:
+        _print_hash(json=settings.json)
+        return
+    gated.check()
+    log_to_stderr(logging.INFO, times=True, form=log_format)
+    stopped = threading.Event()
+    with settings.client(patient=True) as client, gated.serving(client.url, client.instance) as made:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        if made is not None:
+            if settings.json:
+                json_line({"gateway": made.address, "instance": client.instance})
+            else:
+                print(f"gateway  {made.address}", flush=True)
+        while not stopped.wait(1.0):
+            pass
+
+
+def _print_hash(*, json: bool) -> None:
+    from ampsq.gateway.users import Secret
+
+    secret = sys.stdin.readline().rstrip("\r\n")
+    if not secret:
+        raise click.UsageError("--hash reads the secret from standard input, and there was none")
+    hashed = str(Secret.of(secret))
+    if json:
+        json_line({"secret": hashed})
+    else:
+        print(hashed)
