@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -13,6 +14,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ampsq.addresses import redacted
 from ampsq.console.guard import Access, Guard
 from ampsq.console.health import faults
 from ampsq.console.metrics import exposition
@@ -58,6 +60,10 @@ class Console:
         rounds: instance and duty -> seconds since that last ran, of the coordinator in this process; None: it is in
             another one.
 
+    Attributes:
+        access: who may do what.
+        cookie: the name of the cookie of those who showed the token.
+
     Raises:
         OSError: the address is taken, or not of this machine.
     """
@@ -77,12 +83,14 @@ class Console:
         self._host, self._port = host, self._socket.getsockname()[1]
         given = access or Access()
         self.access = Access(given.token, (*given.hosts, host), given.is_read_only)
+        # Browsers do not tell ports of a host apart, and what is forwarded here may have any.
+        self.cookie = f"ampsq-console-{self._port}-{sha256(redacted(url).encode()).hexdigest()[:8]}"
         self._observer = Observer(url, instances)
         self._rounds = rounds
         pages = Pages(self._observer, self.access, lambda: self._server.should_exit)
         app = Starlette(
             routes=[*self._routes(), *pages.routes],
-            middleware=[Middleware(Guard, access=self.access, cookie=f"ampsq-console-{self._port}")],
+            middleware=[Middleware(Guard, access=self.access, cookie=self.cookie)],
         )
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,

@@ -29,7 +29,7 @@ class Asked:
     def __init__(self, console):
         self.console = console
         self.host = urlsplit(console.base).netloc
-        self.cookie = f"ampsq-console-{urlsplit(console.base).port}={console.access.cookie}"
+        self.cookie = f"{console.cookie}={console.access.cookie}"
 
     def __call__(self, path, method="GET", form=None, **headers):
         """Ask once; `form` is sent as a browser does."""

@@ -41,7 +41,7 @@ def test_a_change_from_a_page_of_ours_is_made_once_and_leads_back(asked, client,
         {"origin": ""},
         {"csrf": "guessed"},
         {"csrf": ""},
-        {"cookie": "ampsq-console-1=guessed"},
+        {"cookie": "other=guessed"},
     ],
 )
 def test_a_change_that_is_not_from_a_page_of_ours_is_refused(asked, client, message, wrong):
