@@ -7,9 +7,14 @@ local function dispatch_plain(queue, now, limit, own)
   local room = open_room(name, V.none, limit, own)
   if not room.list[1] then return {}, false end
   local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
-  local messages = wanted > 0 and next_messages(queue, wanted) or no_messages()
-  local read = #messages.refs
-  if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
+  local messages, read, bytes = no_messages(), 0, 0
+  -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
+  while wanted > 0 and not messages.refs[1] and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
+    messages = next_messages(queue, wanted)
+    if not messages.refs[1] then break end
+    read, bytes = read + #messages.refs, bytes + messages.bytes
+    if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
+  end
   local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
   local token = call('HINCRBY', K.queue(name), F.token, count) - count

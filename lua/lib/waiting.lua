@@ -80,6 +80,6 @@ local function next_messages(queue, wanted, limits)
   local more = not out.cut and queue.topic == ''
   while more and #out.refs < last and budget.bytes < V.bytes do more = read_round(queue, out, last, budget) end
   if queue.depth > 0 and deep <= #out.refs - out.returned then out.exhausted = true end
-  out.cut = out.cut or budget.bytes >= V.bytes
+  out.cut, out.bytes = out.cut or budget.bytes >= V.bytes, budget.bytes
   return out
 end

@@ -472,3 +472,21 @@ def test_a_paused_queue_asks_for_nothing_and_lets_others_have_what_it_owns(fabri
     # The other one came first: it was there.
     assert b.bodies(at_b) == ["2", "1"]
     assert a.bodies(at_a) == []
+
+
+def test_what_others_own_does_not_hold_up_a_consumer_that_has_room_for_one(fabric):
+    a, b = fabric.site("a"), fabric.site("b")
+    for site in (a, b):
+        site.topic("orders")
+        site.queue("work", "orders")
+    a.publish("orders", *(str(number) for number in range(300)))
+    fabric.link(a, b, "orders", queues=["work"])
+    fabric.run()
+    b.publish("orders", "mine")
+
+    by = b.subscribe("work", backlog=1)
+    b.sweep()
+
+    # In a call or two, not in one for each that is passed over
+    assert b.bodies(by) == ["mine"]
+    assert len(b.remote("work")) == 300
