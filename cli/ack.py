@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
@@ -23,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)
 @click.option("--filter", "text", metavar="EXPR", help="Instead of bookmarks: all that match, leased or not.")
 @click.option("--cancel", is_flag=True, help="Hand leased messages back: they are delivered again.")

@@ -9,6 +9,7 @@ import click
 
 from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
@@ -51,7 +52,7 @@ class _Named(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands and not args[0].startswith("-"):
-            if args[1:] and not args[1].startswith("-"):
+            if not ctx.resilient_parsing and args[1:] and not args[1].startswith("-"):
                 close = difflib.get_close_matches(args[0], self.commands, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(self.commands)}"
                 ctx.fail(f"no such command {args[0]!r}; {hint}")
@@ -86,7 +87,7 @@ def actions(ctx: click.Context, settings: Settings) -> None:
 
 
 @actions.command(epilog="\b\nExamples:\n  ampsq actions show dead-letter-work\n  ampsq actions dead-letter-work")
-@click.argument("name")
+@click.argument("name", shell_complete=names("actions"))
 @listed(_FIELDS)
 def show(settings: Settings, name: str) -> None:
     """Show one action: its definition, how far it has come, and why something failed last.
@@ -120,7 +121,7 @@ Examples:
   ampsq actions failed dead-letter-work --json | jq -r '.variables.AMPS_DATA'
 """
 )
-@click.argument("name")
+@click.argument("name", shell_complete=names("actions"))
 @listed(_EVENT_FIELDS)
 def failed(settings: Settings, name: str) -> None:
     """List the events of an action that failed, the first one first."""
@@ -145,7 +146,7 @@ Examples:
   ampsq actions retry dead-letter-work --event 3 --event 4
 """
 )
-@click.argument("name")
+@click.argument("name", shell_complete=names("actions"))
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="All that failed: the default.")
 @connected
@@ -167,7 +168,7 @@ Examples:
   ampsq actions drop dead-letter-work --all --yes
 """
 )
-@click.argument("name")
+@click.argument("name", shell_complete=names("actions"))
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="This one; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="All that failed.")
 @bulk

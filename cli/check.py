@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.written import count_text, span_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=names("queues"))
 @click.option("--repair", is_flag=True, help="Mend what is wrong, in bounded steps.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the queues first; they read no log meanwhile.")
 @listed(_COLUMNS)

@@ -10,6 +10,7 @@ import click
 
 from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.redriving import redrive_watched, tell_result
@@ -56,7 +57,7 @@ def _choosing(function: Callable[..., None]) -> Callable[..., None]:
 def _naming_or_choosing(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command a queue of letters, the bookmarks of some, and the options that choose instead."""
     named = click.argument("bookmarks", metavar="[BOOKMARK]...", nargs=-1)(_choosing(function))
-    return click.argument("queue")(named)
+    return click.argument("queue", shell_complete=names("queues"))(named)
 
 
 @click.group(name="dead-letters", epilog=_EPILOG)
@@ -75,7 +76,7 @@ Examples:
   ampsq dead-letters list dead --filter '/deliveries > 3 AND /message/symbol = "IBM"' --json | jq .data
 """,
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @_choosing
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
 @listed(_COLUMNS)
@@ -111,7 +112,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 
 
 @dead_letters.command(epilog="\b\nExamples:\n  ampsq dead-letters show dead dead-letters~ampsq.t6w1xka~1763640000000-0")
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark")
 @listed(_COLUMNS)
 def show(settings: Settings, queue: str, bookmark: str) -> None:
@@ -204,7 +205,7 @@ Examples:
   ampsq dead-letters edit dead dead-letters~ampsq.t6w1xka~1763640000000-0 --data '{"id": 1, "price": 12.5}'
 """
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark")
 @click.option("--data", metavar="JSON", help="The new body; default: edit the old one with $EDITOR.")
 @click.option("--text", is_flag=True, help="The new body is any text, not JSON.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, labelled, table
 from ampsq.cli.wording import fact_text
@@ -32,7 +33,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark", required=False)
 @connected
 def explain(settings: Settings, queue: str, bookmark: str | None) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
 
-__all__ = ["COMMANDS", "main", "program"]
+    from click.shell_completion import CompletionItem
+
+__all__ = ["COMMANDS", "EXIT_CODES", "main", "program"]
 
 #: Command -> short help. A command is the click command of its name in the module of its name, with _ for -.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -55,9 +57,19 @@ COMMANDS: Final[Mapping[str, str]] = {
     "acl": "Print the access rules of a server's user: publisher, worker, coordinator, replicator or admin.",
     "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",
+    "completion": "Print what completes commands, options and names in a shell.",
     "version": "Show the version.",
 }
 
+#: Exit code -> what it says.
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "done; also up, worker, coordinator, top and --watch when they are stopped",
+    1: 'refused or failed: "Error: ..." on standard error; doctor and check: something is wrong',
+    2: "the command line is wrong",
+    3: "not confirmed: nothing was done (--yes does it without asking)",
+    130: "interrupted by Ctrl-C",
+    143: "ended by SIGTERM",
+}
 _EPILOG = """\b
 Examples:
   ampsq up                                         # in a terminal of its own
@@ -68,16 +80,15 @@ Examples:
 
 \b
 Exit codes:
-  0    done; also up, worker and coordinator when they are stopped
-  1    refused or failed: "Error: ..." on standard error
-  2    the command line is wrong
-  3    not confirmed: nothing was done (--yes does it without asking)
-  130  interrupted by Ctrl-C (143: by SIGTERM)
+CODES
 
 \b
 Completion in bash (zsh, fish alike):
-  eval "$(_AMPSQ_COMPLETE=bash_source ampsq)"
+  eval "$(ampsq completion bash)"
 """
+
+
+_CODES: Final = "\n".join(f"  {code:<4} {text}" for code, text in EXIT_CODES.items())
 
 
 class _Commands(click.Group):
@@ -93,6 +104,13 @@ class _Commands(click.Group):
         command: click.Command = getattr(import_module(f"ampsq.cli.{name}"), name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        # A group's own would import every command for its help.
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -101,7 +119,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             close = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(COMMANDS)}"
             ctx.fail(f"no such command {name!r}; {hint}")
@@ -120,7 +138,9 @@ class _Commands(click.Group):
         return result
 
 
-@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, epilog=_EPILOG.replace("CODES", _CODES), context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, message="ampsq %(version)s")
 @connected
 @click.pass_context

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import ampsq
+from ampsq.cli.names import names
 from ampsq.cli.output import note
 from ampsq.errors import DefinitionError, Unavailable
 from ampsq.homes import POLICIES, parse_homes
@@ -149,7 +150,12 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
         metavar="URL",
         help="An address, or several with commas, #INSTANCE behind each; default AMPSQ_URL, else embedded.",
     )
-    @click.option("--instance", metavar="NAME", help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.")
+    @click.option(
+        "--instance",
+        metavar="NAME",
+        shell_complete=names("instances"),
+        help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.",
+    )
     @click.option("--data-dir", metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
     @click.option("--json", is_flag=True, help="Print JSON, one object a line.")
     @functools.wraps(function)

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 import click
 
+from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line
@@ -54,7 +55,7 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics", "queues"))
 @click.argument("message", metavar="[JSON | -]", required=False)
 @click.option("--file", "-f", metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
 @click.option("--text", is_flag=True, help="Publish what is given as it is, not as JSON.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 from ampsq.cli.wording import element_text
 
@@ -58,7 +59,7 @@ _SHORT: Final = {
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names("queues"))
 @listed(_FIELDS)
 def queues(settings: Settings, name: str | None) -> None:
     """List the queues with their figures, or show one.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note, table
 
@@ -177,7 +178,7 @@ def _lasted(seconds: float | None) -> str | None:
 
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication downgrade nyc-2")
-@click.argument("destination")
+@click.argument("destination", shell_complete=names("destinations"))
 @connected
 def downgrade(settings: Settings, destination: str) -> None:
     """Wait for a sync destination no more: what its acknowledgement held back is let go at once.
@@ -197,7 +198,7 @@ def downgrade(settings: Settings, destination: str) -> None:
 
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication upgrade nyc-2")
-@click.argument("destination")
+@click.argument("destination", shell_complete=names("destinations"))
 @connected
 def upgrade(settings: Settings, destination: str) -> None:
     """Wait for a sync destination again, from the next message on; publishers wait until it has caught up."""
@@ -214,7 +215,7 @@ def _tell(settings: Settings, destination: str, what: str, *, changed: bool, tex
 
 
 @replication.command("enable-proxied-transfer", epilog=_ORDER)
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @connected
 def enable_proxied_transfer(settings: Settings, queue: str) -> None:
     """Deliver here what owners out of reach would have to give away; it MAY BE DELIVERED TWICE.
@@ -237,7 +238,7 @@ def enable_proxied_transfer(settings: Settings, queue: str) -> None:
 @replication.command(
     "disable-proxied-transfer", epilog="\b\nExamples:\n  ampsq replication disable-proxied-transfer work"
 )
-@click.argument("queue")
+@click.argument("queue", shell_complete=names("queues"))
 @connected
 def disable_proxied_transfer(settings: Settings, queue: str) -> None:
     """End what enable-proxied-transfer began; what was taken over stays here."""
@@ -271,7 +272,7 @@ def begin_incarnation(settings: Settings) -> None:
 @replication.command(
     "recover-without", epilog="\b\nExamples:\n  ampsq replication recover-without nyc-2 --instance nyc-1"
 )
-@click.argument("destination")
+@click.argument("destination", shell_complete=names("destinations"))
 @connected
 def recover_without(settings: Settings, destination: str) -> None:
     """Let a new incarnation recover without a destination that is gone for good; it MAY DELIVER TWICE.
@@ -289,7 +290,7 @@ def recover_without(settings: Settings, destination: str) -> None:
 
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication remove nyc-2")
-@click.argument("destination")
+@click.argument("destination", shell_complete=names("destinations"))
 @connected
 def remove(settings: Settings, destination: str) -> None:
     """Forget a destination: nothing is sent to it, and no log is kept for it, any more.

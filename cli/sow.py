@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ampsq.cli.listing import listed, tell, told
+from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings
 from ampsq.cli.output import body_text, message_json, note
 
@@ -36,7 +37,7 @@ _COLUMNS = ("bookmark", "topic", "data", "headers", "deliveries", "key")
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name")
+@click.argument("name", shell_complete=names("queues", "views", "topics"))
 @click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/price > 10'.")
 @click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; one each, may be given again.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")

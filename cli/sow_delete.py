@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
 
@@ -27,7 +28,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="The record of this key; may be given again.")
 @click.option("--filter", "text", metavar="EXPR", help="All records that match, as in '/qty = 0'.")
 @click.option("--data", metavar="JSON", help="The record with the key of this message.")

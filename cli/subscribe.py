@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
@@ -39,7 +40,7 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name")
+@click.argument("name", shell_complete=names("queues", "topics"))
 @click.option("--max-backlog", type=click.IntRange(0), default=1, show_default=True, help="Unacknowledged at most.")
 @click.option("--filter", "text", metavar="EXPR", help="Only messages that match, as in '/price > 10'.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 from ampsq.cli.wording import element_text
 from ampsq.definition import nearest
@@ -41,7 +42,7 @@ _COLUMNS: Final = (
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names("topics"))
 @listed(_COLUMNS)
 def topics(settings: Settings, name: str | None) -> None:
     """List the topics, or show one with all that is known of it.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.written import count_text, size_text
@@ -30,7 +31,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--age", type=INTERVAL, help="Instead of the topic's retention: what is as old as that.")
 @bulk
 @connected

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.cli.listing import listed, told
+from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _COLUMNS = ("name", "underlying_topic", "filter", "projection", "grouping")
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names("views"))
 @listed(_COLUMNS)
 def views(settings: Settings, name: str | None) -> None:
     """List the views with what they are made of, or show one's definition.

@@ -10,6 +10,7 @@ import click
 
 import ampsq
 from ampsq.cli.handler import find_handler
+from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
 from ampsq.values import Interval, is_name
@@ -37,7 +38,9 @@ _log = logging.getLogger("ampsq.worker")
 
 @click.command(epilog=_EPILOG)
 @click.argument("function", metavar="MODULE:FUNCTION")
-@click.option("--queue", required=True, help="The queue, or a regular expression of queues.")
+@click.option(
+    "--queue", required=True, shell_complete=names("queues"), help="The queue, or a regular expression of queues."
+)
 @click.option("--filter", metavar="EXPR", help="Only messages that match, barriers included, as in '/price > 10'.")
 @click.option(
     "--concurrency",

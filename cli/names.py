@@ -1,0 +1,81 @@
+"""Completes names of what an instance has: what the server says within a moment, or nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import click
+
+__all__ = ["names"]
+
+#: Seconds for which somebody who pressed Tab waits at most.
+_MOMENT: Final = 1.0
+_DATA_DIR: Final = ".ampsq"
+
+
+def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Make what completes an argument.
+
+    Args:
+        kinds: ``topics``, ``queues``, ``views``, ``actions``, ``destinations``, or ``instances``.
+    """
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        import_module("ampsq.store")
+        found: list[str] = []
+        # A thread that the process does not wait for: connecting may take longer than anybody waits.
+        asking = threading.Thread(target=_ask, args=(ctx, kinds, found), daemon=True)
+        asking.start()
+        asking.join(_MOMENT)
+        return sorted({name for name in found if name.startswith(incomplete)})
+
+    return complete
+
+
+def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
+    from ampsq.errors import AmpsqError
+    from ampsq.flow import command
+    from ampsq.homes import parse_homes
+    from ampsq.schema import INSTANCES, key
+    from ampsq.store import Store
+
+    url = _address(ctx)
+    if url is None:
+        return
+    try:
+        home = parse_homes(url, _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq")[0]
+        store = Store(home.url, home.instance, patience=0.0)
+        for kind in kinds:
+            asked = ["SMEMBERS", INSTANCES] if kind == "instances" else ["HKEYS", key(home.instance, kind)]
+            found += store.call(command(asked, lambda reply: [name.decode() for name in reply]))
+    except AmpsqError:
+        # There is nowhere to say it: what a shell completes with is all that it shows.
+        return
+
+
+def _address(ctx: click.Context) -> str | None:
+    """Where the server is; None: nowhere, or the embedded one does not run, and is not started for this."""
+    folder = _given(ctx, "data_dir")
+    url = _given(ctx, "url") or (None if folder else os.environ.get("AMPSQ_URL"))
+    if url:
+        return str(url)
+    from ampsq.embedded import status
+
+    running = status(folder or _DATA_DIR)
+    return running.url if running is not None else None
+
+
+def _given(ctx: click.Context, option: str) -> Any:
+    """An option of the command, else of the program."""
+    here: click.Context | None = ctx
+    while here is not None:
+        if here.params.get(option):
+            return here.params[option]
+        here = here.parent
+    return None
