@@ -19,7 +19,6 @@ import ampsq
 from ampsq.cli.names import names
 from ampsq.cli.output import note
 from ampsq.errors import DefinitionError, Unavailable
-from ampsq.homes import POLICIES, parse_homes
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
 
 DATA_DIR: Final = ".ampsq"
+#: Those of `ampsq.homes.POLICIES`, against which a test holds them.
+_POLICIES: Final = ("refuse", "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Settings:
 def _reach(url: str) -> None:
     """Ask once: a client waits for a server that is away, a person at a terminal wants to know it."""
     from ampsq.flow import command
+    from ampsq.homes import parse_homes
     from ampsq.store import Store
 
     failures: list[Unavailable] = []
@@ -175,7 +177,7 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
 #: Gives a command that goes on at another instance --failover, as its argument `failover`.
 failover: Final = click.option(
     "--failover",
-    type=click.Choice(POLICIES),
+    type=click.Choice(_POLICIES),
     default="refuse",
     show_default=True,
     help="With several instances in --url: stay, or go on with a warning, where messages may be missing.",

@@ -11,6 +11,7 @@ import pytest
 
 from ampsq.cli.main import COMMANDS, program
 from ampsq.cli.reference import commands, reference
+from ampsq.homes import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = dict(commands())
@@ -62,6 +63,11 @@ def test_options_that_mean_the_same_have_one_name():
                 meanings.setdefault(option.name, set()).add(option.opts[0])
                 assert option.opts[0] == f"--{option.name.replace('_', '-')}", path
     assert set(meanings) == {"url", "instance", "data_dir", "json", "yes"}
+
+
+def test_the_policies_of_failing_over_are_those_of_clients():
+    (option,) = [each for each in ALL["subscribe"].params if each.name == "failover"]
+    assert tuple(option.type.choices) == POLICIES
 
 
 @pytest.mark.parametrize(("shell", "line"), [("bash", "complete -o"), ("zsh", "#compdef ampsq"), ("fish", "complete ")])
