@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls, check_calls
 from ampsq.applying import redefine
+from ampsq.check_copies import check_copies, check_owners
 from ampsq.check_state import check_state, check_timetable
 from ampsq.check_words import DIFFERENCES
 from ampsq.errors import UnknownQueue
@@ -189,6 +190,9 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
             yield from redefine(name)
             again = yield from _check_whole(name, topics, repair=repair)
             whole.numbers.update(again.numbers)
+        # Before anything is judged by its owner.
+        yield from check_owners(place.instance, name, whole, repair=repair)
+        yield from check_copies(place.instance, topics, whole, repair=repair)
         if repair and any(word in whole.numbers for word in _NEED_REBUILD):
             rebuilt, findings = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
             judge.findings = findings
@@ -249,6 +253,7 @@ def rebuild_queue(place: Place, name: str) -> Flow[Rebuilt]:
         raise UnknownQueue(queue=name)
     queue = Queue.from_json(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
+    yield from check_owners(place.instance, name, Findings(), repair=True)
     rebuilt, _ = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
     yield from check(place, [name], repair=True)
     return rebuilt

@@ -62,6 +62,26 @@ DIFFERENCES: Final[Mapping[str, Kind]] = MappingProxyType({
     "owner_left": Kind(
         "{n} notes of who owns a message are of messages that are settled or gone",
         "the notes were removed"),
+    "owner_missing": Kind(
+        "{n} messages were transferred, as the journal says, and it is not noted who owns them",
+        "noted, and they wait where their owner is"),
+    # of what other instances published
+    "copy_missing": Kind(
+        "{n} messages of other instances are not found by their bookmark",
+        "they are found again"),
+    "received_behind": Kind(
+        "{n} messages of other instances are here beyond the place up to which their topic is said to be received, so "
+        "that links would bring them again",
+        "received is said up to them, under the filter that was known"),
+    "told_in_vain": Kind(
+        "{n} notes wait for messages that are here already, or that will not come",
+        "what they tell was done, or dropped"),
+    "counting_wrong": Kind(
+        "{n} messages with several bookmarks have another one noted as the lowest than they have",
+        "the lowest is noted"),
+    "request_stray": Kind(
+        "{n} requests for messages are of no queue here",
+        "removed"),
     # of subscriptions
     "holder_gone": Kind(
         "{n} leases are of subscriptions that do not exist, and no lease pass is due",

@@ -623,6 +623,11 @@ def replicate(work):
         there.call(replication_calls.request("both"))
         run()
         assert len(other.take(core, channel, 3)) == 3
+    # A link posts its copies ahead; here the answer is lost
+    copies = replication_calls.Run("shared", "x.1", "-", "x.1/x", b"0-0", b"4-0", (b"b",), [(b"4-0", (b"copy",))])
+    here.call(replication_calls.apply([copies]))
+    for repair in (False, True):
+        work.run(check(work.session, ["both"], repair=repair))
     here.call(replication_calls.relay([b"x.1~5-0", "x/x", "both", "x.1", b"shared~x.1~5-0"]))
     other.store.close()
 

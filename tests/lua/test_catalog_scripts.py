@@ -32,6 +32,8 @@ ARGUMENTS = {
     "read_journal": ["work", "0-0", 10],
     "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
     "begin_incarnation": [1_000, "two"],
+    "check_copies": [1_000, "orders", "0-0", 1],
+    "check_owners": [1_000, "work", 1],
     "recover": [1_000, "i.zero"],
     "end_recovery": [1_000, "999-1", "work"],
     "behind": [1_000, "o", "log orders"],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 from linked import Linked, handle, take
 
+from ampsq import publish_calls, replication_calls
 from ampsq.schema import key
 from ampsq.values import ref_of
 
@@ -117,3 +119,91 @@ def test_a_rebuild_finds_what_is_owned_elsewhere(pair):
 
     assert pair.remote() == remote
     assert handle(pair.a, 4) == [0, 1, 2, 3]
+
+
+def test_a_copy_that_is_not_found_by_its_bookmark_is_found_again(pair):
+    pair.redis.delete(key(pair.a.instance, "copies", "orders", pair.b.origin))
+
+    mended(pair, {"copy_missing": 2})
+
+    handle(pair.b, 2)
+    pair.linked.carry()
+    assert pair.remote() == []
+
+
+def test_what_is_here_beyond_what_is_said_to_be_received_is_not_brought_again(pair):
+    received = key(pair.a.instance, "received")
+    before = pair.redis.hgetall(received)
+    pair.redis.hset(received, f"log orders@{pair.b.origin}", "0-0 -")
+
+    mended(pair, {"received_behind": 2})
+
+    assert pair.redis.hgetall(received) == before
+    pair.linked.carry()
+    assert sorted(pair.linked.log("a")) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_told_of_messages_that_are_here_is_done_and_of_those_that_never_come_dropped(pair):
+    told = {
+        "how": "acknowledged",
+        "reason": "",
+        "by": "",
+        "epoch": "0",
+        "source": f"{pair.b.origin}~9-0",
+        "path": "b/b",
+    }
+    for stream_id in (pair.theirs[0].id, "5-5"):
+        name = key(pair.a.instance, "deferred", "orders")
+        pair.redis.hset(name, f"work {pair.b.origin}~{stream_id}", json.dumps(told))
+
+    mended(pair, {"told_in_vain": 2})
+
+    assert len(pair.remote()) == 1
+
+
+def test_the_bookmark_that_counts_is_the_lowest(pair):
+    doubled = publish_calls.publish("orders", [b'{"id":6}'], [], "p", 1)
+    ids = [client._store.call(doubled).first_id for client in (pair.a, pair.b)]
+    pair.linked.carry()
+    counting = key(pair.b.instance, "counting")
+    before = pair.b._store.redis.hgetall(counting)
+    assert len(before) == 1
+    assert ids[0] in str(before)
+    pair.b._store.redis.hset(counting, "orders 5-5", "x.y~4-4")
+    pair.b._store.redis.hdel(counting, *before)
+
+    assert pair.names(pair.b) == {"counting_wrong": 2, "remote_but_own": 1}
+    assert pair.names(pair.b, repair=True) == {"counting_wrong": 2}
+
+    assert pair.b._store.redis.hgetall(counting) == before
+    assert pair.names(pair.b) == {}
+
+
+def test_requests_of_no_queue_are_removed(pair):
+    pair.redis.xadd(
+        key(pair.a.instance, "requests"), {"queues": "nobody", "owner": "x.y", "bookmarks": "orders~x.y~1-1"}
+    )
+
+    mended(pair, {"request_stray": 1})
+
+
+@pytest.mark.parametrize("word", ["repair", "rebuild"])
+def test_owners_are_those_of_the_journal_s_transfers(pair, word):
+    named = str(pair.bookmarks[0]).encode()
+    pair.a._store.call(replication_calls.grant("work", pair.b.origin, [named]))
+    owners = pair.redis.hgetall(pair.key("owners"))
+    assert list(owners) == [pair.ref(0).encode()]
+    pair.redis.delete(pair.key("owners"))
+    found = {"owner_missing": 1, "remote_but_own": 1}
+    assert pair.names() == found
+
+    if word == "rebuild":
+        pair.redis.delete(pair.key("remote"), pair.key("cursors"))
+        pair.a.rebuild("work")
+    else:
+        assert pair.names(repair=True) == {"owner_missing": 1}
+
+    assert pair.redis.hgetall(pair.key("owners")) == owners
+    assert pair.names() == {}
+    pair.linked.carry()
+    assert handle(pair.a, 3) == [1, 2, 3]
