@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ampsq.console.listing import wait
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -128,7 +130,7 @@ def _line(link: LinkStatus, here: Node, there: Node) -> Line:
     shift = -_APART if is_out else _APART
     ends = (_HERE_X + _HALF, here.y + shift, _THERE_X - _HALF, there.y + shift)
     state = "downgraded" if link.acknowledgement == "downgraded" else link.state
-    behind = "" if link.behind is None else f", {link.behind} behind"
+    behind = "" if not link.behind else f", {link.behind:,} behind for {wait(link.seconds_behind)}"
     text = f"{link.acknowledgement}, {link.state}{behind}"
     # Near the other instance, where lines are apart; above the line out, below the line in.
     x, y = (start + _NEAR * (end - start) for start, end in ((ends[0], ends[2]), (ends[1], ends[3])))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ampsq.client import Client
 from ampsq.console.figures import read_figures
-from ampsq.errors import AmpsqError, DefinitionError, Unavailable
+from ampsq.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
 from ampsq.flow import command
 from ampsq.schema import INSTANCES, key
 from ampsq.store import Store
@@ -102,7 +102,13 @@ class _Observed:
             if self.reading is not None and self.reading.is_fresh:
                 return self.reading
             began = time.monotonic()
-            figures = self._run_on(client)
+            try:
+                figures = self._run_on(client)
+            except OtherIncarnation:
+                # The client is of no use any more; whoever asks next gets one of the instance that is there now.
+                client.close()
+                self._client = None
+                raise
             now = time.monotonic()
             number = 1 if self.reading is None else self.reading.number + 1
             self.reading = Reading(figures, number, now, now - began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from observing import eventually
 
+from ampsq import LocalQueue
 from ampsq.console import parse_where
 from ampsq.errors import DefinitionError
 
@@ -102,3 +103,16 @@ def test_an_instance_that_is_not_there_is_not_made_by_looking(serve, valkey, ins
     assert f'ampsq_up{{ampsq_instance="{instance}"}} 0.0' in asked("/metrics").text
     with valkey.client() as redis:
         assert list(redis.scan_iter(match=f"*{instance}*")) == []
+
+
+def test_a_new_incarnation_of_an_instance_is_shown_as_soon_as_it_is_there(asked, client):
+    client.apply(LocalQueue(name="work", underlying_topic="orders"))
+    assert "work" in asked.anew().page(f"/i/{client.instance}/queues").text
+
+    client.begin_incarnation()
+    bookmark = client.publish("orders", {"id": 1})
+
+    def shown():
+        return str(bookmark) in asked.anew().page(f"/i/{client.instance}/queues/work").text
+
+    eventually(shown, within=20)
