@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, labelled, table
+from ampsq.cli.output import labelled, table
 from ampsq.cli.wording import fact_text
 
 if TYPE_CHECKING:
+    from ampsq.cli.options import Settings
     from ampsq.explain import Explanation
 
 __all__ = ["explain"]
@@ -28,14 +29,15 @@ Examples:
   ampsq explain work                               # the message that is to be delivered next
   ampsq explain work orders~ampsq.t6w1xka~1763640000000-0
   ampsq explain work --json | jq -r .sentence
-  watch -n 1 ampsq explain work
+  ampsq explain work --watch 1s
 """
+_COLUMNS = ("queue", "bookmark", "state", "reason", "sentence", "facts")
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark", required=False)
-@connected
+@listed(_COLUMNS)
 def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
     """Say why a message is where it is.
 
@@ -44,9 +46,7 @@ def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
     """
     with settings.client() as client:
         explanation = client.explain(queue, bookmark)
-    if settings.json:
-        json_line(explanation.as_dict())
-    else:
+    if not told(settings, [explanation.as_dict()]):
         _show(explanation)
 
 

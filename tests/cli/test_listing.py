@@ -46,6 +46,7 @@ LISTINGS = {
     "replication": ([], True),
     "sow": (["work"], True),
     "check": (["work"], True),
+    "explain": (["work"], True),
     "doctor": (["--interval", "0.1s"], True),
     "dead-letters list": (["letters"], True),
     "dead-letters show": (["letters", "LETTER"], True),
