@@ -149,3 +149,18 @@ def test_owners_that_are_heard_of_are_not_stood_in_for(world):
 def _has_everything(client):
     links = client.replication().links
     return all(link.state == "connected" and not link.behind for link in links) and len(links) == 2
+
+
+def test_a_new_incarnation_recovers_by_itself_once_its_peer_has_a_coordinator(world):
+    a = world.site("a", *shared(), to(world, "b"))
+    world.site("b", *shared(), to(world, "a"), coordinated=False)
+    a.publish("orders", {"id": 1})
+
+    a.begin_incarnation()
+
+    with a.subscribe("work") as messages:
+        assert messages.get(0.5) is None
+        assert a.replication().recovery.waits_for == ("to-b",)
+        world.coordinate("b")
+        assert messages.get(20).data == {"id": 1}
+        assert a.replication().recovery is None
