@@ -42,6 +42,9 @@ _KINDS: Final[Mapping[str, tuple[Literal["sentinel", "cluster"], str, int]]] = {
 
 def redacted(url: str) -> str:
     """The addresses without their passwords, for texts that people and logs see."""
+    if "//" not in url:
+        # Not an address, but what stands in front of an @ may have been meant as one.
+        url = re.sub(r"^([^@:,]*):.*@", r"\1:***@", url, flags=re.DOTALL)
     url = re.sub(r"(//[^/@:,]*):[^/]*?@(?=[^@]*(?:,[a-z+]+://|$))", r"\1:***@", url)
     return re.sub(r"((?:^|[?&])\w*password=)[^&,]*", r"\1***", url)
 
@@ -64,7 +67,7 @@ def parse_endpoints(url: str | Sequence[str]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint.parse(text) for text in _BETWEEN.split(joined(url).strip()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
     """One address.
 
@@ -138,6 +141,9 @@ class Endpoint:
 
     def __str__(self) -> str:
         return redacted(self.text)
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self}>"
 
 
 def _check_commas(text: str) -> None:

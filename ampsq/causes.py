@@ -67,7 +67,10 @@ _ADVICE: Final = {
     ConnectionRefused: "refused, nobody listens there: start the server, or correct the address",
     NameNotResolved: "the name of the host is not known: correct it, or look after the name service",
     AuthenticationFailed: "correct the name and the password, as in redis://USER:PASSWORD@HOST",
-    TlsFailed: "rediss:// is for servers that speak TLS; name their authority with ?ssl_ca_certs=FILE",
+    TlsFailed: (
+        "rediss:// is for servers that speak TLS; name their authority with ?ssl_ca_certs=FILE, and where they want a "
+        "certificate of yours, that with ssl_certfile=FILE&ssl_keyfile=FILE"
+    ),
     NotAPrimary: "it is a replica: name the primary, all addresses in one list, or Sentinel or cluster that know it",
     StillLoading: "it still loads its data; later it answers",
     NoAnswer: "nothing came in time: it hangs, or the network drops what is sent",
@@ -103,6 +106,10 @@ def unreached(error: Exception, url: str) -> AmpsqError:
         ours.may_have_run = False
         if type(ours) is Unavailable and url.startswith("redis://") and any(word in str(ours) for word in _ENDED):
             ours.args = (f"{ours}; a server that speaks TLS alone wants rediss://",)
+        elif type(ours) is Unavailable and url.startswith("rediss://") and any(word in str(ours) for word in _ENDED):
+            ours.args = (
+                f"{ours}; a server that wants a certificate of yours takes ssl_certfile=FILE&ssl_keyfile=FILE",
+            )
         elif type(ours) is NoAnswer and url.startswith("rediss://"):
             ours.args = (f"{ours}; or it does not speak TLS: then it is redis://",)
     return ours

@@ -38,6 +38,9 @@ class Home(NamedTuple):
     def __str__(self) -> str:
         return f"{redacted(self.url)}#{self.instance}"
 
+    def __repr__(self) -> str:
+        return f"<Home {self}>"
+
 
 def parse_homes(url: str | Sequence[str], instance: str) -> list[Home]:
     """Read addresses of one instance or of several, in the order in which they are tried.

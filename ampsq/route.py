@@ -55,7 +55,7 @@ _NOT_HERE: Final = (
 )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Place:
     """A server that is used, from one reconnect to the next: another object after each."""
 
@@ -63,6 +63,9 @@ class Place:
 
     def __str__(self) -> str:
         return redacted(self.url)
+
+    def __repr__(self) -> str:
+        return f"<Place {self}>"
 
 
 class Route:
