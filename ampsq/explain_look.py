@@ -339,6 +339,7 @@ _WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
     ("removed", lambda look: not look.recorded),
     ("kept_out", lambda look: look.where == "waiting" and look.flag("enters") is False),
     ("rebuilding", lambda look: look.where == "waiting" and look.flag("paused")),
+    ("recovering", lambda look: look.flag("recovering")),
     ("queue_paused", lambda look: look.definition.paused),
     ("beyond_depth", Look.beyond_depth),
     ("no_subscription", lambda look: not look.number("subscriptions")),

@@ -81,6 +81,10 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because the queue is being rebuilt from log and journal, and reads nothing until that is "
             "done{back}."
         ),
+        "recovering": (
+            "{message} waits because this instance is a new incarnation and holds the queue until it has what others "
+            "have of the last one: ampsq replication says for whom it waits{back}."
+        ),
         "queue_paused": "{message} waits because the queue is paused: it delivers nothing until it is resumed{back}.",
         "no_subscription": "{message} waits because nobody is subscribed to the queue; {before}{back}.",
         "queue_full": (

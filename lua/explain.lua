@@ -20,6 +20,7 @@ tell_name(look, ref)
 tell(look, 'attempts', call('HGET', K.attempts(queue_name), ref))
 tell(look, 'outside', where == 'settled' and is_before_start(queue_name, topic, id) and 1)
 tell(look, 'paused', call('HGET', K.queue(queue_name), F.paused) and 1)
+tell(look, 'recovering', queue.recovering and 1)
 tell(look, 'ahead', call('HGET', K.ahead(queue_name), ref))
 local last = call('XREVRANGE', K.log(topic), '+', '-', 'COUNT', 1)[1]
 tell(look, 'last', last and last[1])

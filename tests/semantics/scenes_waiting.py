@@ -6,7 +6,7 @@ from explaining import NOBODY_AT_WORK, barriers, scene
 from observing import eventually
 from scene import pick_up
 
-from ampsq import Queue
+from ampsq import Destination, Queue
 
 # -- barriers
 
@@ -191,6 +191,20 @@ def the_queue_s_own_backlog_is_reached(stage):
     return stage.explain(bookmark), (
         "The message waits because the queue's max_backlog of 2 is reached: 2 messages are leased, held by "
         f"{subscription.id} of {stage.me} (2); nothing comes before it."
+    )
+
+
+@scene("recovering", "waiting")
+def the_instance_is_a_new_incarnation(stage):
+    stage.queue()
+    way = {"topics": ["orders", "work"], "addresses": ["redis://127.0.0.1:1"]}
+    stage.client.apply(Destination(name="elsewhere", sync_type="async", **way))
+    stage.client.subscribe("work").close()
+    stage.publish(1)
+    stage.client.begin_incarnation()
+    return stage.explain(), (
+        "The next message waits because this instance is a new incarnation and holds the queue until it has what "
+        "others have of the last one: ampsq replication says for whom it waits."
     )
 
 
