@@ -85,7 +85,7 @@ from ampsq.yaml_nodes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AT_THE_TOP", "SECTIONS", "load"]
+__all__ = ["AT_THE_TOP", "OF_GATEWAY", "SECTIONS", "load"]
 
 SECTIONS: Final[dict[str, type[Definition]]] = {
     "transports": Transport,
@@ -106,6 +106,9 @@ AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
     Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
 }
 """What may stand at the top of a file, too: of the instance, and of its transport `*`."""
+
+OF_GATEWAY: Final = ("users", "entitlements", "gateway")
+"""Sections that a gateway reads (docs/gateway.md); they define nothing."""
 
 _KINDS: Final[tuple[type[Definition], ...]] = (Instance, *SECTIONS.values())
 _FILE_ALLOWED: Final = f"the sections {', '.join(SECTIONS)}, each a list of definitions"
@@ -209,7 +212,7 @@ class _Reader:
                 )
             elif name in known:
                 top[name] = (place, node)
-            elif name != INCLUDE:
+            elif name != INCLUDE and name not in OF_GATEWAY:
                 self._faults.add(place, f"{name}: {nearest(name, [*SECTIONS, *known, INCLUDE], 'section')}")
         return sections
 

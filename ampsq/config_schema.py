@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 from ampsq.action import Action, DeadLetter
 from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.address_setting import AddressSetting
-from ampsq.config import AT_THE_TOP, SECTIONS
+from ampsq.config import AT_THE_TOP, OF_GATEWAY, SECTIONS
 from ampsq.destination import Destination, ReplicatedTopic
 from ampsq.values import Interval
 
@@ -50,6 +50,7 @@ def schema() -> Schema:
     top: Schema = {name: {"description": text, **_TEXTS} for name, text in _OF_FILE.items()}
     for kind, (_, names) in AT_THE_TOP.items():
         top |= {name: value for name, value in _properties(kind).items() if name in names}
+    top |= {name: {"description": "Read by `ampsq gateway` alone: docs/gateway.md."} for name in OF_GATEWAY}
     sections = {name: _some(_of_kind(kind), _summary(kind), alone=False) for name, kind in SECTIONS.items()}
     return {
         "$schema": _DRAFT,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from ampsq.config import OF_GATEWAY
 from ampsq.errors import DefinitionError
 from ampsq.file_faults import Faults
 from ampsq.gateway.entitlements import Entitlement, Entitlements
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ampsq.yaml_nodes import Node
 
 __all__ = ["Bounds", "GatewayRules", "read_rules"]
-
-_SECTIONS: Final = ("users", "entitlements", "gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def read_rules(path_or_text: Path | str) -> GatewayRules:
     reading = _Reading(faults)
     for file in read_files(text, path, faults):
         for key, node in file.root.value if file.root is not None and file.root.id == "mapping" else ():
-            if key_of(key) in _SECTIONS:
+            if key_of(key) in OF_GATEWAY:
                 reading.section(key_of(key), node)
     faults.refuse()
     if not reading.users:

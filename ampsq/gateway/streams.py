@@ -141,6 +141,9 @@ class Streams:
         topic = _name(given, "topic")
         text = self._desk.rules.entitlements.to_read(user, topic, given.get("filter"))
         bookmark = given.get("bookmark") or "now"
+        # Read as topics, a queue's name means all that its topics ever had.
+        if topic in await self._desk.client.queues() and topic not in await self._desk.client.topics():
+            raise Problem(404, "UnknownTopic", f"{topic!r} is a queue here; it is subscribed to with queue=")
         async with self._desk.client.subscribe(topic, bookmark=bookmark, filter=text) as subscription:
             while not subscription.completed:
                 message = await subscription.get(_LOOK)

@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from gateway_scene import Asking, serve
+from gateway_scene import RULES, Asking, serve
 from jsonschema import Draft202012Validator
 from observing import eventually
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from ampsq import Client, Queue, Topic
+from ampsq.config import load
 from ampsq.errors import DefinitionError
 from ampsq.gateway import read_rules
 from ampsq.gateway.openapi import document
@@ -270,6 +271,14 @@ def test_a_topic_is_not_read_without_leases_where_a_queue_was_asked_for(audit):
         assert socket.get()["error"] == "UnknownQueue"
 
 
+def test_a_queue_is_not_replayed_as_the_topics_behind_it(audit):
+    audit.publish("orders", 1)
+
+    with audit.open("/v1/subscribe", topic="work", bookmark="epoch") as socket:
+        assert socket.get()["error"] == "UnknownTopic"
+    assert refusal(audit.get("/v1/events", topic="work", bookmark="epoch")) == (404, "UnknownTopic")
+
+
 # -- topics
 
 
@@ -389,6 +398,13 @@ def test_a_file_that_is_wrong_is_refused_with_what_is_allowed_and_without_secret
     with pytest.raises(DefinitionError, match=re.escape(said)) as refused:
         read_rules(text)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_of_an_instance_may_have_the_sections_of_its_gateway():
+    text = "topics: [{name: orders}]\n" + RULES
+
+    assert [each.name for each in load(text)] == ["orders"]
+    assert sorted(read_rules(text).users) == ["audit", "desk", "stranger", "till"]
 
 
 def test_the_pattern_of_an_entitlement_must_match_the_whole_name():
