@@ -103,12 +103,14 @@ class Told:
         path: the instances that it passed, the last one in front.
         texts: how, reason, by, attempts, returns, owner, epochs.
         bookmarks: of the messages.
+        late: who passes it on was told before the messages came: it may stand behind later ones of its origin.
     """
 
     source: bytes
     path: bytes
     texts: Sequence[bytes]
     bookmarks: Sequence[bytes]
+    late: bool = False
 
     @property
     def origin(self) -> str:
@@ -117,7 +119,8 @@ class Told:
 
     def arguments(self, path: str) -> Iterable[EncodableT]:
         """The row as `apply_journal` takes it; the path with the sender in front."""
-        head: list[EncodableT] = [self.source, path, *self.texts, len(self.bookmarks)]
+        number = f"{len(self.bookmarks)}{' late' if self.late else ''}"
+        head: list[EncodableT] = [self.source, path, *self.texts, number]
         yield from (*head, *self.bookmarks)
 
 
@@ -300,5 +303,5 @@ def _pair(reply: Any) -> tuple[int, int]:
 
 
 def _page(reply: Any) -> JournalPage:
-    rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:])) for row in reply[1]]
+    rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:]), row[9].endswith(b"late")) for row in reply[1]]
     return JournalPage(reply[0].decode() or None, rows, bool(reply[2]))

@@ -619,6 +619,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # journal entries
         "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
         # transfers
+        # told of a message before that came: behind what its origin journaled later
+        "late": "late",
         "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
         "transferred_out": "transferred_out", "proxied": "proxied",
         # what links carry

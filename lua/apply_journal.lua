@@ -39,8 +39,9 @@ for _, entry in ipairs(rows) do check_incarnations(entry.path, string.match(entr
 for _, entry in ipairs(rows) do
   local origin, id = string.match(entry.source, '^([^~]+)~(.+)$')
   complete[origin] = complete[origin] or received_of(stream, origin)
-  if origin ~= own and order_of(id) > order_of(complete[origin]) then
-    if not is_recorded_here(K.journal(queue_name), origin, id) then follow(entry) end
+  local is_further = order_of(id) > order_of(complete[origin])
+  if origin ~= own and (is_further or entry.late) and not is_recorded_here(K.journal(queue_name), origin, id) then follow(entry) end
+  if origin ~= own and is_further then
     complete[origin] = id
     note_received(stream, origin, id, '-')
   end

@@ -25,7 +25,8 @@ local function row_of(id, fields)
   number = number + #bookmarks + 1
   return {
     known[F.source] or origin_at(id) .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',
-    known[F.attempts] or '', known[F.returns] or '', known[F.owner] or '', known[F.epochs] or '', #bookmarks, unpack(bookmarks),
+    known[F.attempts] or '', known[F.returns] or '', known[F.owner] or '', known[F.epochs] or '', #bookmarks .. (known[F.late] and ' late' or ''),
+    unpack(bookmarks),
   }, known[F.how]
 end
 

@@ -195,7 +195,8 @@ class Sending:
                     links.apply_journal(queue, self._starts(queue, rows_now), rows_now, now=self._clock())
                 )
             for row, _ in routed:
-                claims[f"journal {queue}@{row.origin}"] = row.source.partition(b"~")[2].decode()
+                stream = f"journal {queue}@{row.origin}"
+                claims[stream] = max(claims.get(stream, "0-0"), _place_of(row).decode(), key=parse_id)
             number += len(routed)
         return claims, number
 
@@ -205,11 +206,16 @@ class Sending:
         for row, _ in rows:
             stream = f"journal {queue}@{row.origin}"
             starts.setdefault(row.origin, self._reached.get(stream, b"0-0").decode())
-            self._reached[stream] = row.source.partition(b"~")[2]
+            self._reached[stream] = max(self._reached.get(stream, b"0-0"), _place_of(row), key=parse_id)
         return " ".join(f"{origin} {start}" for origin, start in starts.items())
 
     def _is_told(self, row: Told) -> bool:
         return self._carried.is_routed(row.origin, row.path.decode())
+
+
+def _place_of(row: Told) -> bytes:
+    """Its ID in the journal that it was first written to."""
+    return row.source.partition(b"~")[2]
 
 
 def _place(page: Page, topic: str) -> Id:

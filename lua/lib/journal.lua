@@ -25,6 +25,7 @@ local function journal_told(queue, told, refs)
   for _, name in ipairs({F.by, F.attempts, F.returns}) do
     if told[name] ~= '' then entry[#entry + 1], entry[#entry + 2] = name, told[name] end
   end
+  if told.late then entry[#entry + 1], entry[#entry + 2] = F.late, '1' end
   local n = #entry
   entry[n + 1], entry[n + 2], entry[n + 3], entry[n + 4] = F.source, told.source, F.path, told.path
   call('XADD', K.journal(queue.name), '*', unpack(entry))

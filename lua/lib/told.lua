@@ -1,7 +1,7 @@
 --- told: what another instance journaled of messages, done here.
 --- @include transfer, leases, ref
 
--- Follows the owner's word wherever the message is. entry: how, reason, by, attempts, returns, source, path.
+-- Follows the owner's word wherever the message is. entry: how, reason, by, attempts, returns, source, path, late.
 -- Returns those that it changed.
 local function settle_told(queue, entry, refs, freed, now)
   local scores, changed, remote, total = call('ZMSCORE', K.remote(queue.name), unpack(refs)), {}, {}, 0
@@ -79,7 +79,7 @@ local function transfer_told(queue, entry, refs, epochs, names, now)
   else
     move_out(queue, changed, where)
   end
-  journal_transfer(queue, changed, entry.owner, new_epochs, new_names, entry.source, entry.path)
+  journal_transfer(queue, changed, entry.owner, new_epochs, new_names, entry.source, entry.path, entry.late)
   return changed
 end
 

@@ -1,13 +1,15 @@
 --- told_rows: what a link sends of a journal, in ARGV.
 -- A row: source, path, how, reason, by, attempts, returns, owner, epochs, number of bookmarks, the bookmarks. What an entry
--- does not have is ''.
+-- does not have is ''. Behind the number ` late`: who passes it on was told before the message came, and journaled it then, behind what
+-- its origin journaled later. So `received` may be past it though it was never told here.
 
 local function read_told(at)
   local rows = {}
   while at <= #ARGV do
-    local number = tonumber(ARGV[at + 9])
+    local number, late = string.match(ARGV[at + 9], '^(%d+)( ?%a*)$')
+    number = tonumber(number)
     local row = {
-      source = ARGV[at], path = ARGV[at + 1], how = ARGV[at + 2], reason = ARGV[at + 3], owner = ARGV[at + 7], epochs = {},
+      source = ARGV[at], path = ARGV[at + 1], how = ARGV[at + 2], reason = ARGV[at + 3], owner = ARGV[at + 7], epochs = {}, late = late ~= '' or nil,
       bookmarks = {unpack(ARGV, at + 10, at + 9 + number)},
     }
     row[F.by], row[F.attempts], row[F.returns] = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]

@@ -120,11 +120,16 @@ class Model:
         return queue.backlog - len(queue.leased) if queue.backlog else BATCH
 
     def dispatch(self, queue, limit=BATCH, own=None):
-        """Give ready messages first, then the log's, each to the best free subscription."""
-        given = []
+        """Give ready messages first, then the log's, each to the best free subscription.
+
+        As many are looked at as may be given; where none of them may, as many again.
+        """
+        given, before = [], queue.token
         room = sum(sub.max - self.leased_of(sub) for sub in self.free(queue))
         wanted = max(min(limit, room, self.places(queue), BATCH), 0)
-        for ref in [*sorted(queue.ready), *sorted(queue.waiting)][:wanted]:
+        for number, ref in enumerate([*sorted(queue.ready), *sorted(queue.waiting)]):
+            if not wanted or (number % wanted == 0 and queue.token > before):
+                break
             if self.is_over(queue, ref):
                 self.expire(queue, ref)
                 continue

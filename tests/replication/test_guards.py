@@ -63,8 +63,8 @@ GUARDS = {
     ),
     "of a journal, what is at or below `received` is passed over": Guard(
         "apply_journal",
-        "and order_of(id) > order_of(complete[origin]) then",
-        "then",
+        "local is_further = order_of(id) > order_of(complete[origin])",
+        "local is_further = true",
         scene=scenes.a_journal_that_comes_again_is_passed_over,
     ),
     "of a log, what begins behind what is here is refused": Guard(

@@ -490,3 +490,34 @@ def test_what_others_own_does_not_hold_up_a_consumer_that_has_room_for_one(fabri
     # In a call or two, not in one for each that is passed over
     assert b.bodies(by) == ["mine"]
     assert len(b.remote("work")) == 300
+
+
+def test_what_is_told_before_its_message_comes_is_passed_on_although_later_words_were(fabric):
+    a, b, c = (fabric.site(name) for name in "abc")
+    for site in (a, b, c):
+        site.topic("orders")
+        site.queue("work", "orders")
+    first, second = a.publish("orders", "1", "2")
+    at_a = a.subscribe("work")
+    one, two = a.take(at_a)
+    # Acknowledged in the other order than they were published
+    a.settle("acknowledged", at_a, two)
+    a.settle("acknowledged", at_a, one)
+    (later, _), (earlier, _) = a.store.redis.xrange(a.key("journal", "work"))
+    words = [
+        (f"{a.origin}~{at.decode()}", f"{a.origin}/ga", "acknowledged", "", "", "", "", "", "", 1, bookmark)
+        for at, bookmark in ((later, second), (earlier, first))
+    ]
+    # b is told of both before it has the messages, and gets these one by one
+    assert b.run("apply_journal", fabric.now, "work", "", *words[0], *words[1]) == [0, 2]
+    for bookmark, body in ((first, "1"), (second, "2")):
+        place = bookmark.rpartition("~")[2]
+        start = "0-0" if bookmark == first else first.rpartition("~")[2]
+        run = ("orders", a.origin, "-", f"{a.origin}/ga", start, place, 1, 1, "b", place, body)
+        b.run("apply", fabric.now, 0, *run)
+
+    fabric.link(b, c, "orders", queues=["work"], pass_through=[".*"])
+    fabric.run()
+
+    assert b.remote("work") == c.remote("work") == []
+    assert c.bodies(c.subscribe("work")) == []
