@@ -25,7 +25,7 @@ def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised()
         [sys.executable, "-m", "ampsq.cli", "bench", "--quick", "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
