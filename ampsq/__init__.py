@@ -9,26 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ampsq.address_setting import AddressSetting
     from ampsq.aio import AsyncClient
-    from ampsq.async_subscription import AsyncSubscription
-    from ampsq.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
     from ampsq.client import Client
-    from ampsq.conflated_topic import ConflatedTopic
-    from ampsq.connection_state import ConnectionEvent, ConnectionState
-    from ampsq.delivery import AsyncMessage, Message
-    from ampsq.destination import Destination, ReplicatedTopic
+    from ampsq.connections.connection_state import ConnectionEvent, ConnectionState
+    from ampsq.definitions.address_setting import AddressSetting
+    from ampsq.definitions.conflated_topic import ConflatedTopic
+    from ampsq.definitions.destination import Destination, ReplicatedTopic
+    from ampsq.definitions.instance import Instance
     from ampsq.errors import AmpsqError
-    from ampsq.guarantee import FailedWrite
-    from ampsq.instance import Instance
     from ampsq.models import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
-    from ampsq.persisted import PersistedAck
-    from ampsq.publish_store import FilePublishStore, MemoryPublishStore
-    from ampsq.record_following import RecordChange
-    from ampsq.record_subscription import AsyncRecordSubscription, RecordSubscription
-    from ampsq.sync_subscription import Subscription
-    from ampsq.topic_message import AsyncTopicMessage, TopicMessage
-    from ampsq.topic_subscription import AsyncTopicSubscription, TopicSubscription
+    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.persisted import PersistedAck
+    from ampsq.publishing.publish_store import FilePublishStore, MemoryPublishStore
+    from ampsq.records.record_following import RecordChange
+    from ampsq.records.record_subscription import AsyncRecordSubscription, RecordSubscription
+    from ampsq.subscriptions.async_subscription import AsyncSubscription
+    from ampsq.subscriptions.delivery import AsyncMessage, Message
+    from ampsq.subscriptions.sync_subscription import Subscription
+    from ampsq.topics.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
+    from ampsq.topics.topic_message import AsyncTopicMessage, TopicMessage
+    from ampsq.topics.topic_subscription import AsyncTopicSubscription, TopicSubscription
     from ampsq.values import Bookmark, Interval
     from ampsq.worker import Reject, Worker
 
@@ -81,45 +81,45 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Action": "models",
-    "AddressSetting": "address_setting",
-    "ConflatedTopic": "conflated_topic",
+    "AddressSetting": "definitions.address_setting",
+    "ConflatedTopic": "definitions.conflated_topic",
     "AmpsqError": "errors",
     "AsyncClient": "aio",
-    "AsyncMessage": "delivery",
-    "AsyncRecordSubscription": "record_subscription",
-    "AsyncSubscription": "async_subscription",
-    "AsyncTopicMessage": "topic_message",
-    "AsyncTopicSubscription": "topic_subscription",
+    "AsyncMessage": "subscriptions.delivery",
+    "AsyncRecordSubscription": "records.record_subscription",
+    "AsyncSubscription": "subscriptions.async_subscription",
+    "AsyncTopicMessage": "topics.topic_message",
+    "AsyncTopicSubscription": "topics.topic_subscription",
     "Bookmark": "values",
     "Client": "client",
-    "ConnectionEvent": "connection_state",
-    "ConnectionState": "connection_state",
-    "Destination": "destination",
+    "ConnectionEvent": "connections.connection_state",
+    "ConnectionState": "connections.connection_state",
+    "Destination": "definitions.destination",
     "Do": "models",
-    "FailedWrite": "guarantee",
-    "FilePublishStore": "publish_store",
+    "FailedWrite": "publishing.guarantee",
+    "FilePublishStore": "publishing.publish_store",
     "GroupLocalQueue": "models",
     "If": "models",
-    "Instance": "instance",
+    "Instance": "definitions.instance",
     "Interval": "values",
     "LocalQueue": "models",
-    "MemoryPublishStore": "publish_store",
-    "MemoryBookmarkStore": "bookmark_store",
-    "Message": "delivery",
+    "MemoryPublishStore": "publishing.publish_store",
+    "MemoryBookmarkStore": "topics.bookmark_store",
+    "Message": "subscriptions.delivery",
     "On": "models",
-    "PersistedAck": "persisted",
+    "PersistedAck": "publishing.persisted",
     "Queue": "models",
-    "RecordChange": "record_following",
-    "RecordSubscription": "record_subscription",
-    "RedisBookmarkStore": "bookmark_store",
+    "RecordChange": "records.record_following",
+    "RecordSubscription": "records.record_subscription",
+    "RedisBookmarkStore": "topics.bookmark_store",
     "Reject": "worker",
-    "ReplicatedTopic": "destination",
-    "SqliteBookmarkStore": "bookmark_store",
-    "Subscription": "sync_subscription",
+    "ReplicatedTopic": "definitions.destination",
+    "SqliteBookmarkStore": "topics.bookmark_store",
+    "Subscription": "subscriptions.sync_subscription",
     "Topic": "models",
-    "TopicMessage": "topic_message",
-    "TopicSubscription": "topic_subscription",
-    "Transport": "transport",
+    "TopicMessage": "topics.topic_message",
+    "TopicSubscription": "topics.topic_subscription",
+    "Transport": "definitions.transport",
     "View": "models",
     "Worker": "worker",
 }

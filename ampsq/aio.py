@@ -9,50 +9,50 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from ampsq.address import Address
-from ampsq.async_publication import AsyncPublication
-from ampsq.async_subscription import AsyncSubscription, Subscribing
-from ampsq.attached import BETWEEN_ROUNDS, AsyncAttached, Manner
-from ampsq.conflated_reading import reading_of
-from ampsq.connection_state import AsyncListeners
+from ampsq.connections.address import Address
+from ampsq.connections.attached import BETWEEN_ROUNDS, AsyncAttached, Manner
+from ampsq.connections.connection_state import AsyncListeners
+from ampsq.connections.failover import Failover
+from ampsq.connections.homes import parse_homes, parse_policy
+from ampsq.connections.route import parse_heartbeat
+from ampsq.definitions.transport import INSTANCE, parse_transport
 from ampsq.errors import AmpsqError, Closed, Unavailable, UnknownQueue
-from ampsq.failover import Failover
-from ampsq.guarantee import Guarantee
-from ampsq.handlers import check_handler
-from ampsq.homes import parse_homes, parse_policy
-from ampsq.query import Query
-from ampsq.record_subscription import AsyncRecordSubscription
-from ampsq.route import parse_heartbeat
-from ampsq.row_subscription import AsyncRowSubscription
+from ampsq.messages.query import Query
+from ampsq.publishing.async_publication import AsyncPublication
+from ampsq.publishing.guarantee import Guarantee
+from ampsq.records.record_subscription import AsyncRecordSubscription
 from ampsq.session import Session
 from ampsq.store import AsyncStore
-from ampsq.subscription import SubscriptionCore
-from ampsq.topic_reading import topic_instead
-from ampsq.topic_subscription import AsyncTopicSubscription
-from ampsq.topic_wish import TopicWish
-from ampsq.transport import INSTANCE, parse_transport
+from ampsq.subscriptions.async_subscription import AsyncSubscription, Subscribing
+from ampsq.subscriptions.handlers import check_handler
+from ampsq.subscriptions.subscription import SubscriptionCore
+from ampsq.topics.conflated_reading import reading_of
+from ampsq.topics.topic_reading import topic_instead
+from ampsq.topics.topic_subscription import AsyncTopicSubscription
+from ampsq.topics.topic_wish import TopicWish
 from ampsq.values import Interval
+from ampsq.views.row_subscription import AsyncRowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.address import AppendFsync
-    from ampsq.conflated_topic import ConflatedTopic
-    from ampsq.connection_state import ConnectionEvent
-    from ampsq.delivery import AsyncMessage
-    from ampsq.guarantee import FailedWrite
-    from ampsq.homes import Home
-    from ampsq.persisted import PersistedAck
-    from ampsq.places import Place
-    from ampsq.publish_store import PublishStore
-    from ampsq.publishing import Publishing
-    from ampsq.query import SowMessage
-    from ampsq.route import Route
-    from ampsq.server import Server
+    from ampsq.connections.address import AppendFsync
+    from ampsq.connections.connection_state import ConnectionEvent
+    from ampsq.connections.homes import Home
+    from ampsq.connections.route import Route
+    from ampsq.connections.server import Server
+    from ampsq.definitions.conflated_topic import ConflatedTopic
+    from ampsq.messages.query import SowMessage
+    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.persisted import PersistedAck
+    from ampsq.publishing.publish_store import PublishStore
+    from ampsq.publishing.publishing import Publishing
     from ampsq.store import AsyncStore
-    from ampsq.topic_message import AsyncTopicMessage
-    from ampsq.topic_wish import ReplayOptions
+    from ampsq.subscriptions.delivery import AsyncMessage
+    from ampsq.topics.places import Place
+    from ampsq.topics.topic_message import AsyncTopicMessage
+    from ampsq.topics.topic_wish import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["AsyncClient"]
@@ -173,7 +173,7 @@ class AsyncClient(AsyncPublication):
         return asyncio.run_coroutine_threadsafe(self._move(home, is_careful=is_careful), loop).result()
 
     async def _move(self, home: Home, *, is_careful: bool) -> Route:
-        """Go on at another instance; see `ampsq.failover`."""
+        """Go on at another instance; see `ampsq.connections.failover`."""
         parts = AsyncAttached.to(home, replace(self._manner, patience=0.0), self._session)
         try:
             await parts.open()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ampsq import schema
-from ampsq.entry import read_entry
 from ampsq.flow import Call, command, script_call
 from ampsq.message_types import MessageType
+from ampsq.messages.entry import read_entry
 
 if TYPE_CHECKING:
     from redis.typing import EncodableT
@@ -188,7 +188,7 @@ class Browsed:
         deliveries: how often it was delivered and came back.
         holder: the subscription that holds it; empty when it is available.
         rank: its place in the order of delivery.
-        source: where it was published first, as `ampsq.entry.source_in` says it.
+        source: where it was published first, as `ampsq.messages.entry.source_in` says it.
     """
 
     ref: bytes

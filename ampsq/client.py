@@ -9,47 +9,47 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from ampsq.address import Address
-from ampsq.addresses import redacted
-from ampsq.attached import BETWEEN_ROUNDS, Attached, Manner
-from ampsq.conflated_reading import reading_of
-from ampsq.connection_state import Listeners
+from ampsq.connections.address import Address
+from ampsq.connections.addresses import redacted
+from ampsq.connections.attached import BETWEEN_ROUNDS, Attached, Manner
+from ampsq.connections.connection_state import Listeners
+from ampsq.connections.failover import Failover
+from ampsq.connections.homes import parse_homes, parse_policy
+from ampsq.connections.route import parse_heartbeat
+from ampsq.definitions.transport import INSTANCE, parse_transport
 from ampsq.errors import AmpsqError, Closed, Unavailable, UnknownQueue
-from ampsq.failover import Failover
-from ampsq.guarantee import Guarantee
-from ampsq.handlers import check_handler
-from ampsq.homes import parse_homes, parse_policy
-from ampsq.query import Query
-from ampsq.record_subscription import RecordSubscription
-from ampsq.route import parse_heartbeat
-from ampsq.row_subscription import RowSubscription
-from ampsq.subscription import SubscriptionCore
-from ampsq.sync_publication import Publication
-from ampsq.sync_subscription import Subscription
-from ampsq.topic_reading import topic_instead
-from ampsq.topic_subscription import TopicSubscription
-from ampsq.topic_wish import TopicWish
-from ampsq.transport import INSTANCE, parse_transport
+from ampsq.messages.query import Query
+from ampsq.publishing.guarantee import Guarantee
+from ampsq.publishing.sync_publication import Publication
+from ampsq.records.record_subscription import RecordSubscription
+from ampsq.subscriptions.handlers import check_handler
+from ampsq.subscriptions.subscription import SubscriptionCore
+from ampsq.subscriptions.sync_subscription import Subscription
+from ampsq.topics.conflated_reading import reading_of
+from ampsq.topics.topic_reading import topic_instead
+from ampsq.topics.topic_subscription import TopicSubscription
+from ampsq.topics.topic_wish import TopicWish
 from ampsq.values import Interval
+from ampsq.views.row_subscription import RowSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.address import AppendFsync
-    from ampsq.connection_state import ConnectionEvent
-    from ampsq.delivery import Message
-    from ampsq.guarantee import FailedWrite
-    from ampsq.homes import Home
-    from ampsq.persisted import PersistedAck
-    from ampsq.places import Place
-    from ampsq.publish_store import PublishStore
-    from ampsq.publishing import Publishing
-    from ampsq.query import SowMessage
-    from ampsq.route import Route
-    from ampsq.server import Server
-    from ampsq.topic_message import TopicMessage
-    from ampsq.topic_wish import ReplayOptions
+    from ampsq.connections.address import AppendFsync
+    from ampsq.connections.connection_state import ConnectionEvent
+    from ampsq.connections.homes import Home
+    from ampsq.connections.route import Route
+    from ampsq.connections.server import Server
+    from ampsq.messages.query import SowMessage
+    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.persisted import PersistedAck
+    from ampsq.publishing.publish_store import PublishStore
+    from ampsq.publishing.publishing import Publishing
+    from ampsq.subscriptions.delivery import Message
+    from ampsq.topics.places import Place
+    from ampsq.topics.topic_message import TopicMessage
+    from ampsq.topics.topic_wish import ReplayOptions
     from ampsq.values import Bookmark
 
 __all__ = ["Client"]
@@ -193,7 +193,7 @@ class Client(Publication):
             )
 
     def _move(self, home: Home, *, is_careful: bool) -> Route:
-        """Go on at another instance; see `ampsq.failover`."""
+        """Go on at another instance; see `ampsq.connections.failover`."""
         parts = Attached.to(home, replace(self._manner, patience=0.0), self._session)
         try:
             parts.open()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from ampsq.action import Action
-from ampsq.action_parts import Do, If, On, Reason
-from ampsq.definition import Definition, Fault, Name
-from ampsq.elements import (
+from ampsq.definitions.action import Action
+from ampsq.definitions.action_parts import Do, If, On, Reason
+from ampsq.definitions.definition import Definition, Fault, Name
+from ampsq.definitions.elements import (
     MIN_LEASE_PERIOD,
     NO_RING,
     Barrier,
@@ -31,11 +31,11 @@ from ampsq.elements import (
     RingSize,
     TopicOrPattern,
 )
+from ampsq.definitions.topic import Topic, type_conflicts
+from ampsq.definitions.view import View
 from ampsq.errors import DefinitionError
 from ampsq.message_types import SEPARATOR, MessageType, MessageTypeName
-from ampsq.topic import Topic, type_conflicts
 from ampsq.values import Bookmark, Interval, is_name, parse_ref, pattern_of, ref_of, shown
-from ampsq.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

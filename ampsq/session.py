@@ -10,11 +10,14 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import action_calls, calls, publish_calls
-from ampsq.applying import apply, plan
-from ampsq.browse import Scene, ack_matching
-from ampsq.definition_checks import settings_of
-from ampsq.delivery import cut
+from ampsq import calls
+from ampsq.administration import action_calls
+from ampsq.checking.rebuild import move_queues
+from ampsq.connections.server import Server, examine
+from ampsq.definitions.applying import apply, plan
+from ampsq.definitions.definition_checks import settings_of
+from ampsq.definitions.first_use import add_published
+from ampsq.definitions.removing import check_removal
 from ampsq.errors import (
     AmpsqError,
     DefinitionError,
@@ -25,55 +28,54 @@ from ampsq.errors import (
     UnknownTopic,
     rejection,
 )
-from ampsq.first_use import add_published
 from ampsq.flow import command
-from ampsq.letters import letter_filter, named_letters, read_letters
 from ampsq.limits import limits
 from ampsq.message_types import JSON, MessageType
+from ampsq.messages.browse import Scene, ack_matching
+from ampsq.messages.letters import letter_filter, named_letters, read_letters
+from ampsq.messages.query import parse_query_filter
+from ampsq.messages.redrive import Order, redrive
 from ampsq.models import Queue, View
-from ampsq.naming import find_bookmarks
-from ampsq.origins import next_incarnation, read_origin
-from ampsq.publish_session import Identity
-from ampsq.publishing import Publishing, Several
-from ampsq.query import parse_query_filter
-from ampsq.readers import read_readers
-from ampsq.rebuild import move_queues
-from ampsq.record_following import RecordFollowing
-from ampsq.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
-from ampsq.redrive import Order, redrive
-from ampsq.removing import check_removal
-from ampsq.retention import read_topics, trim
+from ampsq.publishing import publish_calls
+from ampsq.publishing.publish_session import Identity
+from ampsq.publishing.publishing import Publishing, Several
+from ampsq.records.record_following import RecordFollowing
+from ampsq.records.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
+from ampsq.records.sow import sow
 from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
-from ampsq.server import Server, examine
-from ampsq.sow import sow
+from ampsq.subscriptions.delivery import cut
+from ampsq.topics.naming import find_bookmarks
+from ampsq.topics.origins import next_incarnation, read_origin
+from ampsq.topics.readers import read_readers
+from ampsq.topics.retention import read_topics, trim
 from ampsq.unknown import taught
 from ampsq.values import Bookmark, is_name, parse_name
-from ampsq.views import aggregated, follow
+from ampsq.views.views import aggregated, follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.address_setting import AddressSetting
-    from ampsq.applying import Outcome, Planned
     from ampsq.calls import Verb
-    from ampsq.delivery import Bookmarks
-    from ampsq.envelope import Envelope
+    from ampsq.connections.homes import Home
+    from ampsq.connections.route import Route
+    from ampsq.definitions.address_setting import AddressSetting
+    from ampsq.definitions.applying import Outcome, Planned
     from ampsq.flow import Call, Flow
-    from ampsq.guarantee import Guarantee
-    from ampsq.homes import Home
-    from ampsq.letters import DeadLetter
+    from ampsq.messages.letters import DeadLetter
+    from ampsq.messages.query import Query, SowMessage
+    from ampsq.messages.redrive import Redriven
     from ampsq.models import Definition
-    from ampsq.naming import Named
-    from ampsq.publish_calls import Published
-    from ampsq.publish_settlements import Settlements
-    from ampsq.query import Query, SowMessage
-    from ampsq.readers import ReaderState
-    from ampsq.records import How
-    from ampsq.redrive import Redriven
-    from ampsq.retention import Trimmed
-    from ampsq.route import Route
-    from ampsq.views import Follower
+    from ampsq.publishing.envelope import Envelope
+    from ampsq.publishing.guarantee import Guarantee
+    from ampsq.publishing.publish_calls import Published
+    from ampsq.publishing.publish_settlements import Settlements
+    from ampsq.records.records import How
+    from ampsq.subscriptions.delivery import Bookmarks
+    from ampsq.topics.naming import Named
+    from ampsq.topics.readers import ReaderState
+    from ampsq.topics.retention import Trimmed
+    from ampsq.views.views import Follower
 
 __all__ = ["QueueStats", "Session"]
 

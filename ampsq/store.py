@@ -2,7 +2,7 @@
 
 `Store` and `AsyncStore` differ in how they wait and in nothing else: what is sent, what is repeated after a failure
 and what an error means is decided once, here. A call is repeated only where it was not done, or says that this is
-harmless; where to, the route knows (`ampsq.route`), and connections come from `ampsq.lines`.
+harmless; where to, the route knows (`ampsq.connections.route`), and connections come from `ampsq.connections.lines`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
 
-from ampsq.causes import harmless, translated
-from ampsq.channels import AsyncChannel, Channel, PinnedChannel, packed
+from ampsq.connections.causes import harmless, translated
+from ampsq.connections.channels import AsyncChannel, Channel, PinnedChannel, packed
+from ampsq.connections.finding import slot_of
+from ampsq.connections.lines import AsyncLines, Lines
+from ampsq.connections.route import Route
 from ampsq.errors import AmpsqError, Closed, Unavailable
-from ampsq.finding import slot_of
 from ampsq.flow import Call, Pause, Post
-from ampsq.lines import AsyncLines, Lines
-from ampsq.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
+    from ampsq.connections.lines import AsyncLine, Line
+    from ampsq.connections.route import Place
     from ampsq.flow import Flow, Step
-    from ampsq.lines import AsyncLine, Line
-    from ampsq.route import Place
 
 __all__ = ["AsyncStore", "Store"]
 
@@ -86,7 +86,7 @@ class Store:
     """Runs calls and waits for them in this thread; safe to share between threads.
 
     Args:
-        where: an address or several, as `ampsq.addresses` reads them; or a route that others use too.
+        where: an address or several, as `ampsq.connections.addresses` reads them; or a route that others use too.
         instance: the instance whose keys the scripts work on.
         patience: seconds for which a harmless call is repeated while the server cannot be reached.
         revive: called before a call is repeated: what can bring the server back.

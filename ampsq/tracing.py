@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
-    from ampsq.delivery import Message
-    from ampsq.topic_message import TopicMessage
+    from ampsq.subscriptions.delivery import Message
+    from ampsq.topics.topic_message import TopicMessage
     from ampsq.values import Bookmark
 
 __all__ = ["TracedAsyncClient", "TracedClient", "processing", "traced"]

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
-    from ampsq.delivery import Message
-    from ampsq.sync_subscription import Subscription
+    from ampsq.subscriptions.delivery import Message
+    from ampsq.subscriptions.sync_subscription import Subscription
 
 __all__ = ["Reject", "Worker"]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.client import Client
-    from ampsq.delivery import Message
-    from ampsq.sync_subscription import Subscription
+    from ampsq.subscriptions.delivery import Message
+    from ampsq.subscriptions.sync_subscription import Subscription
 
 __all__ = ["Kinds"]
 

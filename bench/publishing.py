@@ -13,12 +13,12 @@ from ampsq.bench.stage import Stage
 from ampsq.client import Client
 from ampsq.errors import ServerUnsuitable
 from ampsq.models import Topic
-from ampsq.publish_store import FilePublishStore, MemoryPublishStore
+from ampsq.publishing.publish_store import FilePublishStore, MemoryPublishStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.publish_store import PublishStore
+    from ampsq.publishing.publish_store import PublishStore
 
 __all__ = ["Publishing"]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.bench import raw
 from ampsq.bench.stage import Stage
-from ampsq.bookmark_store import RedisBookmarkStore, SqliteBookmarkStore
 from ampsq.client import Client
 from ampsq.models import Topic
 from ampsq.schema import key
+from ampsq.topics.bookmark_store import RedisBookmarkStore, SqliteBookmarkStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import redis
 
-    from ampsq.bookmark_store import BookmarkStore
+    from ampsq.topics.bookmark_store import BookmarkStore
 
 __all__ = ["Replay"]
 

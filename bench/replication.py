@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.bench import raw
 from ampsq.bench.server import private_server
 from ampsq.client import Client
-from ampsq.destination import Destination
+from ampsq.definitions.destination import Destination
 from ampsq.models import Queue, Topic
-from ampsq.publish_store import MemoryPublishStore
+from ampsq.publishing.publish_store import MemoryPublishStore
 from ampsq.schema import key
 
 if TYPE_CHECKING:

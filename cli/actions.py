@@ -14,9 +14,9 @@ from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
 if TYPE_CHECKING:
-    from ampsq.action import Action
-    from ampsq.actions import ActionState, FailedEvent
+    from ampsq.administration.actions import ActionState, FailedEvent
     from ampsq.client import Client
+    from ampsq.definitions.action import Action
 
 __all__ = ["actions"]
 
@@ -94,7 +94,7 @@ def show(settings: Settings, name: str) -> None:
 
     `show` may be left out, unless the action has the name of a subcommand.
     """
-    from ampsq.definition import nearest
+    from ampsq.definitions.definition import nearest
 
     with settings.client() as client:
         found = client.actions()

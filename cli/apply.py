@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.client import Client
-    from ampsq.definition import Definition, Loaded
+    from ampsq.definitions.definition import Definition, Loaded
 
 __all__ = ["apply", "loaded_from", "settled", "surplus", "waiting_in"]
 
@@ -53,7 +53,7 @@ Exit codes:
 
 def loaded_from(file: str) -> Loaded:
     """What a file defines, or standard input for ``-``; what is not acted on goes to standard error."""
-    from ampsq.config import load
+    from ampsq.files.config import load
 
     log_to_stderr(30, times=False)
     # A text without a line break could be taken for a path.
@@ -62,7 +62,7 @@ def loaded_from(file: str) -> Loaded:
 
 def settled(settings: Settings, loaded: Loaded) -> Settings:
     """Where the file is applied: by the command, the environment, or what the file says of itself."""
-    from ampsq.instance import ITSELF, Instance
+    from ampsq.definitions.instance import ITSELF, Instance
 
     name = next((each.name for each in loaded if isinstance(each, Instance) and each.name != ITSELF), None)
     return settings.completed(loaded.url, name)
@@ -114,6 +114,6 @@ def waiting_in(client: Client, removed: Sequence[Definition]) -> dict[str, int]:
 
 def surplus(client: Client, definitions: Loaded) -> list[Definition]:
     """What is defined and the file does not have."""
-    from ampsq.defined import left_out
+    from ampsq.definitions.defined import left_out
 
     return left_out(client.definitions(), definitions)

@@ -11,7 +11,7 @@ from ampsq.cli.names import names
 from ampsq.written import count_text, span_text
 
 if TYPE_CHECKING:
-    from ampsq.check import Checked
+    from ampsq.checking.check import Checked
     from ampsq.cli.options import Settings
 
 __all__ = ["check"]

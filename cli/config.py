@@ -93,7 +93,7 @@ def export(settings: Settings, *, secrets: bool) -> None:
     Without --secrets a variable of the environment stands for each address that has a password. Topics that were only
     used are no definitions.
     """
-    from ampsq.config_text import written
+    from ampsq.files.config_text import written
 
     with settings.client() as client:
         definitions = client.definitions()
@@ -113,6 +113,6 @@ def schema() -> None:
     """Print the JSON schema of YAML files, for editors, with what each element means."""
     import json
 
-    from ampsq.config_schema import schema as made
+    from ampsq.files.config_schema import schema as made
 
     print(json.dumps(made(), indent=2, ensure_ascii=False))

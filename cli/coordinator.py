@@ -105,7 +105,7 @@ def coordinator(
 
 def care_for(url: str, instances: Sequence[str], served: Served, *, json: bool, powers: Powers | None = None) -> None:
     """Run a coordinator until it is stopped, and what is to be served beside it."""
-    from ampsq.addresses import redacted
+    from ampsq.connections.addresses import redacted
     from ampsq.coordinator import Coordinator
     from ampsq.values import parse_name
 

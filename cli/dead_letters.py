@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.client import Client
-    from ampsq.letters import DeadLetter
+    from ampsq.messages.letters import DeadLetter
 
 __all__ = ["dead_letters"]
 
@@ -250,7 +250,7 @@ def drop(  # noqa: PLR0917  (click passes them by name)
     As `ampsq ack` does: a letter that a subscription holds is dropped too, unless the queue's leasing is strict.
     """
     from ampsq.cli.ack import by_bookmark, by_filter
-    from ampsq.letters import letter_filter
+    from ampsq.messages.letters import letter_filter
 
     chosen = letter_filter(text, source, reason)
     if bool(bookmarks) == (chosen is not None):
@@ -285,7 +285,7 @@ def _edited(letter: DeadLetter) -> bytes:
 
 
 def _check_json(body: bytes) -> None:
-    from ampsq.delivery import decode
+    from ampsq.subscriptions.delivery import decode
 
     try:
         decode(body)

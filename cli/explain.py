@@ -16,7 +16,7 @@ from ampsq.cli.wording import fact_text
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings
-    from ampsq.explain import Explanation
+    from ampsq.messages.explain import Explanation
 
 __all__ = ["explain"]
 

@@ -9,11 +9,11 @@ import click
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, table
 from ampsq.cli.wording import fact_text
-from ampsq.definition import nearest
+from ampsq.definitions.definition import nearest
 from ampsq.written import moment
 
 if TYPE_CHECKING:
-    from ampsq.history import History
+    from ampsq.messages.history import History
     from ampsq.values import Bookmark
 
 __all__ = ["history"]

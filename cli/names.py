@@ -39,9 +39,9 @@ def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[s
 
 
 def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
+    from ampsq.connections.homes import parse_homes
     from ampsq.errors import AmpsqError
     from ampsq.flow import command
-    from ampsq.homes import parse_homes
     from ampsq.schema import INSTANCES, key
     from ampsq.store import Store
 

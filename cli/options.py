@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
 
 DATA_DIR: Final = ".ampsq"
-#: Those of `ampsq.homes.POLICIES`, against which a test holds them.
+#: Those of `ampsq.connections.homes.POLICIES`, against which a test holds them.
 _POLICIES: Final = ("refuse", "warn")
 
 
@@ -89,8 +89,8 @@ class Settings:
 
 def _reach(url: str) -> None:
     """Ask once: a client waits for a server that is away, a person at a terminal wants to know it."""
+    from ampsq.connections.homes import parse_homes
     from ampsq.flow import command
-    from ampsq.homes import parse_homes
     from ampsq.store import Store
 
     failures: list[Unavailable] = []

@@ -15,7 +15,7 @@ from ampsq.cli.wording import INTERVALS, element_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampsq.applying import Planned
+    from ampsq.definitions.applying import Planned
     from ampsq.models import Definition
 
 __all__ = ["NOT_CONFIRMED", "confirm", "show_plan", "tell_json"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq import Client
-    from ampsq.guarantee import FailedWrite
+    from ampsq.publishing.guarantee import FailedWrite
     from ampsq.values import Interval
 
 __all__ = ["publish"]

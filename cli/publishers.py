@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ampsq.cli.options import Settings
-    from ampsq.publishers import PublisherState
+    from ampsq.publishing.publishers import PublisherState
 
 __all__ = ["publishers"]
 

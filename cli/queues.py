@@ -67,7 +67,7 @@ def queues(settings: Settings, name: str | None) -> None:
     With NAME: that queue's definition, without what is as by default, what it has from address settings, and all its
     figures.
     """
-    from ampsq.address_setting import settled_for
+    from ampsq.definitions.address_setting import settled_for
 
     with settings.client() as client:
         defined = client.queues()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ampsq.cli.options import Settings
     from ampsq.client import Client
-    from ampsq.redrive import Progress, Redriven, Refusal
+    from ampsq.messages.redrive import Progress, Redriven, Refusal
 
 __all__ = ["redrive_watched", "tell_result"]
 

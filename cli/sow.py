@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.client import Client
-    from ampsq.query import SowMessage
-    from ampsq.record_following import RecordChange
-    from ampsq.record_subscription import RecordSubscription
+    from ampsq.messages.query import SowMessage
+    from ampsq.records.record_following import RecordChange
+    from ampsq.records.record_subscription import RecordSubscription
     from ampsq.values import Interval
 
 __all__ = ["sow"]

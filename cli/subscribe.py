@@ -16,8 +16,8 @@ from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.delivery import Message
-    from ampsq.sync_subscription import Subscription
+    from ampsq.subscriptions.delivery import Message
+    from ampsq.subscriptions.sync_subscription import Subscription
     from ampsq.values import Interval
 
 __all__ = ["subscribe"]
@@ -71,7 +71,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     a queue, whose topics are read, or a regular expression of topics; a range ends the command. With --json a line
     has bookmark, topic, data, headers and timestamp then.
     """
-    from ampsq.topic_subscription import TopicSubscription
+    from ampsq.topics.topic_subscription import TopicSubscription
 
     verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)

@@ -75,7 +75,7 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 def _refreshing(client: Client, view: View) -> Generator[str, None, None]:
     """Take a survey each time; gives why there was none, or nothing."""
-    from ampsq.survey import Surveyor
+    from ampsq.administration.survey import Surveyor
 
     surveyor, store = Surveyor(client.instance), client._store  # noqa: SLF001  (calls ahead need its channel)
     with store.channel() as channel:

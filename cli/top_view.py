@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from ampsq.administration.survey import Survey, SurveyedSubscription
     from ampsq.session import QueueStats
-    from ampsq.survey import Survey, SurveyedSubscription
 
 __all__ = ["COLUMNS", "HEADS", "SORTS", "View", "screen", "tables"]
 

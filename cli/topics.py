@@ -10,7 +10,7 @@ from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 from ampsq.cli.wording import element_text
-from ampsq.definition import nearest
+from ampsq.definitions.definition import nearest
 from ampsq.written import size_text
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ampsq.client import Client
-    from ampsq.sync_subscription import Subscription
-    from ampsq.topic_message import TopicMessage
-    from ampsq.topic_subscription import TopicSubscription
+    from ampsq.subscriptions.sync_subscription import Subscription
+    from ampsq.topics.topic_message import TopicMessage
+    from ampsq.topics.topic_subscription import TopicSubscription
     from ampsq.values import Interval
 
 __all__ = ["check_verb", "print_topics", "subscribe_to", "topic_options"]
@@ -85,7 +85,7 @@ def subscribe_to(
     if given["conflation_key"]:
         options["conflation_key"] = list(given["conflation_key"])
     if given["store"] is not None:
-        from ampsq.bookmark_store import SqliteBookmarkStore
+        from ampsq.topics.bookmark_store import SqliteBookmarkStore
 
         options["bookmark_store"] = SqliteBookmarkStore(given["store"])
     if not options and not given["bookmark"]:

@@ -48,8 +48,8 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
     """
     named = [settings.instance] if settings.instance else []
     if settings.url is not None:
-        from ampsq.addresses import redacted
         from ampsq.cli.coordinator import care_for
+        from ampsq.connections.addresses import redacted
 
         with settings.client(advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")

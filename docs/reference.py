@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ampsq import errors
-from ampsq.config import SECTIONS
+from ampsq.files.config import SECTIONS
 
 FOLDER = Path(__file__).parent / "reference"
 _HEAD = "<!-- Written by docs/reference.py from the code; change it there. -->\n\n"

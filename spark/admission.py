@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ampsq import log_index
 from ampsq.schema import INDEX_STEP
 from ampsq.spark.planning import count_of, shares
+from ampsq.topics import log_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.flow import Flow
-    from ampsq.places import Id
     from ampsq.spark.logs import Logs
     from ampsq.spark.planning import Range
     from ampsq.spark.read_options import StreamReadOptions
+    from ampsq.topics.places import Id
 
 __all__ = ["admitted"]
 

@@ -20,11 +20,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ampsq.entry import read_entry, source_in
 from ampsq.errors import DefinitionError
-from ampsq.query import as_json
+from ampsq.messages.entry import read_entry, source_in
+from ampsq.messages.query import as_json
 from ampsq.schema import FIELDS
-from ampsq.topic_message import document_of, is_message
+from ampsq.topics.topic_message import document_of, is_message
 from ampsq.values import Origin, recorded_by
 
 if TYPE_CHECKING:

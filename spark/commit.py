@@ -23,7 +23,7 @@ from ampsq.spark.job_calls import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.channels import Channel
+    from ampsq.connections.channels import Channel
     from ampsq.flow import Call
     from ampsq.spark.job_calls import Staged
     from ampsq.store import Store

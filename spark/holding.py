@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from ampsq.errors import AmpsqError
-from ampsq.retention import hold
 from ampsq.spark.reading import Hold, hold_call
+from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.places import Id
     from ampsq.spark.logs import Log, Logs
+    from ampsq.topics.places import Id
 
 __all__ = ["Holding"]
 

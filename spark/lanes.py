@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
+from ampsq.definitions.first_use import add_published
 from ampsq.errors import AmpsqError, RowsDiffer, SequenceGap, Unavailable, UnknownTopic
-from ampsq.first_use import add_published
 from ampsq.schema import BYTES
 from ampsq.spark.job_calls import Staged, Written, stage_rows, write_rows
 
 if TYPE_CHECKING:
-    from ampsq.channels import Channel
+    from ampsq.connections.channels import Channel
     from ampsq.flow import Call
     from ampsq.store import Store
 

@@ -14,8 +14,8 @@ from ampsq.values import Bookmark, parse_ref
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.delivery import Message
     from ampsq.spark.stores import InstanceAddress
+    from ampsq.subscriptions.delivery import Message
 
 __all__ = ["Leasing"]
 

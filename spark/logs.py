@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls, reader_calls
-from ampsq.definition import nearest
+from ampsq import calls
+from ampsq.definitions.definition import nearest
 from ampsq.errors import DefinitionError, UnknownTopic
 from ampsq.flow import command
 from ampsq.models import Queue
-from ampsq.origins import read_origin
 from ampsq.schema import FIELDS, INSTANCES, key
 from ampsq.spark.stores import store_of
+from ampsq.topics import reader_calls
+from ampsq.topics.origins import read_origin
 from ampsq.unknown import explained
 from ampsq.values import pattern_of
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Catalog
     from ampsq.message_types import MessageType
-    from ampsq.places import Id
-    from ampsq.reader_calls import Lag
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.stores import InstanceAddress
     from ampsq.store import Store
+    from ampsq.topics.places import Id
+    from ampsq.topics.reader_calls import Lag
 
 __all__ = ["Instance", "Log", "Logs"]
 

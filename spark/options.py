@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field
 
-from ampsq.addresses import parse_endpoints
-from ampsq.definition import Checked, Fault, report
+from ampsq.connections.addresses import parse_endpoints
+from ampsq.definitions.definition import Checked, Fault, report
 from ampsq.errors import DefinitionError
 from ampsq.spark.stores import InstanceAddress
 from ampsq.values import Interval, parse_name

@@ -7,20 +7,20 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq import log_index
-from ampsq.definition import nearest
+from ampsq.definitions.definition import nearest
 from ampsq.errors import BookmarkNotFound, DefinitionError
-from ampsq.naming import find_bookmark
-from ampsq.places import FIRST, NOW, End, Id, text_of
+from ampsq.topics import log_index
+from ampsq.topics.naming import find_bookmark
+from ampsq.topics.places import FIRST, NOW, End, Id, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ampsq.reader_calls import Lag
     from ampsq.spark.logs import Log, Logs
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.read_places import Offsets, ReadPlace
     from ampsq.store import Store
+    from ampsq.topics.reader_calls import Lag
 
 __all__ = [
     "Range",

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ampsq.definition import Fault, report
+from ampsq.definitions.definition import Fault, report
 from ampsq.errors import DefinitionError
 from ampsq.spark.write_options import BatchWriteOptions
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ampsq.errors import DefinitionError
-from ampsq.places import parse_id, text_of
+from ampsq.topics.places import parse_id, text_of
 from ampsq.values import shown
 
 if TYPE_CHECKING:

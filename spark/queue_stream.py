@@ -17,11 +17,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
 from ampsq import calls
-from ampsq.definition import Fault
+from ampsq.definitions.definition import Fault
 from ampsq.errors import BookmarkNotFound, UnknownQueue
 from ampsq.flow import command
-from ampsq.origins import read_origin
-from ampsq.query import parse_query_filter
+from ampsq.messages.query import parse_query_filter
 from ampsq.schema import key
 from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
 from ampsq.spark.leasing import Leasing
@@ -29,6 +28,7 @@ from ampsq.spark.logs import Log
 from ampsq.spark.options import Options, Whole
 from ampsq.spark.queue_offsets import Leased, QueueOffset
 from ampsq.spark.stores import opened_store, store_of
+from ampsq.topics.origins import read_origin
 from ampsq.unknown import explained
 from ampsq.values import parse_name
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
-from ampsq.definition import Fault
+from ampsq.definitions.definition import Fault
 from ampsq.errors import AmpsqError, DefinitionError
-from ampsq.query import parse_query_filter
+from ampsq.messages.query import parse_query_filter
 from ampsq.spark.options import Milliseconds, Options, Whole
 from ampsq.spark.read_places import parse_place
 from ampsq.values import Interval, parse_name, parse_size, pattern_of

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq.errors import DefinitionError
-from ampsq.places import EPOCH, NOW, End, Id, parse_asked, parse_id, text_of
+from ampsq.topics.places import EPOCH, NOW, End, Id, parse_asked, parse_id, text_of
 from ampsq.values import shown
 
 if TYPE_CHECKING:

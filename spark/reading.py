@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from ampsq import reader_calls
 from ampsq.errors import Unavailable
 from ampsq.flow import Call, command
-from ampsq.places import Id, next_id, text_of
-from ampsq.retention import hold
 from ampsq.schema import key
 from ampsq.spark.columns import PageColumns
 from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
+from ampsq.topics import reader_calls
+from ampsq.topics.places import Id, next_id, text_of
+from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.channels import Channel
+    from ampsq.connections.channels import Channel
     from ampsq.spark.columns import RawEntry
     from ampsq.spark.logs import Log
     from ampsq.spark.read_options import ReadOptions

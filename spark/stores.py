@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from ampsq.addresses import redacted
+from ampsq.connections.addresses import redacted
 from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.store import Store

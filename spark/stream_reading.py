@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ampsq.places import FIRST, Id
 from ampsq.spark.admission import admitted
 from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.holding import Holding
@@ -31,6 +30,7 @@ from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.read_options import StreamReadOptions
 from ampsq.spark.read_places import InstanceOffset, offsets_of, written
 from ampsq.spark.reading import LogPart, read_part
+from ampsq.topics.places import FIRST, Id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from ampsq.reader_calls import Lag
     from ampsq.spark.logs import Log
     from ampsq.spark.read_places import Offsets
+    from ampsq.topics.reader_calls import Lag
 
 __all__ = ["StreamReader", "stream_reader"]
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types
 
-from ampsq.definition import Fault, nearest, report
-from ampsq.delivery import encode_headers
+from ampsq.definitions.definition import Fault, nearest, report
 from ampsq.errors import DefinitionError
+from ampsq.subscriptions.delivery import encode_headers
 from ampsq.values import Interval, parse_name
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from ampsq.definition import Fault
+from ampsq.definitions.definition import Fault
 from ampsq.schema import BATCH
 from ampsq.spark.options import Milliseconds, Options, Whole
 from ampsq.values import parse_name

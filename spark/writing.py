@@ -15,8 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ampsq import calls
+from ampsq.definitions.first_use import add_published
 from ampsq.errors import DefinitionError, EpochPast, RowsDiffer
-from ampsq.first_use import add_published
 from ampsq.spark.commit import commit, discard
 from ampsq.spark.job_calls import last_epoch
 from ampsq.spark.lanes import Job, SequenceLane, StagedLane

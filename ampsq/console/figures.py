@@ -1,5 +1,5 @@
-"""What the console shows; `ampsq.figures` reads it."""
+"""What the console shows; `ampsq.administration.figures` reads it."""
 
-from ampsq.figures import Ages, Figures, QueueFigures, measure, read_figures
+from ampsq.administration.figures import Ages, Figures, QueueFigures, measure, read_figures
 
 __all__ = ["Ages", "Figures", "QueueFigures", "measure", "read_figures"]

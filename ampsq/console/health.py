@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq.errors import AmpsqError
-from ampsq.explain import is_attended
+from ampsq.messages.explain import is_attended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,22 +7,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.browse import Walker
-from ampsq.delivery import decoded
-from ampsq.entry import read_entry
 from ampsq.expressions.show import show
 from ampsq.flow import command
-from ampsq.naming import find_bookmark
-from ampsq.query import SowMessage, parse_query_filter
+from ampsq.messages.browse import Walker
+from ampsq.messages.entry import read_entry
+from ampsq.messages.query import SowMessage, parse_query_filter
 from ampsq.schema import FIELDS, key
+from ampsq.subscriptions.delivery import decoded
+from ampsq.topics.naming import find_bookmark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.browse import Scene
     from ampsq.calls import Browsed
     from ampsq.flow import Flow
     from ampsq.message_types import MessageType
+    from ampsq.messages.browse import Scene
     from ampsq.values import Bookmark
 
 __all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]

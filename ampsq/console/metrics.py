@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from ampsq.actions import ActionState
+    from ampsq.administration.actions import ActionState
     from ampsq.console.figures import QueueFigures
     from ampsq.console.observer import Reading
     from ampsq.replication.report import LinkStatus

@@ -15,14 +15,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ampsq.browse import Scene
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import links_drawn, rates, spark
 from ampsq.console.listing import listed, span, wait
 from ampsq.console.looking import browse, long_text, read_body, read_subscribers, short_text
-from ampsq.definition import nearest
+from ampsq.definitions.definition import nearest
 from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
 from ampsq.message_types import MessageType
+from ampsq.messages.browse import Scene
 from ampsq.written import moment, size_text
 
 if TYPE_CHECKING:

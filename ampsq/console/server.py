@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ampsq.addresses import redacted
+from ampsq.connections.addresses import redacted
 from ampsq.console.guard import Access, Guard
 from ampsq.console.health import faults
 from ampsq.console.metrics import exposition

@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import action_calls, calls
+from ampsq import calls
+from ampsq.administration import action_calls
 from ampsq.flow import command
 from ampsq.schema import channel, key
 

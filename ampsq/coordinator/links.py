@@ -6,10 +6,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from ampsq import replication_calls
 from ampsq.coordinator.definitions import Definitions
-from ampsq.destination import Destination
+from ampsq.definitions.destination import Destination
 from ampsq.errors import Rejected
+from ampsq.replication import replication_calls
 from ampsq.replication.proxied import assume_lost
 from ampsq.replication.recovering import Recovery, go_on
 from ampsq.replication.running import Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ampsq import calls
 from ampsq.coordinator.definitions import Definitions
-from ampsq.first_use import add_published
+from ampsq.definitions.first_use import add_published
 from ampsq.flow import command
 from ampsq.schema import key
 from ampsq.values import is_name

@@ -7,10 +7,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from ampsq.browse import Scene
-from ampsq.check import check
+from ampsq.checking.check import check
 from ampsq.errors import AmpsqError, Rebuilding
 from ampsq.flow import command
+from ampsq.messages.browse import Scene
 from ampsq.schema import FIELDS, key
 from ampsq.store import Store
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from ampsq.coordinator.definitions import Definitions
 from ampsq.errors import CatalogChanged
 from ampsq.models import Topic
-from ampsq.retention import Policy, discard, feeding, forget_publishers, trim_journal_step, trim_step
+from ampsq.topics.retention import Policy, discard, feeding, forget_publishers, trim_journal_step, trim_step
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.calls import Catalog
-    from ampsq.retention import Pin
     from ampsq.store import Store
+    from ampsq.topics.retention import Pin
 
 __all__ = ["Retention"]
 

@@ -13,15 +13,16 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls, publish_calls
-from ampsq.applying import add_topic
-from ampsq.browse import Scene
+from ampsq import calls
 from ampsq.coordinator.definitions import Definitions
+from ampsq.definitions.applying import add_topic
 from ampsq.errors import ServerFull, Unavailable, UnknownTopic
 from ampsq.flow import command
+from ampsq.messages.browse import Scene
 from ampsq.models import View
+from ampsq.publishing import publish_calls
 from ampsq.schema import BATCH, BYTES, FIELDS, key
-from ampsq.views import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
+from ampsq.views.views import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

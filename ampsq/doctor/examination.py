@@ -9,7 +9,7 @@ from ampsq.doctor.rules import RULES
 from ampsq.flow import Pause
 
 if TYPE_CHECKING:
-    from ampsq.channels import Channel
+    from ampsq.connections.channels import Channel
     from ampsq.doctor.look import Finding
     from ampsq.flow import Flow
 

@@ -6,21 +6,21 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.action_parts import Do, On
+from ampsq.administration.figures import read_figures
+from ampsq.connections.server import configuration, information
+from ampsq.definitions.action_parts import Do, On
 from ampsq.errors import AmpsqError
-from ampsq.figures import read_figures
 from ampsq.flow import command
-from ampsq.retention import read_topics
 from ampsq.schema import FIELDS, key
-from ampsq.server import configuration, information
+from ampsq.topics.retention import read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redis.typing import EncodableT
 
-    from ampsq.channels import Channel
-    from ampsq.figures import Figures
+    from ampsq.administration.figures import Figures
+    from ampsq.connections.channels import Channel
     from ampsq.flow import Flow
 
 __all__ = ["LETTERS", "RECENT", "Finding", "Glance", "Look", "dead_letter_topics", "glance", "life_sign", "look"]

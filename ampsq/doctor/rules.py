@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from ampsq.administration.figures import QueueFigures
     from ampsq.doctor.look import Glance, Look
-    from ampsq.figures import QueueFigures
     from ampsq.replication.report import LinkStatus
 
 __all__ = ["RULES"]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.websockets import WebSocket
 
-    from ampsq.async_subscription import AsyncSubscription
-    from ampsq.delivery import AsyncMessage
     from ampsq.gateway.requests import Desk
+    from ampsq.subscriptions.async_subscription import AsyncSubscription
+    from ampsq.subscriptions.delivery import AsyncMessage
 
 __all__ = ["Streams"]
 

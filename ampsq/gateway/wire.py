@@ -22,9 +22,9 @@ from ampsq.gateway.entitlements import NotEntitled
 from ampsq.limits import limits
 
 if TYPE_CHECKING:
-    from ampsq.delivery import AsyncMessage
-    from ampsq.query import SowMessage
-    from ampsq.topic_message import AsyncTopicMessage
+    from ampsq.messages.query import SowMessage
+    from ampsq.subscriptions.delivery import AsyncMessage
+    from ampsq.topics.topic_message import AsyncTopicMessage
 
 __all__ = ["Problem", "body_of", "dumped", "leased", "loaded", "problem_of", "told"]
 

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.entry import source_in
-from ampsq.origins import name_of
-from ampsq.replication_calls import Run
-from ampsq.topic_message import document_of
+from ampsq.messages.entry import source_in
+from ampsq.replication.replication_calls import Run
+from ampsq.topics.origins import name_of
+from ampsq.topics.topic_message import document_of
 from ampsq.values import Origin
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ampsq.expressions import Expression
     from ampsq.message_types import MessageType
-    from ampsq.places import Id
+    from ampsq.topics.places import Id
 
 __all__ = ["Carried", "Copied", "Peer", "chain", "runs_of", "split_entry"]
 

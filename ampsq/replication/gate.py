@@ -6,13 +6,13 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from ampsq.connections.server import examine
 from ampsq.errors import Unavailable
 from ampsq.flow import command
-from ampsq.flushed import Flushed
-from ampsq.server import examine
+from ampsq.publishing.flushed import Flushed
 
 if TYPE_CHECKING:
-    from ampsq.channels import PinnedChannel
+    from ampsq.connections.channels import PinnedChannel
     from ampsq.store import Store
 
 __all__ = ["Gate"]

@@ -9,22 +9,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq import replication_calls as links
 from ampsq.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.flow import command
-from ampsq.places import FIRST, parse_id, text_of
 from ampsq.replication import recovering
+from ampsq.replication import replication_calls as links
 from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, split_entry
 from ampsq.replication.gate import Gate
 from ampsq.replication.sending import Page, Sending
 from ampsq.schema import FIELDS, key
+from ampsq.topics.places import FIRST, parse_id, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ampsq.places import Id
-    from ampsq.replication_calls import Now, Told
+    from ampsq.replication.replication_calls import Now, Told
     from ampsq.store import Store
+    from ampsq.topics.places import Id
 
 __all__ = ["Link", "Moved"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ampsq import replication_calls
 from ampsq.flow import command
+from ampsq.replication import replication_calls
 from ampsq.replication.report import heard_of
 from ampsq.schema import FIELDS, key
 

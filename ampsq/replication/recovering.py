@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ampsq import calls
-from ampsq.destination import Destination
-from ampsq.destination_checks import sent_queue
+from ampsq.definitions.destination import Destination
+from ampsq.definitions.destination_checks import sent_queue
 from ampsq.errors import DefinitionError
 from ampsq.flow import command, script_call
 from ampsq.models import Queue

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
-from ampsq import replication_calls as links
-from ampsq.destination import Destination
-from ampsq.destination_checks import sent_topic
+from ampsq.definitions.destination import Destination
+from ampsq.definitions.destination_checks import sent_topic
 from ampsq.flow import command
-from ampsq.log_index import complete, rank_of
-from ampsq.places import FIRST, parse_id
+from ampsq.replication import replication_calls as links
 from ampsq.replication.recovering import read_recovery
 from ampsq.schema import FIELDS, key
+from ampsq.topics.log_index import complete, rank_of
+from ampsq.topics.places import FIRST, parse_id
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog

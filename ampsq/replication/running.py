@@ -15,19 +15,20 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import action_calls, calls
-from ampsq.destination import Address, Destination
+from ampsq import calls
+from ampsq.administration import action_calls
+from ampsq.definitions.destination import Address, Destination
+from ampsq.definitions.first_use import add_published
 from ampsq.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
 from ampsq.expressions import parse
-from ampsq.first_use import add_published
 from ampsq.flow import command
-from ampsq.origins import read_origin
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
 from ampsq.replication.selection import select
 from ampsq.replication.validation import validate
 from ampsq.schema import FIELDS, key
 from ampsq.store import Store
+from ampsq.topics.origins import read_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

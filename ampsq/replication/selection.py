@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.destination_checks import sent_queue, sent_topic
+from ampsq.definitions.destination_checks import sent_queue, sent_topic
 from ampsq.models import GroupLocalQueue, Queue
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog
-    from ampsq.destination import Destination, ReplicatedTopic
+    from ampsq.definitions.destination import Destination, ReplicatedTopic
 
 __all__ = ["Selection", "same_queue", "select"]
 

@@ -6,18 +6,18 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq import replication_calls as links
-from ampsq.places import parse_id
+from ampsq.replication import replication_calls as links
 from ampsq.replication.carried import runs_of
+from ampsq.topics.places import parse_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.flow import Call
-    from ampsq.places import Id
     from ampsq.replication.carried import Carried, Copied
-    from ampsq.replication_calls import Applied, Now, Run, Told
+    from ampsq.replication.replication_calls import Applied, Now, Run, Told
     from ampsq.store import Store
+    from ampsq.topics.places import Id
 
 __all__ = ["Page", "Sending", "Sent"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.destination import CHECKS, Destination
+from ampsq.definitions.destination import CHECKS, Destination
 from ampsq.expressions import parse
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import GroupLocalQueue, LocalQueue, Queue, Topic
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ampsq.calls import Catalog
-    from ampsq.destination import ReplicatedTopic
+    from ampsq.definitions.destination import ReplicatedTopic
 
 __all__ = ["Difference", "validate"]
 
@@ -28,7 +28,7 @@ class Difference(NamedTuple):
     """One thing that is not as it has to be.
 
     Attributes:
-        check: the check that found it: one of `ampsq.destination.CHECKS`, or ``instance``, ``group``.
+        check: the check that found it: one of `ampsq.definitions.destination.CHECKS`, or ``instance``, ``group``.
         topic: the topic or the queue that it is about; "" of the instance itself.
         text: what differs, and on which side it can be mended how.
         refuses: whether the link is refused; else it is a warning.

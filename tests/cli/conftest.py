@@ -23,8 +23,8 @@ import pytest
 
 import ampsq
 from ampsq.cli.main import main
-from ampsq.config import load
 from ampsq.embedded import acquire
+from ampsq.files.config import load
 
 PROGRAM = [sys.executable, "-m", "ampsq.cli"]
 LIMIT = 20.0

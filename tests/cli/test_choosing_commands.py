@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ampsq.config import load
+from ampsq.files.config import load
 
 ORDERS = [
     {"id": 1, "price": 5, "symbol": "IBM"},

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ampsq.config import SECTIONS
+from ampsq.files.config import SECTIONS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ALL = """

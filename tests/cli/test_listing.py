@@ -21,7 +21,7 @@ from observing import eventually
 from ampsq import Client
 from ampsq.cli.listing import FORMS, columns_of
 from ampsq.cli.main import program
-from ampsq.config import load
+from ampsq.files.config import load
 
 DEFINITIONS = """
 topics: [{name: orders}, {name: records, key: [/id]}]

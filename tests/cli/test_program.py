@@ -12,7 +12,7 @@ import time
 import pytest
 
 from ampsq.cli.main import COMMANDS
-from ampsq.config import load
+from ampsq.files.config import load
 
 DEFINITIONS = """
 topics: [{name: records, key: [/id]}]

@@ -16,9 +16,9 @@ import time
 import pytest
 
 from ampsq import Destination, Queue, Topic
+from ampsq.administration.survey import Surveyor
 from ampsq.cli.top_view import View, tables
 from ampsq.flow import Call, Collect, Post
-from ampsq.survey import Surveyor
 
 ONCE = ("--once", "--interval", "0.1s")
 

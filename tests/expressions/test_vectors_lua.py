@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from ampsq import schema
-from ampsq.entry import read_entry
 from ampsq.expressions import Document, Expression, parse
 from ampsq.expressions.check import checked
 from ampsq.expressions.evaluate import Evaluation, compile_tree
 from ampsq.expressions.grammar import parse_nodes
 from ampsq.expressions.steps import OutOfSteps
 from ampsq.message_types import JSON, MessageType
+from ampsq.messages.entry import read_entry
 from ampsq.scripts import compose_text
 
 #: What is known of a message besides its body, unless a case says otherwise.

@@ -18,10 +18,10 @@ from network import free_port
 from observing import eventually
 
 from ampsq import AsyncClient, Client, errors
-from ampsq.causes import unreached
+from ampsq.connections.causes import unreached
+from ampsq.connections.route import Route
 from ampsq.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
 from ampsq.flow import command
-from ampsq.route import Route
 from ampsq.store import AsyncStore
 
 SECRET = "do-not-print-me"  # noqa: S105 - it is looked for in texts

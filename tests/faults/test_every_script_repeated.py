@@ -37,9 +37,8 @@ from ampsq import (
     retention,
     scripts,
 )
-from ampsq.actions import failed_events, retry_action
-from ampsq.address_setting import AddressSetting
-from ampsq.check import check, rebuild_queue
+from ampsq.administration.actions import failed_events, retry_action
+from ampsq.checking.check import check, rebuild_queue
 from ampsq.console.figures import measure
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
@@ -47,21 +46,19 @@ from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
-from ampsq.defined import read_definitions
-from ampsq.destinations import read_destinations, remove_destination
-from ampsq.envelope import Envelope
+from ampsq.definitions.address_setting import AddressSetting
+from ampsq.definitions.defined import read_definitions
+from ampsq.definitions.removing import remove
 from ampsq.errors import NameInUse, Rejected, Unavailable
-from ampsq.explain import explain
-from ampsq.history import history
-from ampsq.incarnations import new_incarnation
-from ampsq.log_index import complete, cuts
 from ampsq.message_types import JSON
-from ampsq.naming import name_message
-from ampsq.origins import read_origin
-from ampsq.query import Query
-from ampsq.removing import remove
+from ampsq.messages.explain import explain
+from ampsq.messages.history import history
+from ampsq.messages.query import Query
+from ampsq.publishing.envelope import Envelope
 from ampsq.replication import recovering
 from ampsq.replication.carried import Carried, Peer
+from ampsq.replication.destinations import read_destinations, remove_destination
+from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
 from ampsq.schema import key
 from ampsq.session import Session
@@ -78,7 +75,10 @@ from ampsq.spark.job_calls import (
     write_rows,
 )
 from ampsq.store import Store
-from ampsq.subscription import SubscriptionCore
+from ampsq.subscriptions.subscription import SubscriptionCore
+from ampsq.topics.log_index import complete, cuts
+from ampsq.topics.naming import name_message
+from ampsq.topics.origins import read_origin
 
 PLAIN = Envelope.of(None, None, None, None)
 

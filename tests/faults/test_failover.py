@@ -12,9 +12,9 @@ from network import Cluster, Heard
 from observing import eventually
 
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
+from ampsq.connections.finding import slot_of
 from ampsq.coordinator import Coordinator
 from ampsq.errors import NotAPrimary, OtherIncarnation, Unavailable
-from ampsq.finding import slot_of
 from ampsq.flow import command
 from ampsq.schema import FIELDS, key
 from ampsq.store import Store

@@ -8,9 +8,9 @@ import pytest
 from trimming import LATER, publish, trim
 from world import decoded
 
-from ampsq.log_index import complete, cuts, entry_at, rank_of
-from ampsq.places import parse_id
 from ampsq.schema import BYTES, INDEX_STEP
+from ampsq.topics.log_index import complete, cuts, entry_at, rank_of
+from ampsq.topics.places import parse_id
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from queue_machine import QueueMachine, run_machine
 
-from ampsq.browse import Scene
-from ampsq.check import check, rebuild_queue
+from ampsq.checking.check import check, rebuild_queue
+from ampsq.messages.browse import Scene
 
 
 class RebuildMachine(QueueMachine):

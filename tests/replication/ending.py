@@ -7,7 +7,7 @@ from typing import NamedTuple
 import losing
 from invariants import Violation, believers, judge_settlements
 
-from ampsq.check import check
+from ampsq.checking.check import check
 from ampsq.schema import DEFERRED_PERIOD
 
 #: Rounds of all links within which a healed world comes to rest, and rounds in which all is settled then.

@@ -11,11 +11,11 @@ from simulation import EPOCH
 
 from ampsq.errors import IncarnationOver
 from ampsq.message_types import JSON
-from ampsq.origins import read_origin
 from ampsq.replication import recovering
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.link import Link
 from ampsq.schema import VALUES
+from ampsq.topics.origins import read_origin
 
 
 def anew(instance):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from simulated import QUEUE, TOPIC, decoded, name_of
 
-from ampsq.origins import name_of as name_of_origin
 from ampsq.schema import LEASES_ANCHOR
+from ampsq.topics.origins import name_of as name_of_origin
 from ampsq.values import ref_of
 
 

@@ -33,10 +33,10 @@ from simulated import LEASE, QUEUE, SHAPES, TOPIC, FlushGate, Guaranteed, OpenGa
 from ampsq.errors import AmpsqError, Gap, IncarnationOver, Rejected, Unavailable
 from ampsq.expressions import parse
 from ampsq.message_types import JSON
-from ampsq.origins import name_of
 from ampsq.replication import link as links
 from ampsq.replication import sending
 from ampsq.replication.carried import Carried
+from ampsq.topics.origins import name_of
 
 #: When each run begins, ms.
 EPOCH = 1_800_000_000_000

@@ -13,8 +13,8 @@ from observing import eventually
 
 from ampsq import Action, Client, Destination, Do, MemoryPublishStore, On, Queue, Topic
 from ampsq.coordinator.actions import Actions
-from ampsq.downgrading import downgrade_late, upgrade_prompt
 from ampsq.errors import DefinitionError, NotPersisted
+from ampsq.replication.downgrading import downgrade_late, upgrade_prompt
 from ampsq.replication.running import _link, meet
 from ampsq.schema import key
 

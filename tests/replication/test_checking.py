@@ -8,7 +8,8 @@ import json
 import pytest
 from linked import Linked, handle, take
 
-from ampsq import publish_calls, replication_calls
+from ampsq.publishing import publish_calls
+from ampsq.replication import replication_calls
 from ampsq.schema import key
 from ampsq.values import ref_of
 

@@ -11,8 +11,8 @@ from homes import at
 from observing import eventually
 
 from ampsq import Client, Destination, MemoryPublishStore
+from ampsq.connections.homes import Home, parse_homes
 from ampsq.errors import DefinitionError, NotPersisted, StaleLease
-from ampsq.homes import Home, parse_homes
 from ampsq.schema import key
 
 

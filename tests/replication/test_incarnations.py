@@ -8,8 +8,9 @@ import re
 import pytest
 from linked import Linked, handle, shared, take
 
-from ampsq import GroupLocalQueue, Queue, Topic, replication_calls
+from ampsq import GroupLocalQueue, Queue, Topic
 from ampsq.errors import DefinitionError, DestinationAhead, IncarnationOver, OtherIncarnation, StaleLease
+from ampsq.replication import replication_calls
 from ampsq.schema import VALUES, key
 from ampsq.values import Bookmark
 

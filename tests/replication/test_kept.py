@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from ampsq import Client, Destination, Queue, Topic, View
-from ampsq.replication_calls import report_sent
+from ampsq.replication.replication_calls import report_sent
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from observing import eventually
 
 from ampsq import Client
-from ampsq.config import load
 from ampsq.coordinator import Coordinator
+from ampsq.files.config import load
 from ampsq.schema import key
 
 TOPOLOGIES = Path(__file__).parents[2] / "examples" / "topologies"

@@ -9,10 +9,11 @@ from guaranteeing import Frail, close_quietly
 from letters import define, give_up
 from scene import Journal
 
-from ampsq import Client, FilePublishStore, MemoryPublishStore, views
+from ampsq import Client, FilePublishStore, MemoryPublishStore
 from ampsq.coordinator import views as keeping
 from ampsq.schema import key
 from ampsq.store import Store
+from ampsq.views import views
 
 pytest.register_assert_rewrite("scenes_gone", "scenes_held", "scenes_waiting")
 

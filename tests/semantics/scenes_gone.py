@@ -5,9 +5,9 @@ from __future__ import annotations
 from explaining import barriers, moment, scene, seconds
 from scene import pick_up
 
-import ampsq.explain
-import ampsq.explain_words
-from ampsq import check_calls
+import ampsq.messages.explain
+import ampsq.messages.explain_words
+from ampsq.checking import check_calls
 from ampsq.values import Bookmark
 
 # -- not of the queue
@@ -226,11 +226,11 @@ def a_journal_that_does_not_reach_back(stage):
 @scene("unfound", "settled")
 def a_search_that_takes_too_long(stage, monkeypatch):
     bookmarks = settle_some(stage, 5)
-    monkeypatch.setattr(ampsq.explain, "_STEP", 2)
+    monkeypatch.setattr(ampsq.messages.explain, "_STEP", 2)
     # Found by a search of several steps
     assert stage.explain(bookmarks[0]).reason == "acknowledged"
-    monkeypatch.setattr(ampsq.explain, "PATIENCE", 0.0)
-    monkeypatch.setattr(ampsq.explain_words, "PATIENCE", 0.0)
+    monkeypatch.setattr(ampsq.messages.explain, "PATIENCE", 0.0)
+    monkeypatch.setattr(ampsq.messages.explain_words, "PATIENCE", 0.0)
     found = stage.explain(bookmarks[0])
     reached = stage.redis.xrevrange(stage.key("journal", "work"))[1][0]
     return found, (

@@ -12,12 +12,13 @@ import pytest
 from observing import eventually
 from totals import TOTALS, define, define_view, the_view, totals
 
-from ampsq import AsyncClient, Client, view_sources, views
-from ampsq.browse import Scene
+from ampsq import AsyncClient, Client
 from ampsq.coordinator import views as keeping
 from ampsq.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.expressions import Document
+from ampsq.messages.browse import Scene
 from ampsq.schema import key
+from ampsq.views import view_sources, views
 
 
 def counted(client, queue="work"):

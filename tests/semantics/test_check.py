@@ -9,7 +9,7 @@ from observing import eventually
 from scene import pick_up, rest_of
 
 from ampsq import Queue
-from ampsq.check_words import DIFFERENCES
+from ampsq.checking.check_words import DIFFERENCES
 from ampsq.errors import Rebuilding, UnknownQueue
 from ampsq.schema import LEASES_ANCHOR, key
 from ampsq.values import ref_of

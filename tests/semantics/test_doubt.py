@@ -16,7 +16,7 @@ from ampsq import AsyncClient, Client, Queue, Worker, calls
 from ampsq.coordinator.absence import Absence
 from ampsq.errors import Closed, DefinitionError, Unavailable
 from ampsq.store import Store
-from ampsq.subscription import SubscriptionCore
+from ampsq.subscriptions.subscription import SubscriptionCore
 
 
 class Moody:

@@ -11,8 +11,8 @@ import pytest
 
 import ampsq
 from ampsq import Action, Queue, Topic
-from ampsq.config import load
 from ampsq.errors import BinaryMessages, DefinitionError, DeltaNotJson, MessageTypeFixed, MissingKey
+from ampsq.files.config import load
 from ampsq.models import View
 
 ORDER = {"symbol": "IBM", "price": 120.5, "qty": 200, "legs": [{"qty": 50}, {"qty": 2**60 + 1}]}

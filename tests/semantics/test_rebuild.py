@@ -12,7 +12,8 @@ import pytest
 from observing import eventually
 from scene import rest_of
 
-from ampsq import Client, Queue, check_calls
+from ampsq import Client, Queue
+from ampsq.checking import check_calls
 from ampsq.errors import Rejected
 from ampsq.schema import key
 

@@ -12,7 +12,7 @@ from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue, Topic
 from ampsq.errors import BookmarkNotFound, Closed, DefinitionError, NoRecords
-from ampsq.record_calls import catch_up
+from ampsq.records.record_calls import catch_up
 from ampsq.schema import key
 
 
@@ -123,7 +123,7 @@ def test_the_records_are_those_of_one_moment_whatever_happens_while_they_are_rea
     orders.publish_many("orders", [{"id": n, "v": 0, "pad": "x" * 500} for n in range(2_000)], batch=500)
     other = Client(orders.url, instance=orders.instance)
     random_ = random.Random(7)  # noqa: S311
-    from ampsq import records  # noqa: PLC0415
+    from ampsq.records import records  # noqa: PLC0415
 
     browse = records.record_calls.browse_records
 

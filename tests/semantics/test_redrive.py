@@ -14,7 +14,7 @@ from scene import pick_up, settle_all
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.errors import DefinitionError, ServerFull
-from ampsq.redrive import REDRIVEN_FROM, Progress
+from ampsq.messages.redrive import REDRIVEN_FROM, Progress
 
 # -- putting back
 

@@ -9,9 +9,10 @@ import time
 import pytest
 from scene import data_of, pick_up, rest_of
 
-from ampsq import AsyncClient, Client, Queue, Topic, durability
+from ampsq import AsyncClient, Client, Queue, Topic
 from ampsq.errors import BookmarkNotFound, DefinitionError, ServerUnsuitable
 from ampsq.schema import key
+from ampsq.topics import durability
 
 
 def test_a_rate_in_messages_is_kept(client):

@@ -18,8 +18,8 @@ from ampsq import (
     View,
     calls,
 )
-from ampsq.config import load
 from ampsq.errors import CatalogChanged, DefinitionError
+from ampsq.files.config import load
 
 NYC = Destination(
     name="nyc-2", group="NYC", sync_type="sync", topics=["orders"], addresses=["redis://me:s3cret@nyc-2:6379"]

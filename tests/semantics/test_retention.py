@@ -10,8 +10,8 @@ from observing import eventually
 
 from ampsq import AsyncClient, Queue, Topic, View, calls
 from ampsq.errors import DefinitionError
-from ampsq.retention import Policy, Trimmed, discard
 from ampsq.schema import key
+from ampsq.topics.retention import Policy, Trimmed, discard
 
 
 def acknowledge(client, queue, number):

@@ -11,16 +11,16 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Destination, Topic
-from ampsq.addresses import parse_endpoints
-from ampsq.config import load
-from ampsq.config_text import written
+from ampsq.connections.addresses import parse_endpoints
+from ampsq.connections.homes import parse_homes
+from ampsq.connections.route import Route
 from ampsq.coordinator import Coordinator
 from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.files.config import load
+from ampsq.files.config_text import written
 from ampsq.gateway import read_rules
 from ampsq.gateway.users import Secret
-from ampsq.homes import parse_homes
 from ampsq.roles import rules
-from ampsq.route import Route
 from ampsq.store import Store
 
 SECRET = "hunt/er2@:#?x"  # noqa: S105 - what is looked for

@@ -11,10 +11,11 @@ import time
 import pytest
 from scene import data_of, pick_up
 
-from ampsq import Action, AsyncClient, Client, Do, Topic, Transport, limited_reader, reporting
+from ampsq import Action, AsyncClient, Client, Do, Topic, Transport
 from ampsq.errors import DefinitionError, SlowClient
 from ampsq.schema import key
-from ampsq.spool import Spool
+from ampsq.topics import limited_reader, reporting
+from ampsq.topics.spool import Spool
 
 #: A body of about a kilobyte.
 PAD = "x" * 1000

@@ -9,8 +9,8 @@ import pytest
 from scene import data_of, pick_up
 
 from ampsq import Queue, calls
-from ampsq.browse import Scene, Walker
 from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.messages.browse import Scene, Walker
 from ampsq.schema import key
 
 

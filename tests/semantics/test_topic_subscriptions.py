@@ -11,9 +11,9 @@ from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
 from ampsq.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
-from ampsq.places import parse_asked
-from ampsq.replay import Reader
 from ampsq.schema import key
+from ampsq.topics.places import parse_asked
+from ampsq.topics.replay import Reader
 
 
 def recorded(client, *topics, number=12):

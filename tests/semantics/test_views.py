@@ -7,10 +7,11 @@ from observing import eventually
 from scene import data_of, pick_up
 from totals import TOTALS, define, define_view, the_view, totals
 
-from ampsq import Queue, View, views
+from ampsq import Queue, View
 from ampsq.errors import DefinitionError
 from ampsq.models import Topic
 from ampsq.schema import key
+from ampsq.views import views
 
 
 @pytest.mark.parametrize("kept", [True, False])

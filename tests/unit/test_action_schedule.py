@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ampsq.action_schedule import Schedule, parse_schedule
+from ampsq.definitions.action_schedule import Schedule, parse_schedule
 from ampsq.errors import DefinitionError
 
 

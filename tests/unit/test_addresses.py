@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.addresses import Endpoint
+from ampsq.connections.addresses import Endpoint
 from ampsq.errors import DefinitionError
 
 

@@ -24,12 +24,12 @@ from ampsq import (
     Transport,
     View,
 )
-from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
-from ampsq.amps_elements import ACTED_ON, MODULES, NOT_ACTED_ON, why_not
-from ampsq.amps_xml import is_amps, read_amps_xml
-from ampsq.config import load
+from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.errors import DefinitionError
-from ampsq.xml_elements import parse_xml
+from ampsq.files.amps_elements import ACTED_ON, MODULES, NOT_ACTED_ON, why_not
+from ampsq.files.amps_xml import is_amps, read_amps_xml
+from ampsq.files.config import load
+from ampsq.files.xml_elements import parse_xml
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "tests" / "data" / "documents"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ampsq.config import load
 from ampsq.errors import DefinitionError
+from ampsq.files.config import load
 from ampsq.models import Action, Queue, Topic, View
 
 FILE = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ampsq import GroupLocalQueue, Instance, Queue, Topic
-from ampsq.config import load
-from ampsq.environment import filled
 from ampsq.errors import DefinitionError
+from ampsq.files.config import load
+from ampsq.files.environment import filled
 
 
 def refusals(path_or_text):

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from ampsq.conflation import Conflation, ConflationKey, conflation_asked
 from ampsq.errors import DefinitionError
 from ampsq.expressions import Document
+from ampsq.topics.conflation import Conflation, ConflationKey, conflation_asked
 
 
 def entry(number, body=b"{}"):

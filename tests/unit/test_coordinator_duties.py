@@ -8,10 +8,12 @@ import json
 import pytest
 from mortal import Died, die
 
-from ampsq import Action, Client, Queue, action_calls, calls, publish_calls
+from ampsq import Action, Client, Queue, calls
+from ampsq.administration import action_calls
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions
 from ampsq.flow import command
+from ampsq.publishing import publish_calls
 from ampsq.schema import BYTES, key
 from ampsq.values import Bookmark
 

@@ -8,9 +8,9 @@ import pytest
 from refusing import refusal
 
 from ampsq import Destination, Instance, ReplicatedTopic, Transport
-from ampsq.config import load
-from ampsq.destination import Address
+from ampsq.definitions.destination import Address
 from ampsq.errors import DefinitionError
+from ampsq.files.config import load
 from ampsq.message_types import JSON, MessageType
 from ampsq.models import GroupLocalQueue, LocalQueue, Queue
 from ampsq.values import Interval

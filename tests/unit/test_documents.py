@@ -11,13 +11,13 @@ import pytest
 from observing import eventually
 
 from ampsq import Client, ConflatedTopic, Destination, Instance, ReplicatedTopic
-from ampsq.action_parts import CONDITIONS, STEPS, TRIGGERS
-from ampsq.check_words import DIFFERENCES
-from ampsq.config import AT_THE_TOP, SECTIONS, load
-from ampsq.destination import CHECKS
+from ampsq.checking.check_words import DIFFERENCES
+from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
+from ampsq.definitions.destination import CHECKS
+from ampsq.definitions.queue_changes import CHANGES
 from ampsq.embedded import acquire
+from ampsq.files.config import AT_THE_TOP, SECTIONS, load
 from ampsq.models import GroupLocalQueue, Queue, Topic
-from ampsq.queue_changes import CHANGES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ampsq.connections.server import Server
 from ampsq.errors import ServerUnsuitable, Unavailable
 from ampsq.flow import Pause
-from ampsq.flushed import PERIOD, Flushed
-from ampsq.server import Server
+from ampsq.publishing.flushed import PERIOD, Flushed
 
 
 class Told:

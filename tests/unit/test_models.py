@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusing import NAMES, refusal
 
+from ampsq.definitions.queue_changes import CHANGES, refused_changes
 from ampsq.models import (
     Action,
     Do,
@@ -25,7 +26,6 @@ from ampsq.models import (
     Topic,
     View,
 )
-from ampsq.queue_changes import CHANGES, refused_changes
 
 # --- names ---------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ def test_another_name_is_another_queue():
 
 
 def test_the_models_import_neither_redis_nor_yaml_nor_click():
-    code = "import sys, ampsq.models, ampsq.config; print({'redis', 'yaml', 'click', 'rich'} & set(sys.modules))"
+    code = "import sys, ampsq.models, ampsq.files.config; print({'redis', 'yaml', 'click', 'rich'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -11,7 +11,7 @@ import pytest
 
 from ampsq import FilePublishStore, MemoryPublishStore
 from ampsq.errors import DefinitionError, PublishStoreError
-from ampsq.publish_store import Entry
+from ampsq.publishing.publish_store import Entry
 
 
 @pytest.fixture

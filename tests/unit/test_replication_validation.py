@@ -8,7 +8,7 @@ import pytest
 
 from ampsq import Destination, GroupLocalQueue, LocalQueue, Queue, ReplicatedTopic, Topic, View
 from ampsq.calls import Catalog
-from ampsq.destination import CHECKS
+from ampsq.definitions.destination import CHECKS
 from ampsq.replication.selection import select
 from ampsq.replication.validation import Difference, validate
 

@@ -12,8 +12,8 @@ from ampsq import Action, Queue, Topic
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.retention import Retention
 from ampsq.flow import script_call
-from ampsq.retention import hold
 from ampsq.schema import key
+from ampsq.topics.retention import hold
 
 
 def log(store, topic="orders"):

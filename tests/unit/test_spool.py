@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from ampsq import spool as module
-from ampsq.spool import Spool
+from ampsq.topics import spool as module
+from ampsq.topics.spool import Spool
 
 
 def entries(*numbers):

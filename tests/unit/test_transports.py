@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from ampsq import Transport
-from ampsq.config import load
 from ampsq.errors import DefinitionError
+from ampsq.files.config import load
 
 #: The example of the chapter on slow clients, whole.
 EXAMPLE = """<AMPSConfig>

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampsq.accumulators import ACCUMULATORS
 from ampsq.expressions import Document
 from ampsq.models import View
-from ampsq.rows import Rows, group_of, key_of
+from ampsq.views.accumulators import ACCUMULATORS
+from ampsq.views.rows import Rows, group_of, key_of
 
 _EVERYTHING = [
     "COUNT(*) AS /messages",

@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from ampsq import Client, Queue, Topic
-from ampsq.config import load
 from ampsq.errors import DefinitionError
+from ampsq.files.config import load
 from ampsq.gateway import read_rules
 from ampsq.gateway.openapi import document
 from ampsq.gateway.users import Secret

@@ -10,15 +10,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ampsq import calls
-from ampsq.action import Action
 from ampsq.coordinator.actions.failed import retry_failed
 from ampsq.coordinator.actions.following import Followed
 from ampsq.coordinator.actions.outside import Powers
 from ampsq.coordinator.definitions import Definitions
+from ampsq.definitions.action import Action
 from ampsq.errors import AmpsqError, Unavailable
 from ampsq.flow import command
-from ampsq.origins import read_origin
 from ampsq.schema import FIELDS, key
+from ampsq.topics.origins import read_origin
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog

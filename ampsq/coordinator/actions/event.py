@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
-from ampsq.action_parts import VARIABLE
+from ampsq.definitions.action_parts import VARIABLE
 
 __all__ = ["CONDITIONS", "Event", "always", "moment", "rendered"]
 

@@ -8,12 +8,12 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import action_calls
-from ampsq.action_parts import Do
-from ampsq.applying import add_topic
+from ampsq.administration import action_calls
 from ampsq.coordinator.actions.event import Event, moment
 from ampsq.coordinator.actions.following import back_off, server_ms
 from ampsq.coordinator.actions.running import TRANSIENT, named_topic
+from ampsq.definitions.action_parts import Do
+from ampsq.definitions.applying import add_topic
 from ampsq.errors import Unavailable, UnknownTopic
 from ampsq.flow import command
 from ampsq.schema import FIELDS, key

@@ -7,27 +7,27 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import action_calls
-from ampsq.action_calls import Place
-from ampsq.action_parts import Do, On
-from ampsq.action_schedule import parse_schedule
-from ampsq.action_sources import sources
+from ampsq.administration import action_calls
+from ampsq.administration.action_calls import Place
 from ampsq.coordinator.actions.event import Event, always, moment
 from ampsq.coordinator.actions.outside import StepFailed
 from ampsq.coordinator.actions.performing import Performer
 from ampsq.coordinator.actions.reading import Reader, Slot, place_of, read_entries, stream_of
 from ampsq.coordinator.actions.running import Failure, Runner, named_topic, publisher_of
 from ampsq.coordinator.actions.timing import Timing
+from ampsq.definitions.action_parts import Do, On
+from ampsq.definitions.action_schedule import parse_schedule
+from ampsq.definitions.action_sources import sources
 from ampsq.flow import command
 from ampsq.schema import BYTES, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.action import Action
-    from ampsq.action_sources import Source
     from ampsq.calls import Catalog
     from ampsq.coordinator.actions.outside import Powers
+    from ampsq.definitions.action import Action
+    from ampsq.definitions.action_sources import Source
     from ampsq.store import Store
 
 __all__ = ["Followed", "back_off", "server_ms"]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ampsq.coordinator.actions.event import moment
-from ampsq.letters import embedded
+from ampsq.messages.letters import embedded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

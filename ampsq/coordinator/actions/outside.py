@@ -10,12 +10,12 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.action_parts import Do
 from ampsq.coordinator.actions.event import rendered
+from ampsq.definitions.action_parts import Do
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
-    from ampsq.action import Action
+    from ampsq.definitions.action import Action
 
 __all__ = ["Powers", "StepFailed"]
 

@@ -6,25 +6,25 @@ import logging
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from ampsq import action_calls
-from ampsq.action_parts import Do, If
-from ampsq.browse import Scene, ack_matching
+from ampsq.administration import action_calls
 from ampsq.coordinator.actions.outside import StepFailed
-from ampsq.downgrading import downgrade_late, upgrade_prompt
+from ampsq.definitions.action_parts import Do, If
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import first, text_of
 from ampsq.message_types import JSON
-from ampsq.query import Query
+from ampsq.messages.browse import Scene, ack_matching
+from ampsq.messages.query import Query
+from ampsq.replication.downgrading import downgrade_late, upgrade_prompt
 from ampsq.values import is_name, pattern_of
-from ampsq.views import sow
+from ampsq.views.views import sow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.action_parts import Part, Step
     from ampsq.calls import Catalog
     from ampsq.coordinator.actions.event import Event
     from ampsq.coordinator.actions.outside import Powers
+    from ampsq.definitions.action_parts import Part, Step
     from ampsq.store import Store
 
 __all__ = ["Performer"]

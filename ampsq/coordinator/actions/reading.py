@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ampsq.action_calls import Place
-from ampsq.action_parts import On
-from ampsq.action_sources import LINKED
+from ampsq.administration.action_calls import Place
 from ampsq.coordinator.actions.event import Event, always, moment
 from ampsq.coordinator.actions.letter import letter
-from ampsq.entry import bookmark_of, read_entry
+from ampsq.definitions.action_parts import On
+from ampsq.definitions.action_sources import LINKED
 from ampsq.expressions import Document, parse
 from ampsq.expressions.show import show
 from ampsq.flow import command
-from ampsq.letters import embedded
-from ampsq.naming import name_message
-from ampsq.record_calls import is_end
+from ampsq.messages.entry import bookmark_of, read_entry
+from ampsq.messages.letters import embedded
+from ampsq.records.record_calls import is_end
 from ampsq.schema import FIELDS, key
+from ampsq.topics.naming import name_message
 from ampsq.values import parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampsq.action import Action
-    from ampsq.action_parts import Trigger
-    from ampsq.action_sources import Source
     from ampsq.calls import Catalog
+    from ampsq.definitions.action import Action
+    from ampsq.definitions.action_parts import Trigger
+    from ampsq.definitions.action_sources import Source
     from ampsq.store import Store
     from ampsq.values import Bookmark
 
@@ -43,7 +43,7 @@ _LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delive
 
 
 class Entry(NamedTuple):
-    """An entry of a stream: its ID, its own fields, and where it was first, as `ampsq.entry.source_in` says it."""
+    """An entry of a stream: its ID, its own fields, and its source (`ampsq.messages.entry.source_in`)."""
 
     id: str
     fields: dict[bytes, bytes]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq import publish_calls
-from ampsq.action_parts import Do
-from ampsq.applying import add_topic
 from ampsq.coordinator.actions.event import CONDITIONS
+from ampsq.definitions.action_parts import Do
+from ampsq.definitions.applying import add_topic
 from ampsq.errors import CatalogChanged, Closed, FormatMismatch, ServerFull, Unavailable, UnknownTopic
+from ampsq.publishing import publish_calls
 from ampsq.schema import BATCH, BYTES
 from ampsq.values import parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.action import Action
     from ampsq.coordinator.actions.event import Event
     from ampsq.coordinator.actions.performing import Performer
+    from ampsq.definitions.action import Action
     from ampsq.store import Store
 
 __all__ = ["TRANSIENT", "Failure", "Outcome", "Runner", "named_topic", "publisher_of"]

@@ -6,24 +6,24 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq import action_calls
-from ampsq.action_parts import On
-from ampsq.action_sources import keys_of, track_name
+from ampsq.administration import action_calls
 from ampsq.coordinator.actions.reading import place_of, read_entries
+from ampsq.definitions.action_parts import On
+from ampsq.definitions.action_sources import keys_of, track_name
 from ampsq.expressions import Document, parse
 from ampsq.expressions.scalars import read_number, text_of
-from ampsq.letters import embedded
+from ampsq.messages.letters import embedded
 from ampsq.models import Topic
-from ampsq.record_calls import is_end
-from ampsq.records import key_parts
+from ampsq.records.record_calls import is_end
+from ampsq.records.records import key_parts
 from ampsq.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.action import Action
     from ampsq.calls import Catalog
     from ampsq.coordinator.actions.reading import Entry
+    from ampsq.definitions.action import Action
     from ampsq.expressions import Expression
     from ampsq.store import Store
 

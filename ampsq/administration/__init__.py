@@ -1,0 +1,1 @@
+"""What administrators ask of an instance and see of it."""

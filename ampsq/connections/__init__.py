@@ -1,0 +1,1 @@
+"""Where the server is, the connections to it, and what becomes of them."""

@@ -1,0 +1,350 @@
+"""Applying definitions: all are checked against each other and what is defined, then one after the other is made so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ampsq import calls
+from ampsq.checking.recovery import starts_of
+from ampsq.definitions import define_calls
+from ampsq.definitions.action_checks import topics_of
+from ampsq.definitions.action_sources import asks_for_happenings, orders, records
+from ampsq.definitions.address_setting import AddressSetting, settled_for
+from ampsq.definitions.conflated_topic import ConflatedTopic
+from ampsq.definitions.contents_checks import check_contents
+from ampsq.definitions.definition_checks import (
+    KINDS,
+    PENDING,
+    Outcome,
+    about,
+    check_together,
+    defined_like,
+    outcome_of,
+    settings_of,
+)
+from ampsq.definitions.destination import Destination
+from ampsq.definitions.elements import NO_RING
+from ampsq.definitions.instance import Instance
+from ampsq.definitions.transport import Transport
+from ampsq.definitions.type_checks import check_new_topic, topic_of
+from ampsq.errors import CatalogChanged, DefinitionError
+from ampsq.expressions import parse
+from ampsq.models import Action, Definition, Queue, Topic, View
+from ampsq.schema import COMPILED, NO_ROOM, POLICY
+from ampsq.unknown import taught
+from ampsq.values import is_name, parse_name, pattern_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ampsq.calls import Catalog
+    from ampsq.connections.server import Server
+    from ampsq.expressions import Use
+    from ampsq.flow import Call, Flow
+
+__all__ = [
+    "RACES",
+    "Outcome",
+    "Planned",
+    "add_topic",
+    "apply",
+    "moved_queues",
+    "plan",
+    "redefine",
+]
+
+#: Catalog changes between reading and writing; more than this is not chance.
+RACES: Final = 50
+
+
+def _compiled(queue: Queue) -> list[int]:
+    numbers = {
+        # At-most-once has nothing to take back: its leases only fill the backlog.
+        "lease": 0 if queue.semantics == "at-most-once" else int(queue.lease_period or 0),
+        "backlog": NO_ROOM if queue.paused else queue.max_backlog or 0,
+        "deliveries": queue.max_deliveries,
+        "cancels": queue.max_cancels,
+        "ratio": int(queue.fairness_model == "proportional"),
+        "turn": int(queue.fairness_model == "round-robin"),
+        "once": int(queue.semantics == "at-most-once"),
+        "strict": int(queue.leasing == "strict"),
+        "room": queue.max_per_subscription_backlog,
+        "depth": queue.target_queue_depth or 0,
+    }
+    return [numbers[name] for name in COMPILED]
+
+
+_MODELS: Final = ("default", "queue", "latest", "earliest")
+
+
+def _policy(queue: Queue) -> list[int]:
+    """What few queues have; empty where all is as by default."""
+    numbers = {
+        "life": int(queue.expiration or 0),
+        "model": _MODELS.index(queue.expiration_model),
+        "redelivery": int(queue.redelivery_delay),
+        "multiplier": round(1000 * queue.redelivery_delay_multiplier),
+        "longest": int(queue.max_redelivery_delay),
+        "jitter": round(1000 * queue.redelivery_collision_avoidance_factor),
+    }
+    return [] if numbers == dict(POLICY) else [numbers[name] for name in POLICY]
+
+
+def _ring(queue: Queue) -> int | None:
+    return None if queue.ring_size == NO_RING else queue.ring_size
+
+
+def _trees(queue: Queue) -> list[str]:
+    """Of filter, priority and barrier expression, as the scripts take them."""
+    uses: list[tuple[str | None, Use]] = [
+        (queue.filter, "filter"), (queue.priority, "priority"), (queue.barrier_expression, "barrier"),
+    ]  # fmt: skip
+    return [parse(text, use).json if text is not None else "" for text, use in uses]
+
+
+@taught("queue")
+def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tuple[Definition, Outcome]]]:
+    """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
+
+    Args:
+        definitions: what is to be so.
+        server: what is known of the server, for at-most-once queues.
+
+    Raises:
+        DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
+        ServerUnsuitable: the server could bring back what an at-most-once queue delivered.
+    """
+    catalog = yield calls.catalog()
+    check_together(catalog, definitions, server)
+    yield from check_contents(catalog, definitions)
+    outcomes: list[tuple[Definition, Outcome]] = []
+    for definition in sorted(definitions, key=_place):
+        outcome: Outcome | None = None
+        for _ in range(RACES):
+            catalog = yield calls.catalog()
+            # The first look counts: later ones see what this call itself has begun.
+            outcome = outcome or outcome_of(catalog, definition)
+            try:
+                if outcome != "unchanged":
+                    with about(definition):
+                        yield from _define(catalog, definition)
+            except CatalogChanged:
+                continue
+            outcomes.append((definition, outcome))
+            break
+        else:
+            raise CatalogChanged(reason=f"the catalog changed {RACES} times while {definition!r} was applied")
+    return outcomes
+
+
+class Planned(NamedTuple):
+    """What applying a definition would come to.
+
+    Attributes:
+        definition: as it is to be.
+        outcome: ``new``, ``changed`` or ``unchanged``.
+        changes: what would change of what is defined: element -> its value before and after, as JSON values.
+    """
+
+    definition: Definition
+    outcome: Outcome
+    changes: dict[str, tuple[Any, Any]]
+
+
+@taught("queue")
+def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
+    """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
+    catalog = yield calls.catalog()
+    check_together(catalog, definitions, server)
+    yield from check_contents(catalog, definitions)
+    in_order = sorted(definitions, key=_place)
+    return [Planned(each, outcome_of(catalog, each), _changes(catalog, each)) for each in in_order]
+
+
+def _place(definition: Definition) -> int:
+    """Where its kind stands; queues of all kinds are of one."""
+    return KINDS.index(Queue if isinstance(definition, Queue) else type(definition))
+
+
+def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, Any]]:
+    """What differs from what is defined."""
+    text = defined_like(catalog, definition).get(definition.name)
+    if text is None:
+        return {}
+    if isinstance(definition, Topic):
+        return definition.changes_from(Topic.stored(definition.name, text))
+    return definition.changes_from(type(definition).from_json(text.removeprefix(PENDING)))
+
+
+def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
+    text = definition.to_json()
+    if isinstance(definition, Topic):
+        yield _define_topic(catalog, definition.name, text)
+    elif isinstance(definition, Queue):
+        yield from _define_queue(catalog, definition, text)
+    elif isinstance(definition, Action):
+        yield from _define_action(catalog, definition, text)
+    elif isinstance(definition, View):
+        yield from _define_view(catalog, definition, text)
+    elif isinstance(definition, ConflatedTopic):
+        yield from _define_conflated(catalog, definition, text)
+    elif isinstance(definition, AddressSetting):
+        yield from _define_setting(catalog, definition, text)
+    elif isinstance(definition, Transport):
+        yield define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
+    elif isinstance(definition, Destination):
+        is_sync = definition.sync_type == "sync"
+        yield define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
+    elif isinstance(definition, Instance):
+        yield define_calls.define_instance(catalog.version, definition.group or "")
+
+
+def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
+    if text == "{}":
+        check_new_topic(catalog, topic)
+    queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
+    stored = Topic.stored(topic, text)
+    paths = "\n".join(f"{parse(path, 'filter').json}\t{path}" for path in stored.key)
+    life = int(stored.expiration or 0)
+    return define_calls.define_topic(
+        catalog.version, topic, text, queues, life=life, paths=paths, type=stored.type.word
+    )
+
+
+def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
+    target = queue.default_publish_target
+    topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
+    subscriptions = [
+        subscription
+        for subscription, pattern in catalog.patterns.items()
+        if queue.name not in catalog.queues and _matches(pattern, queue.name)
+    ]
+    if target not in catalog.topics:
+        yield _define_topic(catalog, target, topic_of(queue, target))
+        raise CatalogChanged(reason="the queue's publish target was added")
+    places = yield from _places(catalog, queue, topics)
+    alone = "" if queue.is_pattern else queue.underlying_topic
+    settled = settled_for(queue, settings_of(catalog))
+    recorded = records(queue, map(Action.from_json, catalog.actions.values()))
+    compiled = define_calls.CompiledQueue(
+        _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
+        queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
+    )  # fmt: skip
+    yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
+
+
+def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> Flow[list[str]]:
+    """The topics of a queue, each with the cursor where it begins, if it is new and that is not the first entry."""
+    point = queue.recovery_point
+    if queue.name in catalog.queues or point == "epoch":
+        return sorted(topics)
+    if point in ("now", "creation"):
+        return [f"{topic} now" for topic in sorted(topics)]
+    starts = yield from starts_of(queue, sorted(topics))
+    return [f"{topic} {cursor}" for topic, cursor in starts]
+
+
+def moved_queues(definitions: Iterable[Definition]) -> Flow[list[tuple[Queue, list[str]]]]:
+    """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
+    catalog, out = (yield calls.catalog()), []
+    for queue in definitions:
+        if not isinstance(queue, Queue) or queue.name not in catalog.queues:
+            continue
+        points = {queue.recovery_point, Queue.from_json(catalog.queues[queue.name]).recovery_point}
+        if len(points) > 1 and points != {"now", "creation"}:
+            out.append((queue, sorted(topic for topic in catalog.topics if queue.feeds_from(topic))))
+    return out
+
+
+def redefine(name: str) -> Flow[None]:
+    """Define a queue again as the catalog has it, after its compiled definition was lost."""
+    for _ in range(RACES):
+        catalog = yield calls.catalog()
+        try:
+            yield from _define_queue(catalog, Queue.from_json(catalog.queues[name]), catalog.queues[name])
+        except CatalogChanged:
+            continue
+        return
+    raise CatalogChanged(reason=f"the catalog changed {RACES} times while {name!r} was defined again")
+
+
+def _define_action(catalog: Catalog, action: Action, text: str) -> Flow[None]:
+    for topic in topics_of(action):
+        if topic not in catalog.topics and topic not in catalog.queues:
+            yield _define_topic(catalog, topic, "{}")
+            raise CatalogChanged(reason="a topic of the action was added")
+    known = catalog.actions.get(action.name)
+    former = Action.from_json(known) if known else None
+    after = replace(catalog, actions=catalog.actions | {action.name: text})
+    heard = asks_for_happenings(map(Action.from_json, after.actions.values()))
+    yield define_calls.define_action(catalog.version, action.name, text, orders(action, former, after), heard=heard)
+
+
+def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> Flow[None]:
+    """Add or change a setting, and compile the queues that it changes anew, one a call.
+
+    Until all are, the catalog says so: whoever compiles one of them meanwhile goes by the new setting, and who applies
+    the setting again after this one died finishes its work.
+    """
+    pending = PENDING + text
+    changed = list(_changed_by(catalog, setting, all_that_match=catalog.settings.get(setting.match) == pending))
+    if not changed:
+        yield define_calls.define_setting(catalog.version, setting.match, text)
+        return
+    if catalog.settings.get(setting.match) != pending:
+        yield define_calls.define_setting(catalog.version, setting.match, pending)
+        raise CatalogChanged(reason="the setting was added")
+    for queue in changed:
+        yield from _define_queue(catalog, queue, catalog.queues[queue.name])
+        catalog = replace(catalog, version=catalog.version + 1)
+    yield define_calls.define_setting(catalog.version, setting.match, text)
+
+
+def _changed_by(catalog: Catalog, setting: AddressSetting, *, all_that_match: bool) -> Iterator[Queue]:
+    """The queues of which a setting makes something else than they are."""
+    before = settings_of(catalog)
+    after = [*(each for each in before if each.match != setting.match), setting]
+    for text in catalog.queues.values():
+        queue = Queue.from_json(text)
+        if not setting.matches(queue.default_publish_target):
+            continue
+        if all_that_match or settled_for(queue, before) != settled_for(queue, after):
+            yield queue
+
+
+def _define_view(catalog: Catalog, view: View, text: str) -> Flow[None]:
+    for topic in (view.name, *(() if view.is_pattern else view.underlying_topic)):
+        if topic not in catalog.topics and topic not in catalog.queues:
+            yield _define_topic(catalog, topic, "{}")
+            raise CatalogChanged(reason="a topic of the view was added")
+    yield define_calls.define_view(catalog.version, view.name, text)
+
+
+def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: str) -> Flow[None]:
+    if conflated.underlying_topic not in catalog.topics:
+        yield _define_topic(catalog, conflated.underlying_topic, "{}")
+        raise CatalogChanged(reason="the topic under a conflated topic was added")
+    yield define_calls.define_conflated(catalog.version, conflated.name, text)
+
+
+def add_topic(topic: str) -> Flow[None]:
+    """Add a topic that is first published to, with the queues whose pattern it matches."""
+    parse_name(topic)
+    for _ in range(RACES):
+        catalog = yield calls.catalog()
+        if topic in catalog.topics or topic in catalog.queues:
+            return
+        if topic in catalog.conflated:
+            under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
+            raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
+        try:
+            yield _define_topic(catalog, topic, "{}")
+        except CatalogChanged:
+            continue
+        return
+    raise CatalogChanged(reason=f"the catalog changed {RACES} times while topic {topic!r} was added")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return pattern == name if is_name(pattern) else pattern_of(pattern).search(name) is not None

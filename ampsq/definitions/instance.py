@@ -1,0 +1,55 @@
+"""The definition of an instance itself: which group it belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator
+
+from ampsq.definitions.definition import Definition, Name
+from ampsq.errors import DefinitionError
+from ampsq.values import NAME_ALLOWED, is_name, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ITSELF", "Instance"]
+
+#: The name of whatever instance the definition is applied to.
+ITSELF: Final = "*"
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not (value == ITSELF or is_name(value)):
+        raise DefinitionError(f"{shown(value)} is no instance's name; allowed: {NAME_ALLOWED}")
+    return value
+
+
+InstanceName = Annotated[str, BeforeValidator(_name)]
+
+
+class Instance(Definition):
+    """What an instance is to others that it replicates with.
+
+    Attributes:
+        name: the instance that this may be applied to alone, so that a file meant for another one is refused; it cannot
+            be changed. Default: whichever it is applied to.
+        group: the instances that are equivalent to this one have the same: a link checks it (`Destination.group`), and
+            what arrived from a group is passed on by it (`Destination.pass_through`). Default: the instance's name.
+    """
+
+    name: InstanceName
+    group: Name | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str = ITSELF, group: str | None = None) -> None: ...
+
+    @classmethod
+    def title(cls, elements: Mapping[str, Any]) -> str:
+        """What an error text calls it."""
+        return cls.__name__ if elements.get("name", ITSELF) == ITSELF else super().title(elements)
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        return {"name": ITSELF}

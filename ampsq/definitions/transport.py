@@ -1,0 +1,122 @@
+"""The definition of a transport: what limits the clients have that use it; `*` is the instance itself."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+
+from ampsq.definitions.definition import Definition
+from ampsq.errors import DefinitionError
+from ampsq.values import NAME_ALLOWED, Interval, is_name, parse_count, parse_size, shown
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+__all__ = ["INSTANCE", "Transport", "parse_transport"]
+
+INSTANCE: Final = "*"
+"""The transport that stands for the instance: its values count for every other one that gives none."""
+
+_LEAST_SIZE: Final = 65_536
+_LEAST_AGE: Final = Interval(1_000)
+_MOST_PERCENT: Final = 100
+
+
+def parse_transport(value: object) -> str:
+    """Return the value when it is the name of a transport, or `*`.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    if not isinstance(value, str) or not (value == INSTANCE or is_name(value)):
+        raise DefinitionError(f"{shown(value)} is no transport; allowed: '*', the instance, or {NAME_ALLOWED}")
+    return value
+
+
+def _size(value: object) -> int:
+    size = parse_size(value)
+    if size < _LEAST_SIZE:
+        raise DefinitionError(f"{shown(value)} is too small; allowed: 64KB or more, as in '1GB'")
+    return size
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str) or not PurePath(value).is_absolute():
+        raise DefinitionError(f"{shown(value)} is no folder; allowed: an absolute path, as in '/var/tmp'")
+    return value
+
+
+def _percent(value: object) -> int:
+    percent = parse_count(value.strip().removesuffix("%") if isinstance(value, str) else value)
+    if not 1 <= percent <= _MOST_PERCENT:
+        raise DefinitionError(f"{shown(value)} is no share; allowed: 1% to 100%")
+    return percent
+
+
+def _age(value: object) -> Interval:
+    age = Interval.parse(value)
+    if age < _LEAST_AGE:
+        raise DefinitionError(
+            f"{shown(value)} is too short: it is looked about once a second; allowed: {_LEAST_AGE.text} or longer"
+        )
+    return age
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Path = Annotated[str, BeforeValidator(_path)]
+Share = Annotated[int, BeforeValidator(_percent)]
+TransportName = Annotated[str, BeforeValidator(parse_transport)]
+
+if TYPE_CHECKING:
+
+    class Age:
+        """What a type checker knows: it is read as an interval, but written in any form of one."""
+
+        def __get__(self, instance: object, owner: type) -> Interval | None: ...
+        def __set__(self, instance: object, value: Interval | timedelta | float | str | None) -> None: ...
+
+else:
+    Age = Annotated[
+        Interval,
+        PlainValidator(_age),
+        PlainSerializer(lambda age: None if age is None else age.text, when_used="json"),
+    ]
+
+# For a type checker, what is not given fits every type.
+_NOT_GIVEN: Any = None
+
+
+class Transport(Definition):
+    """What the topic subscriptions of clients may use that name this transport; see docs/slow-clients.md.
+
+    Attributes:
+        name: 1 to 255 of ``A-Z a-z 0-9 _ . / -``; or ``*``, the instance, whose values count for every transport that
+            does not give them, and for clients that name none.
+        message_memory_limit: bytes of the logs, about, that subscriptions may be behind, all together, 64KB or more;
+            beyond it the one that uses most is offlined: its messages go to a file of its client. A transport that
+            gives it has a pool of its own. Default: no limit.
+        message_disk_limit: bytes of such files, all together, 64KB or more; beyond it the subscription that uses most
+            is disconnected. A transport that gives it has a pool of its own. Default: no limit.
+        message_disk_path: where clients make the files; default their temporary directory.
+        client_max_capacity: percent of a limit that one subscription may use: of the memory limit before it is
+            offlined, of the disk limit after. Default: 100.
+        client_message_age_limit: how long a subscription may not take a message, 1s or longer; then it is
+            disconnected. Default: no limit.
+    """
+
+    name: TransportName
+    message_memory_limit: Size | None = None
+    message_disk_limit: Size | None = None
+    message_disk_path: Path | None = None
+    client_max_capacity: Share | None = None
+    client_message_age_limit: Age = _NOT_GIVEN
+
+    @property
+    def limits(self) -> str:
+        """As the scripts take them: memory, disk, percent, age in ms; ``-`` for what is not given."""
+        values = (
+            self.message_memory_limit, self.message_disk_limit, self.client_max_capacity, self.client_message_age_limit,
+        )  # fmt: skip
+        return " ".join("-" if value is None else str(int(value)) for value in values)

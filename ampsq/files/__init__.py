@@ -1,0 +1,1 @@
+"""Definitions as files: YAML, an Artemis ``broker.xml``, a configuration of AMPS."""

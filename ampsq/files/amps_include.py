@@ -1,0 +1,100 @@
+"""A configuration of AMPS with the files that it includes, and the environment's values put in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import ChainMap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ampsq.errors import DefinitionError
+from ampsq.files.environment import filled
+from ampsq.files.file_faults import Place
+from ampsq.files.xml_elements import parse_xml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ampsq.files.file_faults import Faults
+    from ampsq.files.xml_elements import Element
+
+__all__ = ["with_included"]
+
+_INCLUDE: Final = "Include"
+#: What a file has before its elements, which can stand only at its beginning.
+_HEAD: Final = re.compile(r"\A\s*<\?xml[^>]*\?>")
+
+
+def with_included(root: Element, path: Path | None, faults: Faults) -> Element:
+    """Put the elements of each ``Include`` in its place, and the environment's values into all texts.
+
+    Args:
+        root: of the file; it is changed.
+        path: of the file. None: it is none, and what it includes is looked for from the current folder.
+        faults: where it is noted what is wrong.
+    """
+    around = () if path is None else (path.resolve(),)
+    folder = Path() if path is None else path.parent
+    of_amps = {"AMPS_CONFIG_DIRECTORY": str(folder.resolve()), "AMPS_CONFIG_PATH": str(folder.resolve())}
+    _Files(faults, ChainMap(of_amps, dict(os.environ))).open(root, folder, around)
+    return root
+
+
+class _Files:
+    """Reads what is included."""
+
+    def __init__(self, faults: Faults, variables: Mapping[str, str]) -> None:
+        self._faults = faults
+        self._variables = variables
+
+    def open(self, element: Element, folder: Path, around: tuple[Path, ...]) -> bool:
+        """Put variables and included files into an element and those within it.
+
+        Args:
+            element: where.
+            folder: of its file.
+            around: the files that it is in.
+
+        Returns:
+            Whether its own text is right; what is not, is left out, so that it is told once.
+        """
+        self._faults.follow(element.source)
+        children: list[Element] = []
+        for child in element.children:
+            if child.tag == _INCLUDE:
+                children += self._included(child, element, folder, around)
+            elif self.open(child, folder, around):
+                children.append(child)
+        element.children = children
+        try:
+            element.text = filled(element.text, self._variables)
+        except DefinitionError as reason:
+            self._faults.add(Place(element.source, element.line), f"{element.tag}: {reason}")
+            return False
+        return True
+
+    def _included(self, include: Element, parent: Element, folder: Path, around: tuple[Path, ...]) -> Iterator[Element]:
+        try:
+            path = folder / filled(include.text.strip(), self._variables)
+            text = _text(path, around)
+        except DefinitionError as reason:
+            self._faults.add(Place(include.source, include.line), f"{_INCLUDE}: {reason}")
+        else:
+            # A file may have several elements, or one like that which it is included in.
+            root = parse_xml(f"<{parent.tag}>{text}</{parent.tag}>", str(path))
+            alone = root.children[0] if len(root.children) == 1 else root
+            found = alone if alone.tag == parent.tag else root
+            self.open(found, path.parent, (*around, path.resolve()))
+            yield from found.children
+
+
+def _text(path: Path, around: tuple[Path, ...]) -> str:
+    if path.resolve() in around:
+        raise DefinitionError(f"{path} is a file that this one is included by; allowed: others")
+    try:
+        return _HEAD.sub("", path.read_text(encoding="utf-8").lstrip("\ufeff"))
+    except FileNotFoundError:
+        raise DefinitionError(f"{path}: no such file; allowed: a path from the file's own folder") from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise DefinitionError(f"{path} cannot be read as a UTF-8 text file: {reason}") from None

@@ -1,0 +1,1 @@
+"""Single messages: browsed, explained, their history, dead letters put back."""

@@ -1,0 +1,197 @@
+"""Why a message is where it is: one look at the queue, the journal for what is settled, and one plain sentence.
+
+The script `explain` gathers facts and changes nothing. `ampsq.messages.explain_look` chooses one reason among
+`REASONS`, in the order in which one thing hides another: what stands first has to end before what stands behind it
+matters. The words are made in `ampsq.messages.explain_words`. All of it is flows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ampsq import calls
+from ampsq.flow import command
+from ampsq.messages.explain_look import ABSENT, EMPTY, Found, Look, settled_reason, state_of
+from ampsq.messages.explain_words import PATIENCE, REASONS, absence_of, facts_of, sentence_of
+from ampsq.messages.query import check_text
+from ampsq.schema import FIELDS, key
+from ampsq.topics.naming import find_bookmark
+from ampsq.transitions import Event
+from ampsq.unknown import taught
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.flow import Flow
+    from ampsq.topics.naming import Named
+    from ampsq.values import Bookmark
+
+__all__ = ["REASONS", "Explanation", "Place", "explain", "is_attended"]
+
+#: Entries of the timetable in which the next message of an empty queue is looked for.
+_TIMETABLE: Final = 1_000
+#: Entries of the journal that one step reads.
+_STEP: Final = 500
+#: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
+_LIFE_SIGN: Final = 0.5
+#: Reasons that name something due: only then is it of interest whether a coordinator is at work.
+_DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
+_TRANSFERRED: Final = Event.TRANSFERRED.encode()
+_DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
+
+
+class Place(Protocol):
+    """What is known of an instance: a `Session`, or a `Scene`."""
+
+    @property
+    def instance(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Its name and incarnation, as bookmarks have it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is where it is.
+
+    Attributes:
+        queue: the queue.
+        bookmark: the message; None for the head of a queue where nothing waits.
+        state: a word of `ampsq.transitions.State`; ``absent`` if the queue does not have the message, ``empty`` if
+            nothing waits.
+        reason: a stable word, one of `REASONS`.
+        sentence: the same for people; the text may change.
+        facts: what it was concluded from, ready for JSON. Times are milliseconds since 1970 by the server's clock.
+    """
+
+    queue: str
+    bookmark: Bookmark | None
+    state: str
+    reason: str
+    sentence: str
+    facts: dict[str, Any] = field(hash=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {
+            "queue": self.queue,
+            "bookmark": None if self.bookmark is None else str(self.bookmark),
+            "state": self.state,
+            "reason": self.reason,
+            "sentence": self.sentence,
+            "facts": self.facts,
+        }
+
+
+@taught("queue")
+def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Flow[Explanation]:
+    """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
+
+    Args:
+        place: the instance.
+        queue: the queue.
+        bookmark: the message; default the head of the queue, the message that is to be delivered next.
+
+    Raises:
+        DefinitionError: it is no bookmark. UnknownQueue: there is no such queue.
+    """
+    check_text("queue", queue)
+    named: Named | None = None if bookmark is None else (yield from find_bookmark(place.origin, bookmark))
+    pairs = yield calls.explain(queue, "" if named is None else named.ref)
+    if named is not None and not named.id:
+        facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
+        return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)
+    look = Look(pairs, is_head=bookmark is None)
+    reason = look.reason()
+    if look.where == "settled":
+        look.found = yield from _search(place.instance, queue, look)
+        reason = settled_reason(look)
+    if look.is_head and (look.where == "settled" or reason == "kept_out"):
+        reason = "passed_over"
+    if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
+        look.next_due, look.next_due_is_exact = yield from _next_due(place.instance, queue)
+    if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
+        look.attended = yield from is_attended(place.instance, look.text("attended"))
+    message = look.bookmark if named is None else named.bookmark
+    return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
+
+
+def _next_due(instance: str, queue: str) -> Flow[tuple[int, bool]]:
+    """When a queue's next message is due, and whether that is exact: else it is no earlier."""
+    due: Sequence[tuple[bytes, float]] = yield command(
+        ["ZRANGE", key(instance, "due"), 0, _TIMETABLE - 1, "WITHSCORES"], _scored
+    )
+    wanted = tuple(f"{kind} {queue} ".encode() for kind in ("scheduled", "ready"))
+    for member, at in due:
+        if member.startswith(wanted):
+            return int(at), True
+    return (int(due[-1][1]), False) if len(due) == _TIMETABLE else (0, True)
+
+
+def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
+    return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def is_attended(instance: str, before: str | None = None) -> Flow[bool]:
+    """Whether a coordinator renews its life sign; waits for that on the server, at a key that nobody writes.
+
+    Args:
+        instance: its name.
+        before: the sign as it was seen some time ago; default it is looked at now.
+    """
+    if before is None:
+        before = yield from _life_sign(instance)
+    nobody = key(instance, "inbox", "s00000000")
+    yield command(["BLPOP", nobody, _LIFE_SIGN], lambda _: None, blocks=_LIFE_SIGN)
+    after = yield from _life_sign(instance)
+    return bool(after) and after != before
+
+
+def _life_sign(instance: str) -> Flow[str]:
+    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
+    sign: str = yield command(asked, lambda reply: reply.decode() if reply else "")
+    return sign
+
+
+# -- the journal
+
+
+def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
+    """Look for a message in the journal, from its end backwards, as long as patience lasts."""
+    journal, wanted, at = key(instance, "journal", queue), look.ref.encode(), 0
+    # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
+    refused = look.flag("enters") is False and look.milliseconds <= look.now
+    end, least = "+", look.milliseconds if refused else "-"
+    until = time.monotonic() + PATIENCE
+    while True:
+        entries = yield command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
+        for stream_id, flat in entries:
+            at = int(stream_id.split(b"-")[0])
+            fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+            refs = fields.get(FIELDS["refs"], b"")
+            if wanted in refs and fields[FIELDS["how"]] != _TRANSFERRED and wanted in (each := refs.split(b" ")):
+                return _read_entry(fields, each.index(wanted), at)
+        if len(entries) < _STEP:
+            whole = not at or (yield command(["XINFO", "STREAM", journal], _is_untrimmed))
+            return Found(at=at, whole=whole)
+        if time.monotonic() >= until:
+            return Found(at=at, ended=False)
+        end = f"({entries[-1][0].decode()}"
+
+
+def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> Found:
+    how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
+    attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
+    deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
+    return Found(how, why, at, int(deliveries), int(cancels))
+
+
+def _is_untrimmed(reply: Sequence[Any]) -> bool:
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    return bool(facts[b"length"] == facts[b"entries-added"])

@@ -1,0 +1,64 @@
+"""What is said of a message besides its body: headers, how long it lives, when it is due."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from ampsq.errors import DefinitionError
+from ampsq.limits import limits
+from ampsq.publishing.publish_calls import Times
+from ampsq.subscriptions.delivery import encode_headers
+from ampsq.values import Interval, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+__all__ = ["Envelope"]
+
+
+class Envelope(NamedTuple):
+    """The same for one message or for all of a batch.
+
+    Attributes:
+        headers: as they are recorded; empty without any.
+        times: how long it lives and when it is due; None where nothing was said.
+    """
+
+    headers: bytes
+    times: Times | None
+
+    @classmethod
+    def of(
+        cls,
+        headers: Mapping[str, str] | None,
+        expiration: timedelta | float | str | None,
+        delay: timedelta | float | str | None,
+        at: datetime | None,
+    ) -> Self:
+        """Check what a publisher says.
+
+        Raises:
+            DefinitionError: an argument is wrong, headers are beyond their limits, or both `delay` and `at` are given.
+        """
+        encoded = encode_headers(headers)
+        if headers:
+            limits().check_headers(headers, encoded)
+        if expiration is None and delay is None and at is None:
+            return cls(encoded, None)
+        if delay is not None and at is not None:
+            raise DefinitionError(f"delay={shown(delay)} and at={shown(at)}: allowed is one of the two")
+        life = None if expiration is None else Interval.parse(expiration)
+        if life is not None and life < 1:
+            raise DefinitionError(f"expiration={shown(expiration)}: allowed is 1ms or longer, or None for no limit")
+        wait = None if delay is None else Interval.parse(delay)
+        return cls(encoded, Times(life, wait, None if at is None else _milliseconds(at)))
+
+
+def _milliseconds(at: object) -> int:
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise DefinitionError(
+            f"at={shown(at)}: allowed is a datetime with a time zone, as in datetime(2026, 5, 1, 9, tzinfo=UTC)"
+        )
+    return max(round(at.timestamp() * 1000), 0)

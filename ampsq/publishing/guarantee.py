@@ -1,0 +1,94 @@
+"""What a client is asked for that publishes with a guarantee, and what it tells of what failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampsq.errors import DefinitionError
+from ampsq.publishing.persisted import Persisted
+from ampsq.publishing.publish_store import FilePublishStore, PublishStore
+from ampsq.values import Interval, shown
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from ampsq.errors import AmpsqError
+    from ampsq.publishing.persisted import PersistedAck
+
+__all__ = ["FailedWrite", "Guarantee"]
+
+
+class FailedWrite(NamedTuple):
+    """What the server refused for good; it left the publish store.
+
+    Attributes:
+        error: why.
+        sequence: its number; None of a settlement of a queue message.
+        kind: ``publish``, ``sow_delete``, or ``settle``.
+        arguments: of a publish topic, shape and values (the body first); of a `sow_delete` topic, ``keys`` or
+            ``data``, and those; of a settlement verb, period, by, queue, ref
+            and token.
+    """
+
+    error: AmpsqError
+    sequence: int | None
+    kind: str
+    arguments: Sequence[bytes]
+
+    @property
+    def topic(self) -> str:
+        """The topic or queue that it was for."""
+        return self.arguments[0 if self.kind != "settle" else 3].decode()
+
+    @property
+    def body(self) -> bytes:
+        """Of a publish, the message's body; else empty."""
+        return bytes(self.arguments[2]) if self.kind == "publish" else b""
+
+
+class Guarantee(NamedTuple):
+    """What a client is asked for: the arguments of `Client` that are about guaranteed publishing."""
+
+    store: PublishStore
+    level: Persisted
+    conflation: float
+    on_failed_write: Callable[[FailedWrite], object] | None
+    on_persisted: Callable[[PersistedAck], object] | None
+
+    @classmethod
+    def of(
+        cls,
+        publisher: str | None,
+        store: PublishStore | str | os.PathLike[str] | None,
+        *,
+        persisted: str,
+        conflation: timedelta | float | str,
+        on_failed_write: Callable[[FailedWrite], object] | None,
+        on_persisted: Callable[[PersistedAck], object] | None,
+    ) -> Guarantee | None:
+        """Check what is asked for; None where publishing is not guaranteed.
+
+        Raises:
+            DefinitionError: an argument is wrong, or goes only with another one.
+        """
+        level, interval = Persisted.parse(persisted), Interval.parse(conflation) / 1000
+        if store is None:
+            if level.level != "memory" or on_failed_write or on_persisted:
+                raise DefinitionError(
+                    "persisted, on_failed_write and on_persisted go with publish_store=MemoryPublishStore() or "
+                    "publish_store=FILE: without one, nobody would send again what was lost"
+                )
+            return None
+        if publisher is None:
+            raise DefinitionError("publish_store needs a name: Client(publisher=NAME, publish_store=...)")
+        if not isinstance(store, PublishStore):
+            try:
+                store = FilePublishStore(store)
+            except TypeError:
+                raise DefinitionError(
+                    f"publish_store={shown(store)}: allowed are the path of a file, MemoryPublishStore() and "
+                    "FilePublishStore(PATH)"
+                ) from None
+        return cls(store, level, interval, on_failed_write, on_persisted)

@@ -1,0 +1,1 @@
+"""The state of the world: the records of topics with a key."""

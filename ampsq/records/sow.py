@@ -1,0 +1,50 @@
+"""Queries by name: the records of a topic, the available messages of a queue, the rows of a view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ampsq import calls
+from ampsq.definitions.conflated_topic import ConflatedTopic
+from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.messages.query import check_text
+from ampsq.records.record_history import sow_history
+from ampsq.records.records import key_texts, keyed_topic, sow_records
+from ampsq.views import views
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ampsq.flow import Flow
+    from ampsq.messages.browse import Scene
+    from ampsq.messages.query import Query, SowMessage
+    from ampsq.models import Topic
+    from ampsq.values import Bookmark
+
+__all__ = ["sow"]
+
+
+def sow(
+    scene: Scene, name: str, query: Query, keys: Any = None, bookmark: Bookmark | str | datetime | None = None
+) -> Flow[list[SowMessage]]:
+    """Query what has this name; see `Client.sow`."""
+    check_text("name of a topic, queue or view", name)
+    topic: Topic | None = yield from keyed_topic(scene.instance, name)
+    if topic is None or not topic.key:
+        if keys is not None or bookmark is not None:
+            raise DefinitionError(
+                f"sow of {name!r}: keys and bookmark are for the records of a topic with a key; allowed: such a topic, "
+                "or the query without them"
+            )
+        try:
+            return (yield from views.sow(scene, name, query))
+        except UnknownQueue:
+            catalog = yield calls.catalog()
+            if name not in catalog.conflated:
+                raise
+            conflated = ConflatedTopic.from_json(catalog.conflated[name])
+            return (yield from sow(scene, conflated.underlying_topic, query.within(conflated.filter)))
+    if bookmark is None:
+        return (yield from sow_records(scene, topic, query, keys))
+    named = None if keys is None else key_texts(keys, topic)
+    return (yield from sow_history(scene, topic, query, named, bookmark))

@@ -1,0 +1,1 @@
+"""Subscriptions to queues: what is asked for, delivered, held and settled."""

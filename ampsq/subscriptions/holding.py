@@ -1,0 +1,210 @@
+"""What a subscription's client holds: leases that are acknowledged in batches, settled one by one, and renewed.
+
+Acknowledgements may be added from any thread, and `flush` may run beside the other flows of a subscription.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ampsq import calls
+from ampsq.errors import Rejected, rejection
+from ampsq.flow import command
+from ampsq.schema import BATCH, key
+from ampsq.subscriptions.registration import Registration, Wanted
+
+if TYPE_CHECKING:
+    from ampsq.calls import Verb
+    from ampsq.flow import Call, Flow
+    from ampsq.publishing.publish_settlements import Settlements
+    from ampsq.subscriptions.delivery import MessageView
+
+__all__ = ["Holding", "Parts", "bytes_or_none", "group"]
+
+_log = logging.getLogger("ampsq")
+
+#: Seconds for which a queue's lease period is taken to be the same.
+_READ_PERIOD = 1.0
+#: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
+_ALREADY = ("AMPSQ_ALREADY_ACKED",)
+_DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
+#: The parts of a delivered message's head; see `ampsq.subscriptions.delivery.MessageView`.
+Parts = list[bytes]
+
+
+def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
+    """Sort messages by queue, as `take` and `unsubscribe` send them: refs and tokens."""
+    queues = {parts[0] for parts in messages}
+    return {
+        queue: (
+            [parts[5] for parts in messages if parts[0] == queue],
+            [parts[1] for parts in messages if parts[0] == queue],
+        )
+        for queue in queues
+    }
+
+
+class Holding(Registration):
+    """The messages that one subscription holds, and how they leave it.
+
+    Args:
+        instance: the instance's name.
+        client: the client's name, whose presence is the subscription's.
+        wanted: what it asks for at first.
+
+    Attributes:
+        late: the acknowledgements of a batch that came too late, newest last.
+    """
+
+    def __init__(self, instance: str, client: str, wanted: Wanted) -> None:
+        super().__init__(client, wanted)
+        self.instance = instance
+        self.late: deque[Rejected] = deque(maxlen=1000)
+        #: Keeps acknowledgements until they are answered, if somebody asked for that.
+        self.settlements: Settlements | None = None
+        # queue -> token -> ref of everything leased to us, as far as we know
+        self._held: dict[bytes, dict[bytes, bytes]] = {}
+        # queue -> its lease period in ms, when to read that again, when to extend again
+        self._renewals: dict[bytes, tuple[int, float, float]] = {}
+        self._acks: deque[Parts] = deque()
+        self._acks_since = 0.0
+        # refs whose acknowledgement may have been done by a call that was never answered
+        self._doubtful: set[bytes] = set()
+
+    def acknowledge(self, message: MessageView) -> bool:
+        """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""
+        if message.is_barrier:
+            return False
+        if not self._acks:
+            self._acks_since = time.monotonic()
+        self._acks.append(message.parts)
+        return len(self._acks) >= 2 * BATCH
+
+    def acks_waiting(self) -> float:
+        """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
+        return time.monotonic() - self._acks_since if self._acks else 0.0
+
+    def settle(self, message: MessageView, verb: Verb, period: int | None) -> Flow[None]:
+        """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
+        if message.is_barrier:
+            return
+        call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
+        kept = self.settlements if verb != "extended" else None
+        if kept is not None:
+            kept.keep(verb, [message.parts], period, self.id)
+        try:
+            refused = yield call
+        except Rejected:
+            raise
+        except BaseException:
+            if kept is not None:
+                kept.abandon([message.parts])
+            raise
+        finally:
+            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+            if verb != "extended":
+                self._forget([message.parts])
+        for ref, code in refused:
+            # Asked twice, the first one did it: that is the answer.
+            if call.repeated and code in _DONE.get(verb, _ALREADY):
+                continue
+            raise self._refusal(ref, code)
+
+    def flush(self) -> Flow[None]:
+        """Send the acknowledgements collected so far."""
+        while acks := self._drain():
+            yield from self._settle_acks(acks)
+
+    def _drain(self) -> list[Parts]:
+        """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""
+        acks: list[Parts] = []
+        with contextlib.suppress(IndexError):
+            while len(acks) < 2 * BATCH:
+                acks.append(self._acks.popleft())
+        if self.settlements is not None and acks:
+            try:
+                self.settlements.keep("acknowledged", acks, None, self.id)
+            except BaseException:
+                self._acks.extendleft(reversed(acks))
+                raise
+        return acks
+
+    def unanswered(self) -> list[Parts]:
+        """What was acknowledged, as far as nobody said that it was done."""
+        return list(self._acks)
+
+    def _flush_beyond(self, number: int) -> Flow[None]:
+        while len(self._acks) > number:
+            yield from self._settle_acks(self._drain())
+
+    def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
+        for first in range(0, len(acks), BATCH):
+            for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
+                call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
+                try:
+                    refused = yield call
+                except BaseException:
+                    self._acknowledge_again(acks[first:])
+                    raise
+                self._refused(refused, repeated=call.repeated)
+            self._forget(acks[first : first + BATCH])
+
+    def _acknowledge_again(self, acks: list[Parts]) -> None:
+        self._doubtful.update(parts[5] for parts in acks)
+        self._acks.extendleft(reversed(acks))
+
+    def _refusal(self, ref: bytes, code: str) -> Rejected:
+        error = rejection(code) or Rejected(code=code)
+        return type(error)(ref=ref.decode(), subscription=self.id, queue=self.name)
+
+    def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
+        for ref, code in refused:
+            if code == "AMPSQ_ALREADY_ACKED" and (repeated or ref in self._doubtful):
+                continue
+            error = self._refusal(ref, code)
+            self.late.append(error)
+            _log.warning("late acknowledgement: %s", error)
+
+    def _forget(self, messages: list[Parts]) -> None:
+        if self.settlements is not None:
+            self.settlements.answered(messages)
+        nothing: dict[bytes, bytes] = {}
+        if self._doubtful:
+            self._doubtful.difference_update([parts[5] for parts in messages])
+        for parts in messages:
+            self._held.get(parts[0], nothing).pop(parts[1], None)
+
+    def renew(self) -> Flow[None]:
+        """Extend every lease that is held here by its queue's period, three times a period."""
+        for queue, held in list(self._held.items()):
+            if held:
+                yield from self._renew(queue, held)
+
+    def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> Flow[None]:
+        period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
+        now = time.monotonic()
+        if now >= read_at:
+            compiled = yield command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
+            found = int((compiled or b"0").split(b" ")[0])
+            extend_at = extend_at if found == period else now
+            period, read_at = found, now + _READ_PERIOD
+        if period and now >= extend_at:
+            extend_at = now + period / 3000
+            items = list(held.items())
+            for first in range(0, len(items), BATCH):
+                tokens, refs = zip(*items[first : first + BATCH], strict=True)
+                refused = yield calls.settle("extended", queue, refs, tokens, period=period)
+                lost = {ref for ref, _ in refused}
+                for token, ref in items[first : first + BATCH]:
+                    if ref in lost:
+                        held.pop(token, None)
+        self._renewals[queue] = (period, read_at, extend_at)
+
+
+def bytes_or_none(reply: object) -> bytes | None:
+    """Read a reply that is a string or nothing."""
+    return reply if isinstance(reply, bytes) else None

@@ -1,0 +1,1 @@
+"""Reading topics: replay, bookmarks, live subscriptions, conflation, limits of slow readers, retention."""

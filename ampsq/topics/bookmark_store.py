@@ -1,0 +1,338 @@
+"""Where a durable subscription writes down how far it has come: in memory, in an SQLite file, or in Redis.
+
+A message is noted when it is received and let go of when it is handled. The subscription's place is where everything
+before it is handled; what is handled out of turn is kept beside it until the place has come there. So whoever is killed
+at any moment misses nothing afterwards, and gets again only what was not written down as handled.
+"""
+
+from __future__ import annotations
+
+import abc
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from ampsq.errors import DefinitionError, NameInUse, Unavailable
+from ampsq.flow import Pause, command
+from ampsq.schema import FIELDS, key
+from ampsq.topics import reader_calls
+from ampsq.topics.places import Id, Kept, parse_id, text_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ampsq.flow import Flow
+
+__all__ = [
+    "BookmarkStore",
+    "Change",
+    "MemoryBookmarkStore",
+    "RedisBookmarkStore",
+    "SqliteBookmarkStore",
+    "SubscriptionName",
+]
+
+_FLOOR: Final = "floor"
+_AT: Final = "at "
+_BEYOND: Final = "beyond "
+_OF: Final = "of "
+#: Seconds for which another process may hold the file.
+_BUSY: Final = 5.0
+#: Seconds before it is tried again.
+_PAUSE: Final = 0.01
+#: Names that one call writes down or removes, so that none takes long.
+_TOGETHER: Final = 1_000
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS place (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS beyond (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS passed (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, origin TEXT NOT NULL, id TEXT NOT NULL,
+    PRIMARY KEY (instance, subscription, topic, origin)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS session (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (instance, subscription)) WITHOUT ROWID;
+"""
+
+
+class SubscriptionName(NamedTuple):
+    """A durable subscription: the instance that it reads from, and its own name there.
+
+    Attributes:
+        instance: the instance's name.
+        subscription: its `sub_id`.
+        session: the number of its life: the one that began last is the only one that may write.
+    """
+
+    instance: str
+    subscription: str
+    session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is new since something was written down last.
+
+    Attributes:
+        topics: topic -> the last ID of the place.
+        beyond: topic and ID of what was handled behind the place.
+        reached: those of `beyond`, of earlier changes, that the place has come to.
+        passed: topic and origin -> the last ID there that is before the place; see `Kept`.
+    """
+
+    topics: Mapping[str, Id] = field(default_factory=dict)
+    beyond: tuple[tuple[str, str], ...] = ()
+    reached: tuple[tuple[str, str], ...] = ()
+    passed: Mapping[tuple[str, str], Id] = field(default_factory=dict)
+
+
+class BookmarkStore(abc.ABC):
+    """Keeps the places of subscriptions: of each, what the session writes that began last.
+
+    Attributes:
+        is_beside_logs: whether what is kept of an instance is to be had at that one alone.
+    """
+
+    is_beside_logs: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """Read what is kept of a subscription; None: nothing."""
+
+    @abc.abstractmethod
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """Keep this, and nothing of before; from here on only this session may `save`."""
+
+    @abc.abstractmethod
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """Write down a change.
+
+        Raises:
+            NameInUse: another session of the subscription began meanwhile; nothing was written.
+        """
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """Keep nothing of a subscription at an instance where it is not now; needed for clients with several."""
+        raise DefinitionError(
+            f"{type(self).__name__} has no `forget`, which clients with several instances need; allowed: a store that "
+            f"has it, as SqliteBookmarkStore, for {name.subscription!r}"
+        )
+
+
+class MemoryBookmarkStore(BookmarkStore):
+    """Keeps places as long as the process lives: for subscriptions that are closed and made again in it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], tuple[int, Kept]] = {}
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        yield from ()
+        return self._kept[name[:2]][1] if name[:2] in self._kept else None
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+        yield from ()
+        self._kept[name[:2]] = name.session, kept
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+        yield from ()
+        session, kept = self._kept[name[:2]]
+        if session != name.session:
+            raise NameInUse(subscription=name.subscription)
+        beyond = kept.beyond.union(change.beyond).difference(change.reached)
+        topics, passed = {**kept.topics, **change.topics}, {**kept.passed, **change.passed}
+        self._kept[name[:2]] = session, replace(kept, topics=topics, beyond=beyond, passed=passed)
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """See `BookmarkStore.forget`."""
+        yield from ()
+        self._kept.pop(name[:2], None)
+
+
+class SqliteBookmarkStore(BookmarkStore):
+    """Keeps places in a file, for any number of subscriptions, also of several processes on one machine.
+
+    What was written down survives the process, however it ends. After a crash of the machine the last moments may be
+    gone; then some messages come again.
+
+    Args:
+        path: the file; it is made if it does not exist.
+
+    Raises:
+        DefinitionError: it cannot be opened, or is something else. Later, `Unavailable` of whatever needs the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            # What is between BEGIN and COMMIT is said here.
+            self._file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            self._file.execute("PRAGMA journal_mode=WAL")
+            self._file.execute("PRAGMA synchronous=NORMAL")
+            self._file.executescript(_TABLES)
+            # From here on a flow waits, not SQLite.
+            self._file.execute("PRAGMA busy_timeout=0")
+        except sqlite3.Error as error:
+            raise DefinitionError(
+                f"bookmark store {str(path)!r}: {error}; allowed: a file that SQLite can write, or one to be made"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"SqliteBookmarkStore({str(self._path)!r})"
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        yield from ()
+        try:
+            with self._lock:
+                rows = self._file.execute(
+                    "SELECT topic, id FROM place WHERE instance = ? AND subscription = ?", name[:2]
+                )
+                places = {topic: parse_id(text) for topic, text in rows}
+                beyond = self._file.execute(
+                    "SELECT topic, id FROM beyond WHERE instance = ? AND subscription = ?", name[:2]
+                )
+                found = frozenset((topic, text) for topic, text in beyond)
+                vectors = self._file.execute(
+                    "SELECT topic, origin, id FROM passed WHERE instance = ? AND subscription = ?", name[:2]
+                )
+                passed = {(topic, origin): parse_id(text) for topic, origin, text in vectors}
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+        # No topic has an empty name.
+        return Kept(places.pop(""), places, found, passed) if "" in places else None
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+
+        def write() -> None:
+            self._delete(name)
+            self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
+            self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
+
+        return self._written(write)
+
+    def forget(self, name: SubscriptionName) -> Flow[None]:
+        """See `BookmarkStore.forget`."""
+        return self._written(lambda: self._delete(name))
+
+    def _delete(self, name: SubscriptionName) -> None:
+        for table in ("place", "beyond", "passed"):
+            self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+
+        def write() -> None:
+            found = self._file.execute(
+                "SELECT number FROM session WHERE instance = ? AND subscription = ?", name[:2]
+            ).fetchone()
+            if found is not None and found[0] != name.session:
+                raise NameInUse(subscription=name.subscription)
+            self._write(name, change)
+
+        return self._written(write)
+
+    def _written(self, write: Callable[[], None]) -> Flow[None]:
+        """Let what is written be there as a whole, or not at all; an event loop goes on while others hold the file."""
+        until = time.monotonic() + _BUSY
+        while True:
+            try:
+                with self._lock, self._file:
+                    self._file.execute("BEGIN IMMEDIATE")
+                    write()
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    raise self._unavailable(error) from error
+            else:
+                return
+            yield Pause(_PAUSE)
+
+    def _unavailable(self, error: sqlite3.Error) -> Unavailable:
+        return Unavailable(f"bookmark store {str(self._path)!r}: {error}")
+
+    def _write(self, name: SubscriptionName, change: Change) -> None:
+        self._file.executemany(
+            "INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)",
+            [(*name[:2], topic, text_of(last)) for topic, last in change.topics.items()],
+        )
+        self._file.executemany(
+            "INSERT OR REPLACE INTO passed VALUES (?, ?, ?, ?, ?)",
+            [(*name[:2], *where, text_of(last)) for where, last in change.passed.items()],
+        )
+        self._file.executemany(
+            "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name[:2], *one) for one in change.beyond]
+        )
+        self._file.executemany(
+            "DELETE FROM beyond WHERE instance = ? AND subscription = ? AND topic = ? AND id = ?",
+            [(*name[:2], *one) for one in change.reached],
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+
+class RedisBookmarkStore(BookmarkStore):
+    """Keeps places beside the logs, on the server: for subscribers that move from machine to machine."""
+
+    is_beside_logs = True
+
+    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+        """See `BookmarkStore.load`."""
+        flat = yield command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        if _FLOOR not in found:
+            return None
+        topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
+        beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
+        passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
+        return Kept(parse_id(found[_FLOOR]), topics, beyond, passed)
+
+    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+        """See `BookmarkStore.begin`."""
+        where = key(name.instance, "bookmarks", name.subscription)
+        fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond), passed=kept.passed))]
+        yield from _note(name, fields, ())
+        # Only now, so that at no moment nothing is kept.
+        stale = set((yield command(["HKEYS", where], _texts))).difference(dict(fields), [FIELDS["session"]])
+        yield from _note(name, (), sorted(stale))
+
+    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+        """See `BookmarkStore.save`."""
+        # What is reached is removed last: what is written twice does no harm.
+        reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
+        yield from _note(name, _fields(change), reached)
+
+
+def _texts(reply: list[bytes]) -> list[str]:
+    return [text.decode() for text in reply]
+
+
+def _two(text: str) -> tuple[str, str]:
+    _, topic, stream_id = text.split(" ")
+    return topic, stream_id
+
+
+def _fields(change: Change) -> list[tuple[str, str]]:
+    fields = [(_AT + topic, text_of(last)) for topic, last in change.topics.items()]
+    fields += [(f"{_OF}{topic} {origin}", text_of(last)) for (topic, origin), last in change.passed.items()]
+    return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
+
+
+def _note(name: SubscriptionName, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> Flow[None]:
+    """Write names and values, then remove names; in calls that are all short, and mostly one."""
+    while kept or reached:
+        some, gone = kept[:_TOGETHER], reached[: max(_TOGETHER - len(kept), 0)]
+        yield reader_calls.note_place(name.subscription, name.session, some, gone)
+        kept, reached = kept[len(some) :], reached[len(gone) :]

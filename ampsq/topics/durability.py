@@ -1,0 +1,207 @@
+"""Reading only what cannot be lost any more: what a fully durable subscription waits for."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ampsq.connections.server import examine
+from ampsq.errors import DefinitionError, Unavailable
+from ampsq.flow import Collect, Post, command
+from ampsq.publishing.acknowledged import Acknowledged
+from ampsq.publishing.flushed import Flushed
+from ampsq.replication.downgrading import sync_states
+from ampsq.schema import key
+from ampsq.topics.places import FIRST, parse_id, text_of
+from ampsq.values import shown
+
+if TYPE_CHECKING:
+    from ampsq.flow import Call, Flow
+    from ampsq.replication.downgrading import SyncState
+    from ampsq.topics.places import Id
+
+__all__ = ["Durability"]
+
+Asked = TypeVar("Asked")
+_log = logging.getLogger("ampsq")
+_CONNECTED = re.compile(rb"connected_slaves:(\d+)")
+_REPLICAS = re.compile(r"replicas=([1-9][0-9]?)")
+_ALLOWED: Final = "False, True or 'fsync' (on the server's disk), or 'replicas=1', with how many replicas must have it"
+#: Milliseconds of one wait for disk or replicas.
+_WAIT: Final = 1000
+_YES: Final = "fsync"
+#: Seconds after which it is told that messages wait, and after which it is told again.
+_TELL: Final = 5.0
+_TELL_AGAIN: Final = 60.0
+
+
+class Durability(Generic[Asked]):
+    """What must be true of a message before it is handed on: also that all sync destinations that carry it have it.
+
+    Args:
+        instance: the instance's name.
+        wish: `fully_durable` of a subscription: True or ``fsync``: on the server's disk; ``replicas=<n>``: acknowledged
+            by so many replicas.
+
+    Raises:
+        DefinitionError: it is none of these.
+    """
+
+    def __init__(self, instance: str, wish: object) -> None:
+        found = _REPLICAS.fullmatch(wish) if isinstance(wish, str) else None
+        if wish is not True and wish != _YES and found is None:
+            raise DefinitionError(f"fully_durable={shown(wish)}: allowed is {_ALLOWED}")
+        self._instance, self._marker = instance, key(instance, "marker")
+        self._logs = key(instance, "log", "")
+        self._acknowledged = Acknowledged(instance)
+        self._replicas = int(found[1]) if found else 0
+        # None: the server flushes before it answers, or replicas are waited for.
+        self._flushed: Flushed | None = None
+        # Of each log: everything up to this ID is on the disk.
+        self._on_disk: dict[str, Id] = {}
+        self._reached: tuple[float, dict[str, Id]] | None = None
+        # What was read and is not durable yet, as far as is known.
+        self._pending: tuple[Asked, Any] | None = None
+        # When it is to be told that what was read waits; None: nothing does.
+        self._tell_at: float | None = None
+
+    def examine(self) -> Flow[None]:
+        """See that the server can say what is durable.
+
+        Raises:
+            ServerUnsuitable: it cannot. That replicas are missing is only told, in the log: they may come.
+        """
+        if self._replicas:
+            facts = yield command(["INFO", "replication"], bytes)
+            connected = int((_CONNECTED.search(facts) or [0, 0])[1])
+            if connected < self._replicas:
+                _log.warning(
+                    "fully_durable='replicas=%d': the server has %d replicas connected; until there are enough, and "
+                    "they have what was published, nothing is handed out",
+                    *(self._replicas, connected),
+                )
+            return
+        self._flushed = Flushed.watch((yield from examine()), "fully_durable (where it is not 'replicas=1')")
+
+    def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> Flow[tuple[Asked, Any] | None]:
+        """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
+
+        What is given was asked for by that request, or by the one before that was not answered yet. When the
+        connection breaks the server may have come back without what was read: then it is read again.
+        """
+        until = time.monotonic() + wait
+        try:
+            if self._pending is None:
+                reply = yield from self._ask(channel, call)
+                if not reply:
+                    return request, reply
+                self._pending = request, reply
+            if not (yield from self._is_durable(channel, self._pending[1], until)):
+                return None
+            if not (yield from self._is_acknowledged(channel, self._pending[1], until)):
+                return None
+            self._tell_at = None
+            found, self._pending = self._pending, None
+        except Unavailable:
+            self.forget()
+            # This waits until there is a server again.
+            yield command(["PING"], bool)
+            return None
+        except BaseException:
+            self.forget()
+            raise
+        return found
+
+    def _ask(self, channel: Any, call: Call[Any]) -> Flow[Any]:
+        if self._flushed is None and not self._replicas:
+            return (yield call)
+        reply = yield from _asked(channel, call)
+        if reply and self._replicas:
+            # A server waits for the last write of a connection: this one, behind all that was read before on it.
+            yield from _asked(channel, command(["SET", self._marker, "1"], bool))
+        return reply
+
+    def forget(self) -> None:
+        """What was read and is not durable yet is read again: by another connection, perhaps."""
+        self._pending = self._reached = None
+        self._on_disk = {}
+
+    def _is_durable(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
+        if self._replicas:
+            return (yield from self._is_replicated(channel, until))
+        if self._flushed is None:
+            return True
+        if all(self._on_disk.get(name, FIRST) >= last for name, last in _lasts(reply)):
+            return True
+        if self._reached is None:
+            # All of the log, so that the next pages need not wait again.
+            ends: dict[str, Id] = {}
+            for name, _ in _lasts(reply):
+                ends[name] = yield from _asked(
+                    channel, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first)
+                )
+            self._reached = time.monotonic(), ends
+        moment, ends = self._reached
+        if (yield from self._flushed.wait(channel, moment, until)):
+            self._on_disk |= ends
+            self._reached = None
+            return True
+        if self._is_to_be_told():
+            self._tell("they are not on its disk")
+        return False
+
+    def _is_replicated(self, channel: Any, until: float) -> Flow[bool]:
+        while True:
+            left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
+            wait: list[str | int] = ["WAIT", self._replicas, left]
+            count: int = yield from _asked(channel, command(wait, int, blocks=left / 1000))
+            if count >= self._replicas:
+                return True
+            if self._is_to_be_told():
+                self._tell(f"{count} of {self._replicas} replicas have them")
+            if time.monotonic() >= until:
+                return False
+
+    def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
+        if not (yield from self._acknowledged.is_needed(channel)):
+            return True
+        wanted = {f"log {name.removeprefix(self._logs)}": text_of(last) for name, last in _lasts(reply)}
+        if (yield from self._acknowledged.wait(channel, "", wanted, until)):
+            return True
+        if self._is_to_be_told():
+            states: dict[str, SyncState] = yield from sync_states(self._instance)
+            self._tell("; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states))
+        return False
+
+    def _is_to_be_told(self) -> bool:
+        """Whether something has waited for a while, and nobody was told of it lately."""
+        now = time.monotonic()
+        if self._tell_at is None:
+            self._tell_at = now + _TELL
+        if now < self._tell_at:
+            return False
+        self._tell_at = now + _TELL_AGAIN
+        return True
+
+    @staticmethod
+    def _tell(lacking: str) -> None:
+        _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
+
+
+def _asked(channel: Any, call: Call[Any]) -> Flow[Any]:
+    yield Post(channel, call)
+    return (yield Collect(channel))
+
+
+def _lasts(reply: Any) -> list[tuple[str, Id]]:
+    """Of each log that was read its key, and the last ID that came."""
+    # Which form a reply of several streams has depends on the protocol.
+    rows = reply.items() if isinstance(reply, dict) else reply
+    return [(name.decode(), parse_id(entries[-1][0])) for name, entries in rows]
+
+
+def _id_of_first(reply: Any) -> Id:
+    # One that somebody trimmed away has nothing that could be lost.
+    return parse_id(reply[0][0]) if reply else FIRST

@@ -1,0 +1,196 @@
+"""What a durable subscription has received, and what of it is handled."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ampsq.topics.bookmark_store import Change
+from ampsq.topics.places import FIRST, Id, Kept, parse_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Handling", "Received"]
+
+
+class Received:
+    """A message that was received.
+
+    Attributes:
+        topic: its topic.
+        id: its ID; empty where it was read at another instance.
+        source: of a client with several instances, origin and ID there, as in its bookmark.
+        is_handled: whether it was handled.
+    """
+
+    __slots__ = ("id", "is_handled", "source", "topic")
+
+    def __init__(self, topic: str, stream_id: bytes, source: str) -> None:
+        self.topic, self.id, self.source, self.is_handled = topic, stream_id, source, False
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Topic, and its ID as far as that is one everywhere where it may be read."""
+        return self.topic, self.source or self.id.decode()
+
+
+class _PageEnd:
+    """The end of a page: up to where its topics were read, here and of each origin."""
+
+    __slots__ = ("passed", "places")
+
+    is_handled = True
+
+    def __init__(self, places: Mapping[str, Id], passed: Mapping[tuple[str, str], Id]) -> None:
+        self.places, self.passed = places, passed
+
+
+class Handling:
+    """What a subscription has received and what of it is handled; threads may share it.
+
+    Args:
+        kept: what a store has of it.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self._lock = threading.Lock()
+        self._open: deque[Received | _PageEnd] = deque()
+        # IDs as they came, so that only what is written down is looked at closely.
+        self._places: dict[str, Id | bytes] = dict(kept.topics)
+        self._floor = kept.floor
+        # What is handled behind the place: what a store knows of, and what is new.
+        self._noted: set[tuple[str, str]] = set(kept.beyond)
+        self._new: set[tuple[str, str]] = set()
+        self._moved: set[str] = set()
+        self._reached: set[tuple[str, str]] = set()
+        # The same place, of each origin, and what of it is new.
+        self._passed: dict[tuple[str, str], Id] = dict(kept.passed)
+        self._came: set[tuple[str, str]] = set()
+
+    @property
+    def open_messages(self) -> int:
+        """Received, and not let go of."""
+        return len(self._open)
+
+    def place(self, topic: str) -> Id:
+        """Up to where a topic's messages are handled."""
+        place = self._places.get(topic, self._floor)
+        return parse_id(place) if isinstance(place, bytes) else place
+
+    def receive(
+        self,
+        messages: Iterable[tuple[str, bytes, str]],
+        places: Mapping[str, Id],
+        passed: Mapping[tuple[str, str], Id],
+    ) -> list[Received]:
+        """Note a page; what was handled before is marked so.
+
+        Args:
+            messages: topics, IDs, and sources; see `Received`.
+            places: up to where it goes.
+            passed: the same of each origin, as of `Kept`.
+        """
+        page = [Received(*each) for each in messages]
+        with self._lock:
+            if self._noted:
+                for one in page:
+                    one.is_handled = one.name in self._noted
+            self._open.extend(page)
+            self._open.append(_PageEnd({**places}, {**passed}))
+            self._advance()
+        return page
+
+    def handle(self, one: Received) -> None:
+        """Note that a message was handled."""
+        with self._lock:
+            if one.is_handled:
+                return
+            one.is_handled = True
+            if self._open and one is self._open[0]:
+                self._advance()
+            else:
+                self._new.add(one.name)
+
+    def _advance(self) -> None:
+        waiting = self._open
+        while waiting and waiting[0].is_handled:
+            one = waiting.popleft()
+            if isinstance(one, _PageEnd):
+                moved = {topic: last for topic, last in one.places.items() if self.place(topic) < last}
+                self._places.update(moved)
+                self._moved.update(moved)
+                self._pass(one.passed)
+                continue
+            # Of one topic they come in order.
+            if one.id:
+                self._places[one.topic] = one.id
+                self._moved.add(one.topic)
+            if one.source:
+                origin, _, text = one.source.partition("~")
+                self._pass({(one.topic, origin): parse_id(text)})
+            if self._new or self._noted:
+                self._reach(one.name)
+
+    def _pass(self, passed: Mapping[tuple[str, str], Id]) -> None:
+        further = {where: last for where, last in passed.items() if self._passed.get(where, FIRST) < last}
+        self._passed.update(further)
+        self._came.update(further)
+
+    def _reach(self, name: tuple[str, str]) -> None:
+        self._new.discard(name)
+        if name in self._noted:
+            self._noted.discard(name)
+            self._reached.add(name)
+
+    def take_change(self) -> Change | None:
+        """What is new since the last time; None: nothing."""
+        with self._lock:
+            if not (self._moved or self._new or self._reached or self._came):
+                return None
+            topics = {topic: self.place(topic) for topic in self._moved}
+            passed = {where: self._passed[where] for where in self._came}
+            change = Change(topics, tuple(self._new), tuple(self._reached), passed)
+            self._noted |= self._new
+            self._moved, self._new, self._reached, self._came = set(), set(), set(), set()
+            return change
+
+    def put_back(self, change: Change) -> None:
+        """A change was not written down: it is still new."""
+        with self._lock:
+            self._moved.update(change.topics)
+            self._came.update(change.passed)
+            for two in change.beyond:
+                if two in self._noted:
+                    self._noted.discard(two)
+                    self._new.add(two)
+            self._reached.update(change.reached)
+
+    # -- at another instance
+
+    @property
+    def passed(self) -> dict[tuple[str, str], Id]:
+        """Topic and origin -> the ID there up to which everything is handled."""
+        with self._lock:
+            return dict(self._passed)
+
+    def kept_at(self, floor: Id, places: Mapping[str, Id]) -> Kept:
+        """What is to be kept at another instance, where the place is at these IDs."""
+        with self._lock:
+            return Kept(floor, places, frozenset(self._noted | self._new), dict(self._passed))
+
+    def move(self, kept: Kept) -> None:
+        """Go on at another instance, where this is kept; what was received and is not handled stays so."""
+        with self._lock:
+            for one in self._open:
+                if isinstance(one, _PageEnd):
+                    one.places = {}
+                else:
+                    one.id = b""
+            self._places, self._floor = dict(kept.topics), kept.floor
+            self._moved, self._came = set(kept.topics), set(self._passed)
+            self._reached |= kept.beyond - self._noted - self._new
+            # Of what was noted since, nothing is kept there.
+            self._new |= self._noted - kept.beyond
+            self._noted &= kept.beyond

@@ -1,0 +1,106 @@
+"""Counting and splitting logs without reading them, by the sparse index that the server keeps of each; flows.
+
+The index has about every thousandth entry with its rank: how many entries were ever added to the log, up to that one.
+What was deleted from the middle of a log is still counted: a difference of ranks is the number of entries, or more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.flow import command, script_call
+from ampsq.schema import INDEX_STEP, key
+from ampsq.topics.places import FIRST, Id, parse_id, text_of
+
+if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
+    from ampsq.flow import Call, Flow
+
+__all__ = ["complete", "cuts", "entry_at", "find_point", "index_step", "rank_of", "skip_entries"]
+
+#: From so many entries a part on, a cut may be at the nearest point of the index: a tenth off, at most.
+_COARSE: Final = 10 * INDEX_STEP
+
+
+def index_step(topic: str) -> Call[bool]:
+    """Add to a topic's index what it lacks, a bounded part of it; gives whether more may be lacking."""
+    return script_call("index_log", [topic], bool, repeatable=True)
+
+
+def find_point(topic: str, stream_id: Id) -> Call[tuple[Id, int]]:
+    """The last point of the index at an ID or before it, and its rank."""
+    return script_call(
+        "find_point", [topic, text_of(stream_id)], lambda reply: (parse_id(reply[0]), int(reply[1])), repeatable=True
+    )
+
+
+def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[tuple[Id, int, bool]]:
+    """Go over at most so many entries behind an ID, up to another (None: the end), a bounded part of them.
+
+    Gives the last one, how many, and whether there are no more.
+    """
+    arguments: list[EncodableT] = [topic, text_of(after), "+" if last is None else text_of(last), most]
+    return script_call(
+        "skip_entries", arguments, lambda reply: (parse_id(reply[0]), int(reply[1]), bool(reply[2])), repeatable=True
+    )
+
+
+def complete(topic: str) -> Flow[None]:
+    """Let a topic's index have all that it lacks: of a log that is older than it, or that others wrote to."""
+    while (yield index_step(topic)):
+        pass
+
+
+def rank_of(topic: str, stream_id: Id) -> Flow[int]:
+    """How many entries were ever added to a log up to an ID; its index is complete."""
+    place, rank = yield from _point(topic, stream_id)
+    ended = place >= stream_id
+    while not ended:
+        place, number, ended = yield skip_entries(topic, place, stream_id, INDEX_STEP)
+        rank += number
+    return rank
+
+
+def _point(topic: str, stream_id: Id) -> Flow[tuple[Id, int]]:
+    found: tuple[Id, int] = yield find_point(topic, stream_id)
+    return found
+
+
+def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Flow[Id]:
+    """The ID of the last entry whose rank is at most that one; its index is complete.
+
+    Args:
+        instance: the instance's name.
+        topic: the topic.
+        rank: as `rank_of` gives it.
+        exact: False: the nearest point of the index before it will do.
+    """
+    index = key(instance, "index", topic)
+    found: list[Any] = yield command(
+        ["ZRANGE", index, rank, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"], list
+    )
+    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (yield from _point(topic, FIRST))
+    ended = not exact
+    while not ended and at < rank:
+        place, number, ended = yield skip_entries(topic, place, None, rank - at)
+        at += number
+    return place
+
+
+def cuts(instance: str, topic: str, after: Id, last: Id, parts: int) -> Flow[list[Id]]:
+    """Where to cut the entries behind one ID up to another into parts of about the same number; its index is complete.
+
+    Gives IDs strictly between the two, rising: the last one of each part but the last. Fewer, where entries are few.
+    """
+    if parts < 2:  # noqa: PLR2004
+        return []
+    first, end = (yield from rank_of(topic, after)), (yield from rank_of(topic, last))
+    size = (end - first) / parts
+    found: list[Id] = []
+    for number in range(1, parts):
+        rank = first + round(number * size)
+        place = yield from entry_at(instance, topic, rank, exact=size < _COARSE)
+        if (found[-1] if found else after) < place < last:
+            found.append(place)
+    return found

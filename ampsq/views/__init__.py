@@ -1,0 +1,1 @@
+"""Views: rows computed from messages, kept in step with them."""
