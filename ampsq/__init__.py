@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from ampsq.definitions.instance import Instance
     from ampsq.errors import AmpsqError
     from ampsq.models import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
+    from ampsq.publishing.file_publish_store import FilePublishStore
     from ampsq.publishing.guarantee import FailedWrite
     from ampsq.publishing.persisted import PersistedAck
-    from ampsq.publishing.publish_store import FilePublishStore, MemoryPublishStore
+    from ampsq.publishing.publish_store import MemoryPublishStore
     from ampsq.records.record_following import RecordChange
     from ampsq.records.record_subscription import AsyncRecordSubscription, RecordSubscription
     from ampsq.subscriptions.async_subscription import AsyncSubscription
@@ -97,7 +98,7 @@ _HOMES = {
     "Destination": "definitions.destination",
     "Do": "models",
     "FailedWrite": "publishing.guarantee",
-    "FilePublishStore": "publishing.publish_store",
+    "FilePublishStore": "publishing.file_publish_store",
     "GroupLocalQueue": "models",
     "If": "models",
     "Instance": "definitions.instance",

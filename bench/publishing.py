@@ -13,7 +13,8 @@ from ampsq.bench.stage import Stage
 from ampsq.client import Client
 from ampsq.errors import ServerUnsuitable
 from ampsq.models import Topic
-from ampsq.publishing.publish_store import FilePublishStore, MemoryPublishStore
+from ampsq.publishing.file_publish_store import FilePublishStore
+from ampsq.publishing.publish_store import MemoryPublishStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.errors import DefinitionError
+from ampsq.publishing.file_publish_store import FilePublishStore
 from ampsq.publishing.persisted import Persisted
-from ampsq.publishing.publish_store import FilePublishStore, PublishStore
+from ampsq.publishing.publish_store import PublishStore
 from ampsq.values import Interval, shown
 
 if TYPE_CHECKING:
