@@ -28,16 +28,12 @@ from ampsq import (
     Topic,
     Transport,
     View,
-    action_calls,
     calls,
-    check_calls,
-    publish_calls,
-    reader_calls,
-    replication_calls,
-    retention,
     scripts,
 )
+from ampsq.administration import action_calls
 from ampsq.administration.actions import failed_events, retry_action
+from ampsq.checking import check_calls
 from ampsq.checking.check import check, rebuild_queue
 from ampsq.console.figures import measure
 from ampsq.coordinator.absence import Absence
@@ -54,8 +50,9 @@ from ampsq.message_types import JSON
 from ampsq.messages.explain import explain
 from ampsq.messages.history import history
 from ampsq.messages.query import Query
+from ampsq.publishing import publish_calls
 from ampsq.publishing.envelope import Envelope
-from ampsq.replication import recovering
+from ampsq.replication import recovering, replication_calls
 from ampsq.replication.carried import Carried, Peer
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
@@ -76,6 +73,7 @@ from ampsq.spark.job_calls import (
 )
 from ampsq.store import Store
 from ampsq.subscriptions.subscription import SubscriptionCore
+from ampsq.topics import reader_calls, retention
 from ampsq.topics.log_index import complete, cuts
 from ampsq.topics.naming import name_message
 from ampsq.topics.origins import read_origin
