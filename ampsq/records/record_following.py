@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ampsq.models import Topic
     from ampsq.records.record_calls import Record
     from ampsq.records.record_history import Change
+    from ampsq.topics.merging import Entry
     from ampsq.topics.places import Id
-    from ampsq.topics.replay import Entry
     from ampsq.topics.vectors import Found
 
 __all__ = ["RecordChange", "RecordFollowing"]

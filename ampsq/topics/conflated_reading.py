@@ -16,7 +16,7 @@ from ampsq.topics.topic_reading import TopicReading
 if TYPE_CHECKING:
     from ampsq.flow import Flow
     from ampsq.session import Session
-    from ampsq.topics.replay import Entry
+    from ampsq.topics.merging import Entry
     from ampsq.topics.reporting import Reporting
     from ampsq.topics.topic_reading import Handed
     from ampsq.topics.topic_wish import TopicWish

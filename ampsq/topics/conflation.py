@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ampsq.expressions import Document, Expression
+    from ampsq.topics.merging import Entry
     from ampsq.topics.places import Id
-    from ampsq.topics.replay import Entry
 
 __all__ = ["Conflation", "ConflationKey", "conflation_asked"]
 

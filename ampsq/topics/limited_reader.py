@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from ampsq.flow import Flow
     from ampsq.message_types import MessageType
+    from ampsq.topics.merging import Entry
     from ampsq.topics.places import Id, Span
     from ampsq.topics.reader_calls import Order
-    from ampsq.topics.replay import Entry, Reader
+    from ampsq.topics.replay import Reader
 
 __all__ = ["Consumer", "LimitedReader", "has_limits", "spool_folder"]
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ampsq import calls
 from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.flow import Collect, Pause, Post, command
 from ampsq.models import Queue
-from ampsq.schema import BYTES, FIELDS, key
+from ampsq.schema import FIELDS, key
+from ampsq.topics.merging import Log, Merging
 from ampsq.topics.naming import find_bookmarks
 from ampsq.topics.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, next_id, parse_id, spans_of, text_of
 from ampsq.topics.retention import hold
@@ -27,26 +27,19 @@ from ampsq.unknown import explained, meant
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.calls import Catalog
     from ampsq.flow import Call, Flow
     from ampsq.message_types import MessageType
     from ampsq.topics.durability import Durability
+    from ampsq.topics.merging import Entry, Request
 
-__all__ = ["Entry", "NotFound", "Reader"]
+__all__ = ["NotFound", "Reader"]
 
 _log = logging.getLogger("ampsq")
-#: A topic, the ID of an entry of its log, and the entry's names and values in turn.
-Entry: TypeAlias = "tuple[str, bytes, list[bytes]]"
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
 
-#: Entries of the first page, over all topics; then about `BYTES` bytes. At most so many: that is what a topic costs
-#: whose bodies become large from one page to the next, since a server counts entries; more of them make it no faster.
-_FIRST_PAGE: Final = 4
-_LAST_PAGE: Final = 200
-#: Entries of a page whose sizes are looked at, about, over all of it.
-_SAMPLE: Final = 32
 #: Seconds after which new topics, and what else may have changed, are looked for.
 _CHECK: Final = 1.0
 #: Milliseconds for which a log is held for a reader that is not heard of, and seconds after which it holds again.
@@ -60,40 +53,6 @@ _HOW: Final = (
     "For a topic that is to come: client.apply(Topic(name=...)), or the first message published to it, makes it; a "
     "regular expression, as in '^name$', waits for it"
 )
-
-
-@dataclass(slots=True, eq=False)
-class _Log:
-    """One topic as its reader knows it.
-
-    Attributes:
-        spans: what is still to be read; empty: nothing.
-        cursor: the last ID that was read, or from where on to read.
-        known: up to where all that there is was read; None: up to the moment of the last page.
-        waits: whether some of what was read waits while an earlier message of another topic may come.
-        removed: the greatest ID that was removed, as far as that was noticed.
-        count: entries that were read.
-        passed: the last ID that was handed on, or was none of the subscription's business.
-    """
-
-    topic: str
-    key: bytes
-    spans: deque[Span]
-    cursor: Id
-    passed: Id
-    count: int = 0
-    known: Id | None = FIRST
-    waits: bool = False
-    removed: Id = FIRST
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A page that was asked for: of which logs, how many of each, and the last ID that was past by then."""
-
-    logs: Sequence[_Log]
-    count: int
-    past: Id
 
 
 class Reader:
@@ -127,29 +86,24 @@ class Reader:
         holder: str,
         kept: Kept | None = None,
         not_found: NotFound = "now",
-        durability: Durability[_Request] | None = None,
+        durability: Durability[Request] | None = None,
         reads_queues: bool = True,
     ) -> None:
         self._instance, self._origin = instance, origin
         self.name, self._asked, self._kept = parse_topic_or_pattern(name), asked, kept
         self._not_found, self._holder, self._durability = not_found, f"replay {holder}", durability
         self._reads_queues = reads_queues
-        self._logs: dict[str, _Log] = {}
+        self._merging = Merging()
         self._version = -1
         self._checked = self._held = float("-inf")
         # The last ID that was given before the reader began, and the last one of which none at or below it comes.
         self._clock, self._past = FIRST, FIRST
         self._final: Id | None = None
-        self._count = _FIRST_PAGE
-        # Read, and not handed on yet, in order: both numbers of the ID, and the entry.
-        self._waiting: list[tuple[int, int, str, bytes, list[bytes]]] = []
-        self._posted: deque[_Request] = deque()
+        self._posted: deque[Request] = deque()
         #: The message types of the topics that are read.
         self.types: dict[str, MessageType] = {}
         self.completed = False
         self.missed: set[str] = set()
-        #: Bytes of an entry, about.
-        self.size = 1
         #: The transports that are defined, JSON, by name.
         self.transports: dict[str, str] = {}
         #: Whether it keeps logs from being trimmed; False once another reader of its name does.
@@ -159,20 +113,25 @@ class Reader:
 
     def passed(self, topic: str) -> Id:
         """The last ID of a topic that was handed on, or that is none of this reader's business."""
-        return self._logs[topic].passed
+        return self._merging.logs[topic].passed
 
     def places(self) -> dict[str, Id]:
         """`passed`, of all topics that are read."""
-        return {topic: log.passed for topic, log in self._logs.items()}
+        return {topic: log.passed for topic, log in self._merging.logs.items()}
 
     def spans(self) -> dict[str, list[Span]]:
         """What is still to be read of each topic."""
-        return {topic: list(log.spans) for topic, log in self._logs.items()}
+        return {topic: list(log.spans) for topic, log in self._merging.logs.items()}
 
     @property
     def number(self) -> int:
         """How many topics are read."""
-        return len(self._logs)
+        return len(self._merging.logs)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an entry, about."""
+        return self._merging.size
 
     @property
     def settled(self) -> Id:
@@ -201,7 +160,7 @@ class Reader:
         check_ranges(self._asked.ranges, self._past[0], self._origin)
         yield from self._refresh(channel)
         self._held = time.monotonic()
-        self._count = max(_FIRST_PAGE // max(len(self._logs), 1), 1)
+        self._merging.begin()
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
@@ -243,15 +202,15 @@ class Reader:
         if version == self._version:
             return
         catalog = yield calls.catalog()
-        topics = [topic for topic in self._topics(catalog) if topic not in self._logs]
+        topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
         lasts = yield from _each(self._shared(channel), [_last_of(log) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
-            self._begin(log, spans_of(self._asked, log.topic, now, self._kept))
+            log.begin(spans_of(self._asked, log.topic, now, self._kept))
         self.types.update((topic, catalog.message_type(topic)) for topic in self._topics(catalog))
-        self._logs.update((log.topic, log) for log in came)
+        self._merging.logs.update((log.topic, log) for log in came)
         yield from self._hold(channel, came)
         yield from self._find(came, begins=True)
         self._version, self.transports = catalog.version, catalog.transports
@@ -287,16 +246,10 @@ class Reader:
             return True
         return self._version >= 0
 
-    def _log_of(self, topic: str) -> _Log:
-        return _Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
+    def _log_of(self, topic: str) -> Log:
+        return Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
 
-    @staticmethod
-    def _begin(log: _Log, spans: list[Span]) -> None:
-        log.spans = deque(spans)
-        log.cursor = log.passed = spans[0].after if spans else FIRST
-        log.known = log.cursor if spans else None
-
-    def _find(self, logs: Sequence[_Log], *, begins: bool) -> Flow[None]:
+    def _find(self, logs: Sequence[Log], *, begins: bool) -> Flow[None]:
         """See that logs have everything from where they are to be read (on); they are held by now."""
         some = [log for log in logs if log.spans]
         if not some:
@@ -311,7 +264,7 @@ class Reader:
                 self._miss(log, removed, begins=begins)
             log.removed = removed
 
-    def _miss(self, log: _Log, removed: Id, *, begins: bool) -> None:
+    def _miss(self, log: Log, removed: Id, *, begins: bool) -> None:
         """Something behind a log's cursor was removed: do what was asked for then."""
         text = (
             f"topic {log.topic!r} was trimmed up to {text_of(removed)}, behind {text_of(log.cursor)}, from where "
@@ -324,7 +277,7 @@ class Reader:
         self.missed.add(log.topic)
         if skips:
             spans = [Span(max(span.after, self._clock), span.last) for span in log.spans]
-            self._begin(log, [span for span in spans if span.last is None or span.after < span.last])
+            log.begin([span for span in spans if span.last is None or span.after < span.last])
 
     def _shared(self, channel: Any) -> Any:
         """The channel, if other calls may be made on it: that it broke must not escape who waits there for the disk."""
@@ -332,7 +285,7 @@ class Reader:
 
     # -- holding
 
-    def _hold(self, channel: Any, logs: Sequence[_Log]) -> Flow[None]:
+    def _hold(self, channel: Any, logs: Sequence[Log]) -> Flow[None]:
         """Keep from being trimmed what is not read yet."""
         if not logs or not self.holds:
             return
@@ -343,7 +296,7 @@ class Reader:
 
     def cursors(self) -> dict[str, tuple[Id, int]]:
         """Of each topic that is read on: the last ID that was read, and how many entries were."""
-        return {topic: (log.cursor, log.count) for topic, log in list(self._logs.items()) if log.spans}
+        return {topic: (log.cursor, log.count) for topic, log in list(self._merging.logs.items()) if log.spans}
 
     def abandon(self) -> None:
         """Forget what was asked for and not given: it is asked for again, on another channel."""
@@ -354,7 +307,7 @@ class Reader:
     @property
     def is_behind(self) -> bool:
         """Whether more was there already than the last page had."""
-        return any(log.spans and log.known is not None for log in self._logs.values())
+        return any(log.spans and log.known is not None for log in self._merging.logs.values())
 
     @property
     def is_hold_due(self) -> bool:
@@ -364,7 +317,7 @@ class Reader:
     def hold(self, channel: Any) -> Flow[None]:
         """Hold the logs again; where that comes so late that they may have been trimmed, see whether they were."""
         now = time.monotonic()
-        open_logs = [log for log in self._logs.values() if log.spans]
+        open_logs = [log for log in self._merging.logs.values() if log.spans]
         yield from self._hold(channel, open_logs)
         if now >= self._held + _HOLD / 1000:
             yield from self._find(open_logs, begins=False)
@@ -381,13 +334,13 @@ class Reader:
     def leave(self, channel: Any) -> Flow[None]:
         """End, and hold the logs as long as for a reader that died; the channel is empty."""
         self._posted.clear()
-        yield from self._hold(channel, [log for log in self._logs.values() if log.spans])
+        yield from self._hold(channel, [log for log in self._merging.logs.values() if log.spans])
 
     def close(self, channel: Any) -> Flow[None]:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
         if self.holds:
-            yield from _each(channel, [hold(topic, self._holder, None) for topic in self._logs])
+            yield from _each(channel, [hold(topic, self._holder, None) for topic in self._merging.logs])
 
     # -- pages
 
@@ -406,7 +359,7 @@ class Reader:
         if self._final is not None:
             # The end of a range is noticed in time.
             wait = min(wait, _CHECK / 10)
-        if self._open_logs():
+        if self._merging.next_logs():
             entries = yield from self._next_page(channel, wait)
         elif wait > 0 and not self._is_complete():
             yield Pause(wait)
@@ -417,16 +370,7 @@ class Reader:
 
     def _is_complete(self) -> bool:
         """Whether everything is read that was asked for."""
-        return (
-            self._final is not None
-            and self._past >= self._final
-            and not self._waiting
-            and not any(log.spans for log in self._logs.values())
-        )
-
-    def _open_logs(self) -> list[_Log]:
-        """The logs to be read next: what has something waiting is known as far as that."""
-        return [log for log in self._logs.values() if log.spans and not log.waits]
+        return self._final is not None and self._past >= self._final and self._merging.is_read
 
     def _next_page(self, channel: Any, wait: float) -> Flow[list[Entry]]:
         request, reply = None, None
@@ -439,16 +383,16 @@ class Reader:
                 self._posted.clear()
                 request = None
         if request is None or reply is None:
-            request = _Request(self._open_logs(), self._count, self._past)
-            wait = 0.0 if self._waiting else wait
+            request = self._merging.next_page(self._past)
+            wait = 0.0 if self._merging.waits else wait
             if self._durability is not None:
                 page = self._page(request, wait)
                 found = yield from self._durability.read(channel, request, page, wait)
-                return self._take(*found) if found is not None else []
+                return self._merging.take(*found) if found is not None else []
             reply = yield self._page(request, wait)
-        return self._take(request, reply)
+        return self._merging.take(request, reply)
 
-    def _page(self, request: _Request, wait: float) -> Call[Any]:
+    def _page(self, request: Request, wait: float) -> Call[Any]:
         block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
         keys, cursors = [log.key for log in request.logs], [text_of(log.cursor) for log in request.logs]
         asked = ["XREAD", "COUNT", request.count, *block, "STREAMS", *keys, *cursors]
@@ -456,97 +400,22 @@ class Reader:
 
     def read_ahead(self, channel: Any) -> Flow[None]:
         """Ask for the next page already, if there is one: while what `read` gave is handled, it travels."""
-        logs = self._open_logs()
+        logs = self._merging.next_logs()
         if self._posted or self._durability is not None or all(log.known is None for log in logs):
             return
-        request = _Request(logs, self._count, self._past)
+        request = self._merging.next_page(self._past)
         try:
             yield Post(channel, self._page(request, 0.0))
         except Unavailable:
             return
         self._posted.append(request)
 
-    def _take(self, request: _Request, reply: list[Any] | None) -> list[Entry]:
-        """Take a page in; gives what may be handed on."""
-        got: dict[bytes, list[Any]] = dict(reply or ())
-        self._resize(got)
-        single = len(self._logs) == 1
-        page: list[Entry] = []
-        asked = set(request.logs)
-        for log in self._logs.values():
-            if log not in asked:
-                # Of a later moment than its own page nothing is known of it.
-                log.known = log.cursor if log.spans else None
-                continue
-            entries = self._advance(log, got.get(log.key, []), request)
-            if single:
-                page = [(log.topic, entry_id, flat) for entry_id, flat in entries]
-                log.passed = log.cursor
-            else:
-                self._waiting += [(*parse_id(entry_id), log.topic, entry_id, flat) for entry_id, flat in entries]
-        return page if single else self._merge()
-
-    def _advance(self, log: _Log, entries: list[Any], request: _Request) -> list[Any]:
-        """Go on in a log; gives the entries that are asked for."""
-        is_full = len(entries) >= request.count
-        if entries:
-            log.cursor = parse_id(entries[-1][0])
-            log.count += len(entries)
-        log.known = log.cursor if is_full else None
-        if log.spans[0].last is None:
-            return entries
-        wanted: list[Any] = []
-        while log.spans and (last := log.spans[0].last) is not None:
-            after = log.spans[0].after
-            wanted += [entry for entry in entries if after < parse_id(entry[0]) <= last]
-            if log.cursor < last and not (log.known is None and request.past >= last):
-                return wanted
-            log.spans.popleft()
-            if log.spans and log.spans[0].after > log.cursor:
-                log.cursor = log.known = log.spans[0].after
-                return wanted
-        log.known = None if not log.spans else log.known
-        return wanted
-
-    def _merge(self) -> list[Entry]:
-        """What no message can come before any more, in order."""
-        bound = min((log.known for log in self._logs.values() if log.known is not None), default=None)
-        # What waited already is in order, and so is what came of each topic: sorting finds that.
-        self._waiting.sort()
-        end = len(self._waiting) if bound is None else bisect_right(self._waiting, bound, key=lambda one: one[:2])
-        merged, self._waiting = self._waiting[:end], self._waiting[end:]
-        waiting = {one[2] for one in self._waiting}
-        for log in self._logs.values():
-            log.waits = log.topic in waiting
-            log.passed = max(log.passed, bound) if log.waits and bound is not None else log.cursor
-        return [(topic, entry_id, flat) for _, _, topic, entry_id, flat in merged]
-
-    def _resize(self, got: dict[bytes, list[Any]]) -> None:
-        """Ask for about as much as a call may read, over all topics that have something."""
-        number = sum(map(len, got.values()))
-        if not number:
-            return
-        # What comes is like all of a page, or already like its end.
-        step = -(-number // _SAMPLE)
-        size = self.size = max(
-            _mean_size(flat for entries in got.values() for _, flat in entries[::-step]),
-            _mean_size(flat for entries in got.values() for _, flat in entries[-3:]),
-        )
-        most = max(min(BYTES // size, _LAST_PAGE) // len(got), 1)
-        # From one page to the next at most fourfold: a topic that was quiet may have much by now.
-        self._count = min(most, self._count * 4)
-
 
 def _plain(reply: Any) -> Any:
     return reply
 
 
-def _mean_size(sample: Iterable[list[bytes]]) -> int:
-    sizes = [sum(map(len, flat)) for flat in sample]
-    return max(sum(sizes) // len(sizes), 1)
-
-
-def _last_of(log: _Log) -> Call[Id]:
+def _last_of(log: Log) -> Call[Id]:
     """The last ID of a log."""
     return command(
         ["XREVRANGE", log.key, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]) if reply else FIRST

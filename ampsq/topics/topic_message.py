@@ -16,7 +16,7 @@ from ampsq.subscriptions.delivery import decoded
 if TYPE_CHECKING:
     from ampsq.message_types import MessageType
     from ampsq.topics.handling import Received
-    from ampsq.topics.replay import Entry
+    from ampsq.topics.merging import Entry
     from ampsq.topics.topic_subscription import AsyncTopicSubscription, TopicSubscription
     from ampsq.values import Bookmark
 

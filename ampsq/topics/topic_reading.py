@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from ampsq.message_types import MessageType
     from ampsq.session import Session
     from ampsq.topics.handling import Received
+    from ampsq.topics.merging import Entry
     from ampsq.topics.places import Asked
-    from ampsq.topics.replay import Entry, NotFound
+    from ampsq.topics.replay import NotFound
     from ampsq.topics.reporting import Reporting
     from ampsq.topics.topic_wish import TopicWish
     from ampsq.topics.vectors import Found, Vector

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.flow import Flow
+    from ampsq.topics.merging import Entry
     from ampsq.topics.places import Id, Span
-    from ampsq.topics.replay import Entry
 
 __all__ = ["Bearings", "Found", "Stretch", "Vector", "find_places", "vectors_of"]
 

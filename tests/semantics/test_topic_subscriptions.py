@@ -13,6 +13,7 @@ from ampsq import Queue, Topic
 from ampsq.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
 from ampsq.schema import key
 from ampsq.topics.places import parse_asked
+from ampsq.topics.merging import Merging
 from ampsq.topics.replay import Reader
 
 
@@ -353,13 +354,13 @@ def test_pages_follow_the_sizes_of_bodies(client, monkeypatch):
     client.publish_many("orders", [b"1"] * 1_000)
     client.publish_many("orders", [large] * 250, batch=5)
     client.publish_many("orders", [b"2"] * 1_000)
-    pages, resize = [], Reader._resize
+    pages, resize = [], Merging._resize
 
     def noted(reader, got):
         pages.append([sum(map(len, flat)) for entries in got.values() for _, flat in entries])
         resize(reader, got)
 
-    monkeypatch.setattr(Reader, "_resize", noted)
+    monkeypatch.setattr(Merging, "_resize", noted)
     # When all is read
     with client.subscribe("orders", bookmark="[epoch:now]") as messages:
         assert sum(1 for _ in messages) == 2_250
