@@ -61,6 +61,16 @@ class Settlements:
         with self._lock:
             return len(self._open) + len(self._answered) + len(self._left)
 
+    def outstanding(self) -> frozenset[int]:
+        """The numbers of those that are not persisted."""
+        with self._lock:
+            return frozenset((*self._open.values(), *self._answered, *self._left))
+
+    def unanswered(self) -> frozenset[int]:
+        """The numbers of those that the server has not answered."""
+        with self._lock:
+            return frozenset((*self._open.values(), *self._left))
+
     @property
     def has_answers(self) -> bool:
         """Whether some were answered and are still kept."""

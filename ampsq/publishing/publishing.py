@@ -33,6 +33,7 @@ from ampsq.limits import limits
 from ampsq.publishing import publish_calls
 from ampsq.publishing.guarantee import FailedWrite
 from ampsq.publishing.persisted import PersistedAck
+from ampsq.publishing.progress import ANYTHING, Progress
 from ampsq.publishing.publish_session import Identity, PublishSession, Refused, refuse_lacking
 from ampsq.publishing.publish_settlements import Settlements
 from ampsq.records.records import caught_up
@@ -40,11 +41,12 @@ from ampsq.store import Store
 from ampsq.values import parse_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.connections.route import Route
     from ampsq.publishing.envelope import Envelope
     from ampsq.publishing.guarantee import Guarantee
+    from ampsq.publishing.progress import Target
     from ampsq.publishing.publish_store import Entry
 
 __all__ = ["Publishing", "Several"]
@@ -98,8 +100,6 @@ class Publishing:
         self._identity, self._guarantee, self._revive = identity, guarantee, revive
         self._kept = guarantee.store
         self._store = Store(route, instance, patience=0.0)
-        # Guards everything below; told whenever some of it changes.
-        self._changed = threading.Condition()
         # What the sending thread waits for; set by every publish, so it has to be cheap.
         self._news = threading.Event()
         self._session: PublishSession | None = None
@@ -107,10 +107,8 @@ class Publishing:
         # Whether somebody was told of that.
         self._is_told = False
         self._trouble = self._store_trouble = ""
-        self._answered = self._persisted = 0
         # Up to here messages were kept when the session began; None once they are all recorded.
         self._replayed: int | None = None
-        self._hurried = 0
         # Nothing more is taken; the threads end.
         self._closing = self._ended = False
         # The last sequence that any session of this client sent; None before the first one.
@@ -123,9 +121,11 @@ class Publishing:
         self._kept.open(several.kept_as if several is not None else instance, identity.publisher)
         try:
             self.settlements = Settlements(self._kept, self._tell, several.origin if several is not None else "")
-            self._persisted = self._kept.lowest() - 1
+            self._progress = Progress(self._kept, self.settlements)
+            # Guards all that is not the store's.
+            self._changed = self._progress.changed
             if several is not None and several.is_careful:
-                refuse_lacking(self._store, identity.publisher, self._kept, self._persisted)
+                refuse_lacking(self._store, identity.publisher, self._kept, self._progress.persisted)
             self._log_on()
         except BaseException:
             self._kept.close()
@@ -144,7 +144,7 @@ class Publishing:
         Raises:
             Unavailable: it does, or there is no server.
         """
-        persisted = self._persisted if self._persisted != self._refused else 0
+        persisted = self._progress.persisted if self._progress.persisted != self._refused else 0
         with contextlib.closing(Store(route, route.instance, patience=0.0)) as store:
             refuse_lacking(store, self._identity.publisher, self._kept, persisted)
 
@@ -154,7 +154,7 @@ class Publishing:
             # The threads still read of what they had there; it ends with this client.
             self._former_stores.append(self._store)
             self._store = Store(route, instance, patience=0.0)
-            self.settlements = Settlements(self._kept, self._tell, origin)
+            self.settlements = self._progress.settlements = Settlements(self._kept, self._tell, origin)
             self._session, self._is_elsewhere = None, True
             self._changed.notify_all()
         self._news.set()
@@ -165,7 +165,7 @@ class Publishing:
     @property
     def persisted(self) -> int:
         """The last sequence that is persisted, with all before it; 0 before the first."""
-        return self._persisted
+        return self._progress.persisted
 
     @property
     def may_wait(self) -> bool:
@@ -209,7 +209,7 @@ class Publishing:
         return sequence
 
     def _wait_for_room(self) -> None:
-        with self._changed, self._hurry():
+        with self._changed, self._progress.hurrying(lambda: ANYTHING):
             self._changed.wait_for(
                 lambda: self._fatal is not None or self._closing or self._kept.has_room(), self._kept.timeout
             )
@@ -243,42 +243,26 @@ class Publishing:
         parts = [str(part) for part in (why, self._store.route.stays) if part]
         return f" ({'; '.join(parts)})" if parts else ""
 
-    @contextlib.contextmanager
-    def _hurry(self) -> Iterator[None]:
-        """While somebody waits, acknowledgements are not held back to be conflated. The lock is held."""
-        self._hurried += 1
-        self._changed.notify_all()
-        try:
-            yield
-        finally:
-            self._hurried -= 1
-
     def flush(self, timeout: float | None) -> None:
         """Wait until everything that was taken is persisted, and every settlement answered.
 
         Raises:
             NotPersisted: the time is over; tells what is missing, and why. NameInUse: nothing more will be.
         """
-        target = self._kept.last
-        if not self._wait_until_persisted(lambda: target, timeout):
+        target = self._progress.everything()
+        if not self._progress.wait(lambda: target, self._has_stopped, timeout):
             raise self._missing(target, timeout)
         with self._changed:
             self._raise_if_fatal()
 
-    def _wait_until_persisted(self, target: Callable[[], int], timeout: float | None) -> bool:
-        """Whether everything up to a sequence is persisted in time, or nothing more will be."""
+    def _has_stopped(self) -> bool:
+        return self._fatal is not None
 
-        def is_done() -> bool:
-            return self._fatal is not None or (self._persisted >= target() and not self.settlements.number)
-
-        with self._changed, self._hurry():
-            return self._changed.wait_for(is_done, timeout)
-
-    def _missing(self, target: int, timeout: float | None, *, lost: str = "") -> NotPersisted:
-        first, number = self._persisted + 1, self.settlements.number
+    def _missing(self, target: Target, timeout: float | None, *, lost: str = "") -> NotPersisted:
+        first, last, number = self._progress.persisted + 1, target.sequence, self._progress.left_of(target)
         parts = []
-        if first <= target:
-            parts.append(f"{target - first + 1} messages (sequences {first} to {target})")
+        if first <= last:
+            parts.append(f"{last - first + 1} messages (sequences {first} to {last})")
         if number:
             parts.append(f"{number} acknowledgements")
         fate = "" if lost else "; they are kept and sent again"
@@ -286,7 +270,7 @@ class Publishing:
             f"{lost}{' and '.join(parts)} of publisher {self._identity.publisher!r} are not persisted "
             f"({self._guarantee.level.level}) after {timeout or 0:g} s{self._why}{fate}"
         )
-        return NotPersisted(text, first if first <= target else None, target if first <= target else None, number)
+        return NotPersisted(text, first if first <= last else None, last if first <= last else None, number)
 
     def close(self, patience: float, short: float) -> None:
         """Send what is left, as far as that is possible in time, and end. Safe to call again.
@@ -305,7 +289,7 @@ class Publishing:
             self._closing = True
             self._changed.notify_all()
         # Also what those take that were about to when it was closed.
-        self._wait_until_persisted(lambda: self._kept.last, short if self._kept.survives else patience)
+        self._progress.wait(self._progress.everything, self._has_stopped, short if self._kept.survives else patience)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -324,7 +308,7 @@ class Publishing:
             store.close()
         if left and not self._kept.survives and not self._is_told:
             tried = patience if self._fatal is None else 0.0
-            raise self._missing(self._kept.last, tried, lost="lost with this process: ")
+            raise self._missing(self._progress.everything(), tried, lost="lost with this process: ")
 
     def _tell(self) -> None:
         """Something is there for the threads."""
@@ -355,25 +339,25 @@ class Publishing:
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
         session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
         try:
-            found = session.log_on(first, self._answered if again and not self._is_elsewhere else None)
+            found = session.log_on(first, self._progress.answered if again and not self._is_elsewhere else None)
             self._refuse_others_numbers(found.last)
         except BaseException:
             session.stop_sending()
             session.stop_confirming()
             raise
-        if found.last < self._persisted:
+        if found.last < self._progress.persisted:
             _log.warning(
                 "publisher %s: the server knows %d as its last sequence and had acknowledged %d: some were lost",
                 self._identity.publisher,
                 found.last,
-                self._persisted,
+                self._progress.persisted,
             )
         with self._changed:
             if not again and not self._kept.held:
                 # Another process may have used the name: numbers go on behind its.
                 self._kept.begin_after(found.last)
-                self._persisted = session.sent = session.answered = self._kept.last
-            self._session, self._answered, self._trouble = session, session.answered, ""
+                self._progress.persisted = session.sent = session.answered = self._kept.last
+            self._session, self._progress.answered, self._trouble = session, session.answered, ""
             self._replayed = self._kept.last
             self._sent_last = max(self._sent_last or 0, session.sent)
             self._is_elsewhere = False
@@ -384,7 +368,7 @@ class Publishing:
 
     def _tell_replayed(self) -> None:
         """Say so once what was kept when the session began is recorded."""
-        if self._replayed is not None and self._answered >= self._replayed:
+        if self._replayed is not None and self._progress.answered >= self._replayed:
             self._replayed = None
             route = self._store.route
             route.tell(route.current, ConnectionState.PUBLISH_REPLAYED)
@@ -437,7 +421,7 @@ class Publishing:
         if session.in_flight:
             topic = session.collect()
             with self._changed:
-                self._answered = session.answered
+                self._progress.answered = session.answered
                 if session.topics is not None:
                     session.topics.add(topic)
                 self._changed.notify_all()
@@ -503,9 +487,11 @@ class Publishing:
         former: PublishSession | None = None
         while not self._is_over:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_over or (self._session is not None and self._has_answers))
-                self._changed.wait_for(self._is_urgent, self._guarantee.conflation)
-                session, sequence, settled = self._session, self._answered, self.settlements.answered_queues()
+                self._changed.wait_for(
+                    lambda: self._is_over or (self._session is not None and self._progress.has_answers)
+                )
+                self._changed.wait_for(lambda: self._is_over or self._progress.is_urgent, self._guarantee.conflation)
+                session, sequence, settled = self._session, self._progress.answered, self.settlements.answered_queues()
                 topics = session.take_topics() if session is not None else set()
             if former is not None and session is not former:
                 former.stop_confirming()
@@ -514,13 +500,6 @@ class Publishing:
                 self._confirm_some(session, sequence, settled, topics)
         if former is not None:
             former.stop_confirming()
-
-    @property
-    def _has_answers(self) -> bool:
-        return self._answered > self._persisted or self.settlements.has_answers
-
-    def _is_urgent(self) -> bool:
-        return self._is_over or self._hurried > 0 or 2 * self._kept.held > self._kept.messages
 
     def _confirm_some(
         self, session: PublishSession, sequence: int, settled: dict[int, str], topics: set[str] | None
@@ -539,8 +518,8 @@ class Publishing:
             if self._is_over:
                 return
         with self._changed:
-            is_news = sequence > self._persisted
-            self._persisted = max(self._persisted, sequence)
+            is_news = sequence > self._progress.persisted
+            self._progress.persisted = max(self._progress.persisted, sequence)
             self._changed.notify_all()
         if is_news and self._guarantee.on_persisted is not None:
             self._call(self._guarantee.on_persisted, PersistedAck(sequence, self._guarantee.level.level))

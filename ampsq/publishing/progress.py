@@ -1,0 +1,103 @@
+"""How far a guaranteed publisher has come, and what those who wait for it are about.
+
+Acknowledgements are conflated: one proof that something is persisted is for all that was answered by then. Who waits
+ends the interval, but not before all that they wait for is answered: a proof of a part of it would hold up that of the
+rest, by more than a second where a disk is waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ampsq.publishing.publish_settlements import Settlements
+    from ampsq.publishing.publish_store import PublishStore
+
+__all__ = ["ANYTHING", "Progress", "Target"]
+
+
+class Target(NamedTuple):
+    """What somebody waits for.
+
+    Attributes:
+        sequence: messages up to here.
+        settlements: these of the numbers that settlements are kept under.
+    """
+
+    sequence: int
+    settlements: frozenset[int]
+
+
+#: Of those for whom whatever is persisted next is enough.
+ANYTHING: Final = Target(0, frozenset())
+
+
+class Progress:
+    """Of one publisher.
+
+    Args:
+        kept: what is sent.
+
+    Attributes:
+        changed: guards this and its publisher; told whenever some of it changes.
+        settlements: those of the present instance.
+        answered: the last sequence that the server recorded.
+        persisted: the last sequence that is persisted, with all before it.
+    """
+
+    def __init__(self, kept: PublishStore, settlements: Settlements) -> None:
+        self._kept, self.settlements = kept, settlements
+        self.changed = threading.Condition()
+        self.answered = 0
+        self.persisted = kept.lowest() - 1
+        # What those wait for that wait.
+        self._targets: list[Callable[[], Target]] = []
+
+    def everything(self) -> Target:
+        """All that was taken up to now."""
+        return Target(self._kept.last, self.settlements.outstanding())
+
+    def left_of(self, target: Target) -> int:
+        """How many settlements of a target are not persisted."""
+        return len(target.settlements & self.settlements.outstanding())
+
+    def wait(self, target: Callable[[], Target], ends: Callable[[], bool], timeout: float | None) -> bool:
+        """Whether all of a target, asked for at each step, is persisted in time, or it ends before."""
+
+        def is_done() -> bool:
+            if ends():
+                return True
+            wanted = target()
+            return self.persisted >= wanted.sequence and not self.left_of(wanted)
+
+        with self.changed, self.hurrying(target):
+            return self.changed.wait_for(is_done, timeout)
+
+    @contextlib.contextmanager
+    def hurrying(self, target: Callable[[], Target]) -> Iterator[None]:
+        """While somebody waits for a target, it is confirmed as soon as all of it is answered. The lock is held."""
+        self._targets.append(target)
+        self.changed.notify_all()
+        try:
+            yield
+        finally:
+            self._targets.remove(target)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether something was answered and is not persisted."""
+        return self.answered > self.persisted or self.settlements.has_answers
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether what was answered is to be confirmed now: for one who waits, or for room. The lock is held."""
+        return any(self._is_answered(target()) for target in self._targets) or (
+            2 * self._kept.held > self._kept.messages
+        )
+
+    def _is_answered(self, target: Target) -> bool:
+        return self.answered >= target.sequence and target.settlements.isdisjoint(self.settlements.unanswered())
