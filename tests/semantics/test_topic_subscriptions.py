@@ -12,8 +12,8 @@ from scene import data_of, pick_up, rest_of
 from ampsq import Queue, Topic
 from ampsq.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
 from ampsq.schema import key
-from ampsq.topics.places import parse_asked
 from ampsq.topics.merging import Merging
+from ampsq.topics.places import parse_asked
 from ampsq.topics.replay import Reader
 
 
