@@ -44,6 +44,7 @@ __all__ = [
     "REQUESTS",
     "RETURNS_KEPT",
     "SORT_WORK",
+    "TOKENS_SINCE",
     "TRIM_REFS",
     "USUAL_LEAST",
     "VALUES",
@@ -127,6 +128,8 @@ DEFERRED_PERIOD: Final = 86_400_000
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
+#: From when on tokens count microseconds, ms since 1970: the begin of 2026.
+TOKENS_SINCE: Final = 1_767_225_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,8 +591,9 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
         # which token leases are void
         "recovering": "recovering",
-        # queue
-        "compiled": "compiled", "target": "target", "token": "token", "delayed": "delayed", "passing": "pass",
+        # queue; `skipped`: of the numbers up to `token`, how many were never given
+        "compiled": "compiled", "target": "target", "token": "token", "skipped": "skipped",
+        "delayed": "delayed", "passing": "pass",
         "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
         "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
         "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
@@ -715,6 +719,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "due_period": DUE_PERIOD,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
+        "tokens_since": TOKENS_SINCE,
     }
 )
 

@@ -127,7 +127,7 @@ class QueueStats:
         # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
         held = 0 if compiled["once"] == "1" else self.leased
         self.depth = self.waiting + self.ready + self.held + self.delayed + self.scheduled + held
-        self.delivered = count("token")
+        self.delivered = count("token") - count("skipped")
         self.acknowledged, self.expired = count("acknowledged"), count("expired")
         self.returned, self.missing = count("returned"), count("missing")
         self.filtered, self.evicted = count("filtered"), count("evicted")

@@ -22,9 +22,7 @@ from ampsq.checking.rebuild import rebuild
 from ampsq.checking.recovery import recorded_starts
 from ampsq.definitions.applying import redefine
 from ampsq.errors import UnknownQueue
-from ampsq.flow import command
 from ampsq.models import Queue
-from ampsq.schema import FIELDS, key
 from ampsq.unknown import taught
 
 if TYPE_CHECKING:
@@ -187,7 +185,6 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
             whole.undecided.append("somebody is rebuilding the queue")
             return _checked(queue, whole, judge.findings, _Walk(judge, once=False), None, began, repair=repair)
         if "undefined" in whole.numbers and repair:
-            yield from _fence(place.instance, name)
             yield from redefine(name)
             again = yield from _check_whole(name, topics, repair=repair)
             whole.numbers.update(again.numbers)
@@ -204,12 +201,6 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
                 yield from walk.walk(topics)
             yield from check_state(judge, timetable, topics)
         return _checked(queue, whole, judge.findings, walk, rebuilt, began, repair=repair)
-
-
-def _fence(instance: str, name: str) -> Flow[None]:
-    """Let tokens go on above all that were ever given: the last one went with the definition."""
-    seconds = yield command(["TIME"], lambda reply: int(reply[0]))
-    yield command(["HSETNX", key(instance, "queue", name), FIELDS["token"], seconds * 1_000_000], lambda _: None)
 
 
 def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Flow[Findings]:

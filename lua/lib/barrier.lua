@@ -1,5 +1,5 @@
 --- barrier: a message that goes to all subscriptions at once, when everything before it is settled.
---- @include sort, element, places, events, enter
+--- @include sort, element, places, events, enter, tokens
 
 -- Something has its place, is leased or delayed, so that a barrier behind it has to wait. before: a ref, nil: any place counts.
 local function something_placed(queue, plan, before)
@@ -12,7 +12,8 @@ end
 -- Delivery 0 says that it is a barrier: there is no lease, and nothing to acknowledge. own: the subscription whose
 -- messages are returned; its barriers are, too, at the end of `out`, since they come before what it is given next.
 local function send_barrier(queue, plan, ref, fields, members, now, own, out)
-  local token = string.format('%d', call('HINCRBY', K.queue(queue.name), F.token, 1))
+  keep_tokens(queue, token_before(queue, now), 1)
+  local token = queue.token
   local head, body = pushed_element(queue, token, '0', '0', ref, fields)
   local document = document_of(plan, ref, fields, 0, now)
   for _, id in ipairs(members) do

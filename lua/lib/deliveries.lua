@@ -10,7 +10,7 @@ local function write_deliveries(queue, chosen, token, own, now, given)
     local before = known and known[i] and string.match(known[i], '^%d+') or 0
     chosen.deliveries[i] = string.format('%d', before + 1)
   end
-  call('HINCRBY', K.queue(queue.name), F.token, count)
+  keep_tokens(queue, token, count)
   local deadline, at = deadline_of(queue, now), 1
   while at <= count do
     local subscription, last = chosen.subscriptions[at], at

@@ -1,5 +1,5 @@
 --- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
---- @include queue, element, batch, journal, events, recorded
+--- @include tokens, queue, element, batch, journal, events, recorded
 
 -- The whole queue's limit; the anchor field is no lease. A paused queue has none left.
 local function backlog_left(queue)

@@ -17,7 +17,8 @@ local function dispatch_plain(queue, now, limit, own)
   end
   local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
   if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
-  local token = call('HINCRBY', K.queue(name), F.token, count) - count
+  local token = token_before(queue, now)
+  keep_tokens(queue, token, count)
   local deadline = deadline_of(queue, now)
   while at <= count do
     local subscription, run = best(room)

@@ -41,7 +41,7 @@ local function sort_and_give(queue, plan, rooms, now, limit, own, duty)
   end
   local built = build_indexes(queue, plan, rooms, now)
   local wanted = math.max(math.min(limit, backlog_left(queue), V.batch), 0)
-  local token = tonumber(call('HGET', K.queue(queue.name), F.token) or 0)
+  local token = token_before(queue, now)
   local chosen = choose(queue, plan, rooms, wanted, token, read, now)
   save_fresh(queue, plan, chosen.given)
   plan.given = #chosen.refs
