@@ -87,7 +87,7 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
     if not definitions and not prune:
         note(f"{file} defines nothing")
         return
-    with settled(settings, definitions).client(advise=True) as client:
+    with settled(settings, definitions).client(makes=True, advise=True) as client:
         try:
             removed = surplus(client, definitions) if prune else []
             plans = client.plan(*definitions, removing=removed)

@@ -67,7 +67,7 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
     """
     try:
         definitions = loaded_from(file)
-        with settled(settings, definitions).client() as client:
+        with settled(settings, definitions).client(makes=True) as client:
             try:
                 removed = surplus(client, definitions) if prune else []
                 plans = client.plan(*definitions, removing=removed)

@@ -18,7 +18,7 @@ import click
 import ampsq
 from ampsq.cli.names import names
 from ampsq.cli.output import note
-from ampsq.errors import DefinitionError, Unavailable
+from ampsq.errors import DefinitionError
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -59,10 +59,13 @@ class Settings:
         return replace(self, url=self.url if is_named else url, instance=self.instance or instance)
 
     @contextlib.contextmanager
-    def client(self, *, advise: bool = False, patient: bool = False, **options: Any) -> Iterator[Client]:
+    def client(
+        self, *, makes: bool = False, advise: bool = False, patient: bool = False, **options: Any
+    ) -> Iterator[Client]:
         """Connect; to the embedded server, which is started, when no other one is named.
 
         Args:
+            makes: make the instance if it is not there; else it is refused.
             advise: say on standard error what is badly configured at the server.
             patient: wait for a server that is away, as services do.
             options: further ones of `Client`.
@@ -70,40 +73,42 @@ class Settings:
         if self.held is not None:
             yield self.held
             return
-        is_new = self.url is None and not Path(self.data_dir).exists()
-        if self.url is not None and not patient:
-            _reach(self.url)
-        logger = logging.getLogger("ampsq")
-        level = logger.level
-        logger.setLevel(level if advise else logging.ERROR)
-        try:
-            client = ampsq.Client(self.url, instance=self.instance, data_dir=self.data_dir, **options)
-        finally:
-            logger.setLevel(level)
+        with self._found(makes=makes, patient=patient):
+            logger = logging.getLogger("ampsq")
+            level = logger.level
+            logger.setLevel(level if advise else logging.ERROR)
+            try:
+                client = ampsq.Client(self.url, instance=self.instance, data_dir=self.data_dir, **options)
+            finally:
+                logger.setLevel(level)
         with client:
-            if is_new:
-                where = Path(self.data_dir).resolve()
-                note(f"a new, empty server in {where}; --url or AMPSQ_URL name another one")
             yield client
 
+    @contextlib.contextmanager
+    def _found(self, *, makes: bool, patient: bool) -> Iterator[None]:
+        """Look whether the instance is there, and keep the embedded server until it is opened."""
+        from ampsq.cli.opening import look, refuse_new_folder
 
-def _reach(url: str) -> None:
-    """Ask once: a client waits for a server that is away, a person at a terminal wants to know it."""
-    from ampsq.connections.homes import parse_homes
-    from ampsq.flow import command
-    from ampsq.store import Store
+        if self.url is not None:
+            opening = look(self.url, self.instance, patient=patient)
+            if not makes:
+                opening.check(is_named=self.instance is not None or "#" in self.url)
+                if opening.is_first:
+                    note(f"a new instance, 'ampsq', the first one of {opening.home}")
+            yield
+            return
+        from ampsq.embedded import acquire
 
-    failures: list[Unavailable] = []
-    homes = parse_homes(url, "ampsq")
-    for home in homes:
-        with contextlib.closing(Store(home.url, "", patience=0.0)) as store:
-            try:
-                store.call(command(["PING"], bool))
-            except Unavailable as error:
-                failures.append(error)
-            else:
-                return
-    raise failures[0] if len(homes) == 1 else Unavailable("; ".join(map(str, failures)))
+        is_new = not Path(self.data_dir).exists()
+        if is_new and not makes:
+            refuse_new_folder(self.instance, self.data_dir)
+        with acquire(self.data_dir) as server:
+            if not makes:
+                look(server.url, self.instance).check(is_named=self.instance is not None)
+            yield
+        if is_new:
+            where = Path(self.data_dir).resolve()
+            note(f"a new, empty server in {where}; --url or AMPSQ_URL name another one")
 
 
 class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only

@@ -6,6 +6,7 @@ import logging
 import shlex
 import signal
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -51,7 +52,7 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
         from ampsq.cli.coordinator import care_for
         from ampsq.connections.addresses import redacted
 
-        with settings.client(advise=True) as client:
+        with settings.client(makes=True, advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
         log_to_stderr(logging.INFO, times=True, form=log_format)
         care_for(settings.url, named, served, json=settings.json)
@@ -66,8 +67,19 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
         acquire(settings.data_dir, appendfsync=appendfsync) as server,
         served.console(server.url, named) as console,
     ):
+        _make_instance(replace(settings, url=server.url))
         _tell(settings, server, console)
         stopped.wait()
+
+
+def _make_instance(settings: Settings) -> None:
+    """Make the instance that is named, or else the first one, so that what is printed is there."""
+    from ampsq.cli.opening import look
+
+    opening = look(settings.url or "", settings.instance)
+    if opening.is_first or (settings.instance is not None and not opening.is_there):
+        with settings.client(makes=True):
+            pass
 
 
 def _tell(settings: Settings, server: EmbeddedServer, console: Console | None) -> None:

@@ -197,7 +197,13 @@ _numbers = iter(range(1, 1_000_000))
 
 
 def _on_an_instance(kind, folder, served):
-    return contextlib.closing(kind(folder, served.url, f"i{next(_numbers)}"))
+    return _opened(kind(folder, served.url, f"i{next(_numbers)}"))
+
+
+def _opened(program):
+    """The program, whose instance is there."""
+    with program.client():
+        return contextlib.closing(program)
 
 
 def _with_definitions(program):
@@ -257,5 +263,5 @@ def uncared():
 @pytest.fixture
 def lonely(folder, uncared):
     """The program on an instance of a server without a coordinator."""
-    with contextlib.closing(Called(folder, uncared.url, "lonely")) as program:
+    with _opened(Called(folder, uncared.url, "lonely")) as program:
         yield program

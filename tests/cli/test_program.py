@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+import ampsq
+
 from ampsq.cli.main import COMMANDS
 from ampsq.files.config import load
 
@@ -132,6 +134,7 @@ def test_version(alone):
 
 
 def test_options_may_stand_before_and_after_the_command(alone, served):
+    alone("--url", served.url, "--instance", "here", "apply", "-", "--yes", stdin="topics: [{name: t}]")
     before = alone("--url", served.url, "--instance", "here", "--json", "publish", "t", "1")
     after = alone("publish", "t", "1", "--url", served.url, "--instance", "here", "--json")
     assert before.json[0]["bookmark"].startswith("t~here.")
@@ -139,12 +142,14 @@ def test_options_may_stand_before_and_after_the_command(alone, served):
 
 
 def test_an_option_of_the_command_counts_more_than_the_groups(alone, served):
-    done = alone("--url", "redis://localhost:1", "topics", "--url", served.url)
+    with ampsq.Client(served.url, instance="ampsq"):
+        done = alone("--url", "redis://localhost:1", "topics", "--url", served.url)
     assert "no topics yet" in done.err
 
 
 def test_the_data_dir_counts_more_than_the_environment(process):
     process.environment["AMPSQ_URL"] = "redis://localhost:1"
+    del process.environment["AMPSQ_INSTANCE"]
     assert "no topics yet" in process("topics", "--data-dir", "d").err
     assert (process.folder / "d").is_dir()
 
