@@ -12,7 +12,6 @@ import time
 import pytest
 
 import ampsq
-
 from ampsq.cli.main import COMMANDS
 from ampsq.files.config import load
 
