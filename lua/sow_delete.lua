@@ -5,7 +5,8 @@
 --- FLAGS allow-oom
 --- @include clock, fail, keyed, ended, record_walk, sequences()
 -- how: `keys`, whose records go, or `data`, messages that have the keys, 500 at most; `filter`, whose tree all that match go, in
--- steps. A named publisher numbers this like a message (lib/sequences), and what it did before is not done again.
+-- steps; `keys` with a filter are those of them that match, in steps, too. A named publisher numbers this like a message
+-- (lib/sequences), and what it did before is not done again.
 local ms = clock_ms(now)
 local records = opened_or_refused(topic)
 local number, known = nil, {}
@@ -27,6 +28,8 @@ local function add(key)
 end
 if how == 'filter' then
   following = walk_records(open_record_walk(records, filter, ms), after, add)
+elseif how == 'keys' and filter ~= '' then
+  following = walk_keys(open_record_walk(records, filter, ms), after, values_from, add)
 else
   for i = values_from, #ARGV do
     local ends = call('ZSCORE', K.ends(topic), ARGV[i])

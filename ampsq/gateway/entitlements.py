@@ -124,12 +124,15 @@ class Entitlements:
         Raises:
             NotEntitled: the user may not read there. DefinitionError: what is asked for is no expression.
         """
-        entitled = " OR ".join(f"({each.text})" for each in self.filters(user, "read", name))
-        if asked is None or not asked.strip():
-            return entitled or None
-        # Alone first: what stands on its own feet cannot change what stands behind the bracket.
-        parse(asked, "query")
-        return f"({asked}) AND ({entitled})" if entitled else asked
+        return _joined(self.filters(user, "read", name), asked)
+
+    def to_write(self, user: str, name: str, asked: str | None) -> str | None:
+        """The filter of the records that may be deleted of those that are asked for; None: all.
+
+        Raises:
+            NotEntitled: the user may not write there. DefinitionError: what is asked for is no expression.
+        """
+        return _joined(self.filters(user, "write", name), asked)
 
     def check_write(self, user: str, name: str, bodies: Iterable[bytes]) -> None:
         """See that a user may publish messages, given as JSON.
@@ -141,3 +144,13 @@ class Entitlements:
         for body in bodies if filters else ():
             if not any(each.matches(Document(body, topic=name)) for each in filters):
                 raise NotEntitled(f"{user} may not write this message to {name!r}: it does not match what is allowed")
+
+
+def _joined(filters: list[Expression], asked: str | None) -> str | None:
+    """The filter for what is asked for and matches one of some filters; None: everything."""
+    entitled = " OR ".join(f"({each.text})" for each in filters)
+    if asked is None or not asked.strip():
+        return entitled or None
+    # Alone first: what stands on its own feet cannot change what stands behind the bracket.
+    parse(asked, "query")
+    return f"({asked}) AND ({entitled})" if entitled else asked

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from ampsq import __version__
+from ampsq.schema import BATCH
 
 __all__ = ["document"]
 
@@ -16,10 +17,20 @@ _BODY: Final = {
     "data": {"description": "any JSON; written as the topic's message type says"},
     "base64": {**_TEXT, "contentEncoding": "base64", "description": "the body itself, instead of data"},
 }
+_EXPIRATION: Final = {"expiration": {**_TEXT, "description": "an interval, as 30s"}}
+_PERSISTED: Final = {
+    "persisted": {
+        **_TEXT,
+        "pattern": "^(memory|fsync|replicas=[1-9][0-9]{0,3})$",
+        "description": "answered when it is there, and sync destinations have it",
+    }
+}
 _ENVELOPE: Final = {
     "headers": _HEADERS,
-    "expiration": {**_TEXT, "description": "an interval, as 30s"},
+    **_EXPIRATION,
     "delay": {**_TEXT, "description": "an interval, as 30s"},
+    "at": {**_TEXT, "format": "date-time", "description": "when it is due, instead of delay"},
+    **_PERSISTED,
 }
 _TOLD: Final = {
     "type": "object",
@@ -45,12 +56,15 @@ _REFUSALS: Final = {
     401: "no name and secret that are known",
     403: "the user is not entitled to it",
     404: "there is no such topic or queue",
-    409: "refused by the state of the instance",
+    409: "refused by the state of the instance, or by what its server cannot do",
+    410: "the log does not have it any more",
     413: "the request is too large",
     415: "the request is no application/json",
     429: "the user has too many subscriptions",
+    500: "the gateway could not do it, and its log says why",
     503: "the server, or the gateway, cannot serve now",
-    504: "no answer in time; what was published may have been recorded",
+    504: "no answer in time, or not persisted in time; what was published may have been recorded",
+    507: "the server is full",
 }
 
 
@@ -81,6 +95,17 @@ def _sent(schema: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
+def _header(name: str, text: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": _TEXT}
+
+
+_MAYBE: Final = {"type": ["string", "null"], "description": "null: recorded before, and not found any more"}
+_FLAG: Final = {"type": "boolean", "description": "whether it was done before"}
+_ONCE: Final = [
+    _header("Idempotency-Key", "what is sent again with the same key is done once"),
+    _header("Ampsq-Publisher", "a publisher of the user's own, whose numbers rise"),
+    _header("Ampsq-Sequence", "the number of the first message"),
+]
 _WHOLE: Final = {"type": "integer", "minimum": 1}
 _FILTER: Final = _parameter("filter", "an expression; what the user is entitled to is added to it")
 _TOPIC: Final = _parameter("topic", "a topic's name, in full")
@@ -94,7 +119,12 @@ _SELF: Final = {"200": {"description": "this document", "content": {"application
 
 def _paths() -> dict[str, Any]:
     one = _object(["topic"], topic=_TEXT, **_BODY, **_ENVELOPE)
-    message = {"type": "object", "properties": _BODY}
+    change = _object(["topic", "data"], topic=_TEXT, data=_BODY["data"], headers=_HEADERS, **_EXPIRATION, **_PERSISTED)
+    deletion = _object(
+        ["topic"], topic=_TEXT, keys={"type": "array", "minItems": 1, "maxItems": BATCH}, filter=_TEXT, **_PERSISTED
+    )
+    recorded = _answer(_object(["bookmark"], bookmark=_MAYBE, duplicate=_FLAG))
+    message = _object([], **_BODY)
     many = _object(["topic", "messages"], topic=_TEXT, messages={"type": "array", "items": message}, **_ENVELOPE)
     order = _parameter("order_by", "an expression, behind which may stand DESC")
     top = _parameter("top_n", "how many at most", schema=_WHOLE)
@@ -103,16 +133,31 @@ def _paths() -> dict[str, Any]:
     return {
         "/healthz": {"get": {"summary": "Whether the process answers.", "security": [], "responses": _PLAIN}},
         "/openapi.json": {"get": {"summary": "This document.", "security": [], "responses": _SELF}},
-        "/v1/publish": {
+        "/v1/publish": {"post": _operation("Record one message.", recorded, requestBody=_sent(one), parameters=_ONCE)},
+        "/v1/delta_publish": {
             "post": _operation(
-                "Record one message.", _answer(_object(["bookmark"], bookmark=_TEXT)), requestBody=_sent(one)
+                "Record a change, merged into the record of its key.",
+                recorded,
+                requestBody=_sent(change),
+                parameters=_ONCE,
+            )
+        },
+        "/v1/sow_delete": {
+            "post": _operation(
+                "Delete records, of keys or all that match a filter, as far as the user may write them.",
+                _answer(_object(["deleted"], deleted={"type": "integer"}, duplicate=_FLAG)),
+                requestBody=_sent(deletion),
+                parameters=_ONCE,
             )
         },
         "/v1/publish_many": {
             "post": _operation(
                 "Record messages in their order.",
-                _answer(_object(["bookmarks"], bookmarks={"type": "array", "items": _TEXT})),
+                _answer(
+                    _object(["bookmarks"], bookmarks={"type": "array", "items": _MAYBE}, duplicates={"type": "integer"})
+                ),
                 requestBody=_sent(many),
+                parameters=_ONCE,
             )
         },
         "/v1/sow": {

@@ -1,9 +1,8 @@
-"""What is asked and answered at once: publishing and queries, within their bounds and deadlines."""
+"""Where all that is asked comes in: who asks, within what bounds and deadlines; and what is answered at once."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse, Response
 
 from ampsq.errors import DefinitionError
-from ampsq.gateway.wire import Problem, body_of, dumped, loaded, problem_of, told
+from ampsq.gateway.wire import Problem, dumped, loaded, problem_of, told
 from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
@@ -20,16 +19,14 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection, Request
 
-    from ampsq.aio import AsyncClient
+    from ampsq.gateway.client import GatewayClient
     from ampsq.gateway.rules import GatewayRules
     from ampsq.gateway.users import Users
 
-__all__ = ["Desk", "asked", "number_of"]
+__all__ = ["Desk", "asked", "name_of", "number_of", "refusal"]
 
 _log = logging.getLogger("ampsq.gateway")
 _CHALLENGE: Final = {"www-authenticate": 'Basic realm="ampsq", charset="UTF-8"'}
-_MESSAGE: Final = frozenset({"topic", "data", "base64", "headers", "expiration", "delay"})
-_MESSAGES: Final = frozenset({"topic", "messages", "headers", "expiration", "delay"})
 
 
 class Desk:
@@ -41,7 +38,7 @@ class Desk:
         users: the same users, asked.
     """
 
-    def __init__(self, client: AsyncClient, rules: GatewayRules, users: Users) -> None:
+    def __init__(self, client: GatewayClient, rules: GatewayRules, users: Users) -> None:
         self.client, self.rules, self._users = client, rules, users
         self._streams: Counter[str] = Counter()
         #: Set while there is no subscription.
@@ -87,28 +84,10 @@ class Desk:
         except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
             return refusal(error)
 
-    async def publish(self, user: str, request: Request) -> dict[str, Any]:
-        """Record one message."""
-        given = await self._object(request, _MESSAGE)
-        topic, data = _name(given.get("topic"), "topic"), body_of(given)
-        self.rules.entitlements.check_write(user, topic, [_as_json(data)])
-        bookmark = await self.client.publish(topic, data, **_envelope(given))
-        return {"bookmark": str(bookmark)}
-
-    async def publish_many(self, user: str, request: Request) -> dict[str, Any]:
-        """Record messages in their order."""
-        given = await self._object(request, _MESSAGES)
-        topic, messages = _name(given.get("topic"), "topic"), given.get("messages")
-        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-            raise DefinitionError('messages: allowed is a list of objects, as in [{"data": 1}, {"base64": "AA=="}]')
-        bodies = [body_of(each) for each in messages]
-        self.rules.entitlements.check_write(user, topic, map(_as_json, bodies))
-        return {"bookmarks": [str(each) for each in await self.client.publish_many(topic, bodies, **_envelope(given))]}
-
     async def sow(self, user: str, request: Request) -> dict[str, Any]:
         """Query records, rows, or what is available in a queue."""
         given = asked(request, {"name", "filter", "order_by", "top_n", "skip_n"})
-        name, most = _name(given.get("name"), "name"), self.rules.bounds.max_answer
+        name, most = name_of(given.get("name"), "name"), self.rules.bounds.max_answer
         text = self.rules.entitlements.to_read(user, name, given.get("filter"))
         top = number_of(given, "top_n", most, least=1)
         found = await self.client.sow(
@@ -116,7 +95,12 @@ class Desk:
         )
         return {"messages": [{**told(each), "deliveries": each.deliveries} for each in found]}
 
-    async def _object(self, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
+    async def object_of(self, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
+        """The object that a request brings.
+
+        Raises:
+            Problem: it is too large, or no JSON is meant. DefinitionError: it is none, or has what is not known.
+        """
         # No form of another site's page can say that, so that a browser asks before it sends it.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(415, "NotJson", "content-type: allowed is application/json")
@@ -128,10 +112,15 @@ class Desk:
 
     async def _body(self, request: Request) -> bytes:
         most, parts, size = self.rules.bounds.max_request_size, [], 0
+        told = request.headers.get("content-length", "")
+        too_large = Problem(413, "TooLarge", f"allowed are requests up to {most:,} bytes (max_request_size)")
+        # What says how large it is, is not read at all.
+        if told.isdigit() and int(told[:20]) > most:
+            raise too_large
         async for part in request.stream():
             size += len(part)
             if size > most:
-                raise Problem(413, "TooLarge", f"allowed are requests up to {most:,} bytes (max_request_size)")
+                raise too_large
             parts.append(part)
         return b"".join(parts)
 
@@ -173,19 +162,12 @@ def number_of(given: dict[str, str], name: str, most: int | None, *, least: int 
     return int(text)
 
 
-def _name(value: object, element: str) -> str:
+def name_of(value: object, element: str) -> str:
+    """A name that was given.
+
+    Raises:
+        DefinitionError: it is none.
+    """
     if not isinstance(value, str) or not is_name(value):
         raise DefinitionError(f"{element}: {shown(value)} is no name")
     return value
-
-
-def _envelope(given: dict[str, Any]) -> dict[str, Any]:
-    headers = given.get("headers")
-    if headers is not None and not isinstance(headers, dict):
-        raise DefinitionError(f"headers: {shown(headers)}; allowed: an object of texts")
-    return {name: given[name] for name in ("headers", "expiration", "delay") if given.get(name) is not None}
-
-
-def _as_json(data: Any) -> bytes:
-    # Of bytes nobody knows what they say until the server has them: they match no filter.
-    return b"" if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")

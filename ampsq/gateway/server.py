@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -17,21 +17,25 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
-from ampsq.aio import AsyncClient
 from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.openapi import document
 from ampsq.gateway.requests import Desk
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
+from ampsq.gateway.writing import Writing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.websockets import WebSocket
 
     from ampsq.gateway.rules import GatewayRules
+
+    Doing = Callable[[str, Request], Awaitable[dict[str, Any]]]
 
 __all__ = ["Gateway", "Tls", "parse_where"]
 
@@ -93,6 +97,14 @@ class _SameOrigin:
             await PlainTextResponse("Asked by a page of another origin.\n", 403)(scope, receive, send)
 
 
+class _Served(NamedTuple):
+    """What answers, once the gateway has begun."""
+
+    desk: Desk
+    writing: Writing
+    streams: Streams
+
+
 class Gateway:
     """Serves one instance over HTTP and WebSockets, from `start` to `stop`.
 
@@ -118,8 +130,7 @@ class Gateway:
         host, port = parse_where(where)
         self._rules, self._tls, self._host = rules, tls, host
         self._url, self._instance = url, instance
-        self._desk: Desk | None = None
-        self._streams: Streams | None = None
+        self._served: _Served | None = None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
         try:
@@ -175,9 +186,10 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         try:
-            async with AsyncClient(self._url, instance=self._instance) as client:
-                self._desk = Desk(client, self._rules, Users(self._rules.users))
-                self._streams = self._server.streams = Streams(self._desk)
+            async with GatewayClient(self._url, instance=self._instance) as client:
+                desk = Desk(client, self._rules, Users(self._rules.users))
+                streams = self._server.streams = Streams(desk)
+                self._served = _Served(desk, Writing(desk, client.persisting()), streams)
                 yield
         except Exception as error:
             self._server.failure = error
@@ -187,9 +199,11 @@ class Gateway:
         return [
             Route("/healthz", self._healthz),
             Route("/openapi.json", self._openapi),
-            Route("/v1/publish", self._publish, methods=["POST"]),
-            Route("/v1/publish_many", self._publish_many, methods=["POST"]),
-            Route("/v1/sow", self._sow),
+            Route("/v1/publish", self._answer(lambda served: served.writing.publish), methods=["POST"]),
+            Route("/v1/publish_many", self._answer(lambda served: served.writing.publish_many), methods=["POST"]),
+            Route("/v1/delta_publish", self._answer(lambda served: served.writing.delta_publish), methods=["POST"]),
+            Route("/v1/sow_delete", self._answer(lambda served: served.writing.sow_delete), methods=["POST"]),
+            Route("/v1/sow", self._answer(lambda served: served.desk.sow)),
             Route("/v1/events", self._events),
             WebSocketRoute("/v1/subscribe", self._subscribe),
             WebSocketRoute("/v1/sow_and_subscribe", self._sow_and_subscribe),
@@ -202,28 +216,25 @@ class Gateway:
         return JSONResponse(document())
 
     @property
-    def _served(self) -> tuple[Desk, Streams]:
-        if self._desk is None or self._streams is None:
+    def _now(self) -> _Served:
+        if self._served is None:
             raise AmpsqError("the gateway has not begun")
-        return self._desk, self._streams
+        return self._served
 
-    async def _publish(self, request: Request) -> Response:
-        return await self._served[0].answer(request, self._served[0].publish)
+    def _answer(self, do: Callable[[_Served], Doing]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return await self._now.desk.answer(request, do(self._now))
 
-    async def _publish_many(self, request: Request) -> Response:
-        return await self._served[0].answer(request, self._served[0].publish_many)
-
-    async def _sow(self, request: Request) -> Response:
-        return await self._served[0].answer(request, self._served[0].sow)
+        return answer
 
     async def _events(self, request: Request) -> Response:
-        return await self._served[1].events(request)
+        return await self._now.streams.events(request)
 
-    async def _subscribe(self, socket: Any) -> None:
-        await self._served[1].subscribe(socket)
+    async def _subscribe(self, socket: WebSocket) -> None:
+        await self._now.streams.subscribe(socket)
 
-    async def _sow_and_subscribe(self, socket: Any) -> None:
-        await self._served[1].sow_and_subscribe(socket)
+    async def _sow_and_subscribe(self, socket: WebSocket) -> None:
+        await self._now.streams.sow_and_subscribe(socket)
 
 
 class _Server(uvicorn.Server):

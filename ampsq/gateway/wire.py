@@ -16,6 +16,7 @@ from ampsq.errors import (
     Rejected,
     ScriptBug,
     ServerFull,
+    ServerUnsuitable,
     Unavailable,
 )
 from ampsq.gateway.entitlements import NotEntitled
@@ -55,6 +56,7 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BookmarkNotFound, 410),
     (ServerFull, 507),
     (Closed, 503),
+    (ServerUnsuitable, 409),
     (Unavailable, 503),
     (TimeoutError, 504),
     (Rejected, 409),

@@ -204,6 +204,34 @@ def test_deleting_by_filter_removes_all_that_match(world):
     assert set(world.records("orders")) == {str(i) for i in range(0, 1_000, 2)}
 
 
+def test_deleting_by_key_and_filter_removes_those_of_them_that_match(world):
+    world.keyed("orders")
+    world.publish("orders", *(f'{{"id": {i}, "odd": {i % 2}}}' for i in range(4)))
+    world.mark()
+
+    assert world.delete("orders", "keys", "0", "1", "1", "9", filter="/odd = 1") == 1
+    assert world.changes() == {
+        ":log:orders": [("1000-4", {"b": "", "q": "~", "o": "deleted", "k": "1"})],
+        ":clock": "1000-4",
+        ":records:orders": {"1": None},
+        ":sow:orders": {"read_to": "1000-4"},
+    }
+
+
+def test_deleting_by_key_and_filter_goes_on_in_steps_until_all_keys_were_looked_at(world):
+    world.keyed("orders")
+    for first in range(0, 500, 100):
+        world.publish(
+            "orders", *(f'{{"id": {i}, "odd": {i % 2}, "x": "{"y" * 2000}"}}' for i in range(first, first + 100))
+        )
+    world.mark()
+
+    keys = [str(i) for i in range(500)]
+    assert world.delete("orders", "keys", *keys, filter="/odd = 1", publisher="p", sequence=1) == 250
+    assert set(world.records("orders")) == {str(i) for i in range(0, 500, 2)}
+    assert world.delete("orders", "keys", *keys, filter="/odd = 0", publisher="p", sequence=1) == 0
+
+
 def test_a_deletion_of_a_publisher_is_done_once(world):
     world.keyed("orders")
     world.publish("orders", '{"id": 1}', publisher="p", sequence=1)

@@ -189,9 +189,9 @@ class World:
             if not after:
                 return found
 
-    def delete(self, topic, how, *values, publisher="", sequence=""):
-        """How many were deleted, all steps together."""
-        after, number, tree = "", 0, wished(values[0])[1] if how == "filter" else ""
+    def delete(self, topic, how, *values, publisher="", sequence="", filter=None):  # noqa: A002
+        """How many were deleted, all steps together; `filter`: of keys."""
+        after, number, tree = "", 0, wished(values[0] if how == "filter" else filter)[1]
         while True:
             given = () if how == "filter" else values
             after, count, _ = self.run("sow_delete", self.now, topic, publisher, sequence, tree, after, how, *given)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 
 import httpx
+from jsonschema import Draft202012Validator
 from websockets.sync.client import connect
 
+from ampsq import Queue, Topic
 from ampsq.gateway import Gateway, read_rules
+from ampsq.gateway.openapi import document
 from ampsq.gateway.users import Secret, _scrypt
 
 #: Little work, so that tests are quick; what is tested of the hash is not its cost.
 WORK = (4, 8, 1)
-SECRETS = {"desk": "tea", "till": "cash", "audit": "ink", "stranger": "none"}
+SECRETS = {"desk": "tea", "till": "cash", "audit": "ink", "stranger": "none", "clerk": "ledger"}
 
 
 def hashed(text):
@@ -36,6 +39,21 @@ entitlements:
 """
 
 
+def as_documented(answer):
+    """An answer, which is what the OpenAPI document says of it."""
+    asked = answer.request
+    responses = document()["paths"][asked.url.path][asked.method.lower()]["responses"]
+    response = responses.get(str(answer.status_code))
+    assert response is not None, f"{asked.url.path} answers {answer.status_code}: not in the document"
+    if "$ref" in response:
+        response = document()["components"]["responses"][response["$ref"].rpartition("/")[2]]
+    kind = answer.headers["content-type"].partition(";")[0]
+    Draft202012Validator(response["content"][kind]["schema"]).validate(
+        answer.json() if kind == "application/json" else answer.text
+    )
+    return answer
+
+
 class Asking:
     """A gateway, and one user of it."""
 
@@ -43,12 +61,23 @@ class Asking:
         self.gateway, self.user = gateway, user
         self.auth = (user, SECRETS[user])
         self.base = gateway.address
+        self.headers = {}
 
     def get(self, path, **parameters):
-        return httpx.get(self.base + path, params=parameters, auth=self.auth, timeout=10)
+        return as_documented(httpx.get(self.base + path, params=parameters, auth=self.auth, timeout=30))
 
     def post(self, path, **given):
-        return httpx.post(self.base + path, json=given, auth=self.auth, timeout=10)
+        sent = {"json": given, "auth": self.auth, "headers": self.headers}
+        return as_documented(httpx.post(self.base + path, timeout=30, **sent))
+
+    def once(self, path, key, **given):
+        """Post it under an idempotency key, or as a number of a publisher."""
+        publisher = {"ampsq-publisher": key[0], "ampsq-sequence": str(key[1])} if isinstance(key, tuple) else None
+        self.headers = publisher or {"idempotency-key": key}
+        try:
+            return self.post(path, **given)
+        finally:
+            self.headers = {}
 
     def publish(self, topic, *messages):
         for message in messages:
@@ -88,3 +117,17 @@ def serve(url, instance, rules="", **options):
     gateway = Gateway(url, instance, read_rules(RULES + rules), **options)
     gateway.start()
     return gateway
+
+
+def define(client):
+    """What the rules are about."""
+    client.apply(
+        Topic(name="orders"),
+        Topic(name="positions", key="/symbol"),
+        Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10),
+    )
+
+
+def refusal(answer):
+    assert answer.json().keys() == {"type", "error", "text"}
+    return answer.status_code, answer.json()["error"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import re
 import socket
@@ -11,13 +10,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from gateway_scene import RULES, Asking, serve
+from gateway_scene import RULES, Asking, define, refusal
 from jsonschema import Draft202012Validator
 from observing import eventually
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from ampsq import Client, Queue, Topic
+from ampsq import Client
 from ampsq.errors import DefinitionError
 from ampsq.files.config import load
 from ampsq.gateway import read_rules
@@ -30,53 +29,8 @@ BEYOND = "1 = 1) OR (1 = 1"
 @pytest.fixture
 def client(valkey, instance):
     with Client(valkey.url, instance=instance) as client:
-        client.apply(
-            Topic(name="orders"),
-            Topic(name="positions", key="/symbol"),
-            Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10),
-        )
+        define(client)
         yield client
-
-
-@pytest.fixture
-def serving(valkey, client):
-    """Start gateways with further rules; they end with the test."""
-    with contextlib.ExitStack() as stack:
-
-        def start(rules="", **options):
-            gateway = serve(valkey.url, client.instance, rules, **options)
-            stack.callback(gateway.stop)
-            return gateway
-
-        yield start
-
-
-@pytest.fixture
-def gateway(serving):
-    return serving()
-
-
-@pytest.fixture
-def audit(gateway):
-    """Who may do everything."""
-    return Asking(gateway, "audit")
-
-
-@pytest.fixture
-def desk(gateway):
-    """Who may read the orders of EU, the queue over them, and positions of more than one."""
-    return Asking(gateway, "desk")
-
-
-@pytest.fixture
-def till(gateway):
-    """Who may write its own orders, and write and read positions."""
-    return Asking(gateway, "till")
-
-
-def refusal(answer):
-    assert answer.json().keys() == {"type", "error", "text"}
-    return answer.status_code, answer.json()["error"]
 
 
 # -- publishing
@@ -99,7 +53,7 @@ def test_messages_are_published_as_clients_publish_them(audit, client):
     [
         ({"topic": "orders"}, "a message has data, or base64"),
         ({"topic": "a b", "data": 1}, "is no name"),
-        ({"topic": "orders", "data": 1, "priority": 1}, "allowed is an object with base64, data"),
+        ({"topic": "orders", "data": 1, "priority": 1}, "allowed is an object with at, base64, data"),
         ({"topic": "orders", "base64": "?"}, "allowed: bytes in base64"),
         ({"topic": "orders", "data": 1, "delay": "soon"}, "soon"),
         ({"topic": "orders", "data": 1, "headers": {"a": 1}}, "names and values that are text"),

@@ -1,0 +1,144 @@
+"""The gateway's client: it records for publishers of any name, and waits for where that is to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.aio import AsyncClient
+from ampsq.gateway.persisting import Persisting
+from ampsq.limits import limits
+from ampsq.messages.query import parse_query_filter
+from ampsq.publishing import publish_calls
+from ampsq.records import record_calls
+from ampsq.records.records import key_texts, keyed_topic, when_caught_up
+from ampsq.schema import BATCH
+from ampsq.subscriptions.delivery import Bookmarks, cut
+from ampsq.unknown import taught
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.flow import Flow
+    from ampsq.publishing.envelope import Envelope
+    from ampsq.records.record_calls import Deleted
+    from ampsq.session import Session
+    from ampsq.values import Bookmark
+
+__all__ = ["GatewayClient", "Numbered", "Recorded"]
+
+#: Messages of one call.
+_TOGETHER = 100
+
+
+class Numbered(NamedTuple):
+    """Who says something, and under which number, so that it is done once however often it is said.
+
+    Attributes:
+        publisher: as the server knows it.
+        first: the number of the first message; the next one has one more.
+    """
+
+    publisher: str
+    first: int
+
+
+class Recorded(NamedTuple):
+    """What became of messages.
+
+    Attributes:
+        bookmarks: of each; None for one that was recorded before and is not found any more.
+        duplicates: how many were recorded before.
+        is_numbered: whether that was looked for.
+        topic: where they are.
+    """
+
+    bookmarks: list[Bookmark | None]
+    duplicates: int
+    is_numbered: bool
+    topic: str
+
+
+class GatewayClient(AsyncClient):
+    """A client of one instance, for all who come in."""
+
+    async def record(
+        self, topic: str, data: Sequence[Any], envelope: Envelope, numbered: Numbered | None, *, delta: bool = False
+    ) -> Recorded:
+        """Record messages in their order; those with a number once each, and a lost reply of these is asked for again.
+
+        Args:
+            topic: the topic or the queue.
+            data: of the messages.
+            envelope: of all of them.
+            numbered: whose they are; None: nobody's, and what is said twice is recorded twice.
+            delta: merge each into the record of its key.
+        """
+        store, session = self._store, self._session
+        # What cannot be written is refused before anything is recorded.
+        batches = list(cut(data, _TOGETHER, await store.run(session.learn_type(topic))))
+        bookmarks: list[Bookmark | None] = []
+        publisher, number = numbered if numbered is not None else ("", 0)
+        duplicates = 0
+        for bodies in batches:
+            limits().check_bodies(bodies)
+            headers = [envelope.headers] * len(bodies) if envelope.headers else []
+            call = publish_calls.publish(topic, bodies, headers, publisher, number, times=envelope.times, delta=delta)
+            published = await store.run(session.publish_first(topic, call))
+            topic, duplicates = published.topic, duplicates + len(published.duplicates)
+            bookmarks += published.duplicates
+            if published.number:
+                run = Bookmarks(self.origin)
+                session.note(run, replace(published, duplicates=[]))
+                bookmarks += run
+            number += len(bodies)
+        return Recorded(bookmarks, duplicates, numbered is not None, topic)
+
+    async def delete(
+        self, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
+    ) -> tuple[int, bool]:
+        """Delete the records of keys, or all, as far as they match a filter; gives how many, and whether it was before.
+
+        Args:
+            topic: with a key.
+            keys: at most 500; None: all records.
+            text: the filter; None: without.
+            numbered: one number; None: a repeated deletion deletes what came meanwhile.
+        """
+        return await self._store.run(_delete(self._session, topic, keys, text, numbered))
+
+    def persisting(self) -> Persisting:
+        """What waits until something is persisted; one is enough for all."""
+        return Persisting(self._store, self.instance, self.server)
+
+
+@taught("topic")
+def _delete(
+    session: Session, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
+) -> Flow[tuple[int, bool]]:
+    values: list[bytes] = []
+    if keys is not None:
+        known = yield from keyed_topic(session.instance, topic)
+        values = key_texts(list(keys), known if known is not None and known.key else None)
+    tree = parse_query_filter(text).json if text is not None else ""
+    publisher, sequence = numbered if numbered is not None else ("", None)
+    number = 0
+    # Without keys there is always a filter.
+    for first in range(0, len(values), BATCH) if keys is not None else (0,):
+        after: str | None = ""
+        while after is not None:
+            call = record_calls.sow_delete(
+                topic,
+                "filter" if keys is None else "keys",
+                values[first : first + BATCH],
+                tree,
+                after,
+                publisher,
+                sequence,
+            )
+            deleted: Deleted = yield from when_caught_up(call)
+            if deleted.repeated:
+                return number, True
+            number += deleted.number
+            after = deleted.next
+    return number, False

@@ -1,0 +1,194 @@
+"""What changes an instance: publishing, changes of records, deletions; each once where its sender has numbered it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.errors import DefinitionError
+from ampsq.gateway.client import Numbered
+from ampsq.gateway.requests import name_of
+from ampsq.gateway.wire import Problem, body_of
+from ampsq.publishing.envelope import Envelope
+from ampsq.publishing.persisted import Persisted
+from ampsq.schema import BATCH
+from ampsq.values import is_name, shown
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+    from starlette.requests import Request
+
+    from ampsq.gateway.client import Recorded
+    from ampsq.gateway.persisting import Persisting, Wanted
+    from ampsq.gateway.requests import Desk
+
+__all__ = ["Writing"]
+
+_ENVELOPE: Final = frozenset({"headers", "expiration", "delay", "at"})
+_MESSAGE: Final = _ENVELOPE | {"topic", "data", "base64", "persisted"}
+_MESSAGES: Final = _ENVELOPE | {"topic", "messages", "persisted"}
+_CHANGE: Final = frozenset({"topic", "data", "headers", "expiration", "persisted"})
+_DELETION: Final = frozenset({"topic", "keys", "filter", "persisted"})
+#: Scripts count with 53 bits.
+_LAST_NUMBER: Final = 2**53 - 2 * 10**6
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+#: The part of a request's time that is waited for what it recorded to be persisted.
+_SHARE: Final = 0.8
+
+
+class Writing:
+    """What users write, each within its entitlements.
+
+    Args:
+        desk: where they came in.
+        persisting: waits for what they want to be persisted.
+    """
+
+    def __init__(self, desk: Desk, persisting: Persisting) -> None:
+        self._desk, self._persisting = desk, persisting
+
+    async def publish(self, user: str, request: Request) -> dict[str, Any]:
+        """Record one message."""
+        given = await self._desk.object_of(request, _MESSAGE)
+        return _of_one(await self._record(user, request, given, [given]))
+
+    async def delta_publish(self, user: str, request: Request) -> dict[str, Any]:
+        """Record a change, merged into the record of its key."""
+        given = await self._desk.object_of(request, _CHANGE)
+        return _of_one(await self._record(user, request, given, [given], delta=True))
+
+    async def publish_many(self, user: str, request: Request) -> dict[str, Any]:
+        """Record messages in their order."""
+        given = await self._desk.object_of(request, _MESSAGES)
+        messages = given.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            raise DefinitionError('messages: allowed is a list of objects, as in [{"data": 1}, {"base64": "AA=="}]')
+        for each in messages:
+            if each.keys() - {"data", "base64"}:
+                raise DefinitionError(
+                    f"messages: {shown(min(each.keys() - {'data', 'base64'}))} is no element of a message here; "
+                    "allowed: data or base64. What is said beside messages holds for all of them"
+                )
+        recorded = await self._record(user, request, given, messages)
+        answer: dict[str, Any] = {"bookmarks": [str(each) if each else None for each in recorded.bookmarks]}
+        return answer | ({"duplicates": recorded.duplicates} if recorded.is_numbered else {})
+
+    async def _record(
+        self,
+        user: str,
+        request: Request,
+        given: dict[str, Any],
+        messages: list[dict[str, Any]],
+        *,
+        delta: bool = False,
+    ) -> Recorded:
+        began = time.monotonic()
+        topic, bodies = name_of(given.get("topic"), "topic"), [body_of(each) for each in messages]
+        envelope, numbered = _envelope(given), _numbered(user, request.headers)
+        self._desk.rules.entitlements.check_write(user, topic, map(_as_json, bodies))
+        wanted = await self._wanted(given)
+        recorded = await self._desk.client.record(topic, bodies, envelope, numbered, delta=delta)
+        if wanted is not None:
+            what = f"{len(bodies)} messages, of which {recorded.duplicates} were before, are recorded"
+            await self._wait(wanted, recorded.topic, began, what)
+        return recorded
+
+    async def sow_delete(self, user: str, request: Request) -> dict[str, Any]:
+        """Delete records, as far as the user may write what they say."""
+        began = time.monotonic()
+        given = await self._desk.object_of(request, _DELETION)
+        topic, keys, asked = name_of(given.get("topic"), "topic"), given.get("keys"), given.get("filter")
+        if (keys is None) == (asked is None):
+            raise DefinitionError('a deletion has keys, as in ["7", "8"], or filter; allowed: one of the two')
+        if asked is not None and (not isinstance(asked, str) or not asked.strip()):
+            raise DefinitionError(f"filter: {shown(asked)}; allowed: an expression, as in /id > 7")
+        if keys is not None and (not isinstance(keys, list) or not 0 < len(keys) <= BATCH):
+            raise DefinitionError(f"keys: allowed is a list of 1 to {BATCH} keys")
+        # Of a key of several parts JSON has a list.
+        keys = [tuple(each) if isinstance(each, list) else each for each in keys] if keys is not None else None
+        text, numbered = (
+            self._desk.rules.entitlements.to_write(user, topic, asked),
+            _numbered(user, request.headers),
+        )
+        wanted = await self._wanted(given)
+        number, was_before = await self._desk.client.delete(topic, keys, text, numbered)
+        if wanted is not None:
+            await self._wait(wanted, topic, began, "the deletion is recorded")
+        return {"deleted": number} | ({"duplicate": was_before} if numbered else {})
+
+    async def _wanted(self, given: dict[str, Any]) -> Wanted | None:
+        level = given.get("persisted")
+        return None if level is None else await self._persisting.begin(Persisted.parse(level))
+
+    async def _wait(self, wanted: Wanted, topic: str, began: float, what: str) -> None:
+        until = began + _SHARE * self._desk.rules.bounds.request_timeout
+        if not await self._persisting.wait(wanted, topic, until):
+            raise Problem(
+                504,
+                "NotPersisted",
+                f"{what}, and not {wanted.level.level} yet: {wanted.lacking}. Ask again with the same Idempotency-Key, "
+                "or publisher and sequence",
+            )
+
+
+def _of_one(recorded: Recorded) -> dict[str, Any]:
+    bookmark = recorded.bookmarks[0]
+    answer: dict[str, Any] = {"bookmark": str(bookmark) if bookmark else None}
+    return answer | ({"duplicate": recorded.duplicates > 0} if recorded.is_numbered else {})
+
+
+def _numbered(user: str, headers: Headers) -> Numbered | None:
+    """Whose number a request has; its publishers are the user's own, whatever others call theirs.
+
+    Raises:
+        DefinitionError: the headers do not go together, or are wrong.
+    """
+    given = {name: headers.getlist(name) for name in ("idempotency-key", "ampsq-publisher", "ampsq-sequence")}
+    for name, texts in given.items():
+        if len(texts) > 1:
+            raise DefinitionError(f"{name} is there {len(texts)} times; allowed: once")
+    key, publisher, sequence = (texts[0] if texts else None for texts in given.values())
+    if key is None and publisher is None and sequence is None:
+        return None
+    if (key is None) == (publisher is None) or (publisher is None) != (sequence is None):
+        raise DefinitionError("allowed: Idempotency-Key; or Ampsq-Publisher and Ampsq-Sequence, both")
+    # With the length, so that no user's name and publisher read like another's.
+    whose = f"{len(user)}/{user}"
+    if key is not None:
+        if not _KEY.fullmatch(key):
+            raise DefinitionError("Idempotency-Key: allowed are 1 to 255 visible characters of ASCII")
+        return Numbered(f"gateway-key/{hashlib.sha256(f'{whose}/{key}'.encode()).hexdigest()[:48]}", 1)
+    name = f"gateway/{whose}/{publisher}"
+    if not publisher or not is_name(name):
+        raise DefinitionError(
+            f"Ampsq-Publisher: {shown(publisher)}; allowed is a name, with the user's one of 240 characters at most"
+        )
+    text = sequence or ""
+    if not text.isascii() or not text.isdigit() or len(text) > 16 or not 1 <= int(text) <= _LAST_NUMBER:  # noqa: PLR2004
+        raise DefinitionError(f"Ampsq-Sequence: {shown(text)}; allowed is a whole number from 1 to {_LAST_NUMBER}")
+    return Numbered(name, int(text))
+
+
+def _envelope(given: dict[str, Any]) -> Envelope:
+    headers, at = given.get("headers"), given.get("at")
+    if headers is not None and not isinstance(headers, dict):
+        raise DefinitionError(f"headers: {shown(headers)}; allowed: an object of texts")
+    return Envelope.of(headers, given.get("expiration"), given.get("delay"), None if at is None else _time_of(at))
+
+
+def _time_of(text: object) -> datetime:
+    try:
+        if isinstance(text, str):
+            return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    raise DefinitionError(f"at: {shown(text)}; allowed is a time with its zone, as in 2026-05-01T09:00:00Z")
+
+
+def _as_json(data: Any) -> bytes:
+    # Of bytes nobody knows what they say until the server has them: they match no filter.
+    return b"" if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")

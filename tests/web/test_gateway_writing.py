@@ -1,0 +1,196 @@
+"""What a gateway records: once however often it is said, where it was asked to be, and as far as its users may."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from gateway_scene import Asking, define, hashed, refusal
+
+from ampsq import Client
+
+CLERKS = f"""
+  - {{user: clerk, name: positions, rights: [read, write], write_filter: "/owner = 'clerk'"}}
+users:
+  - {{name: clerk, secret: "{hashed("ledger")}"}}
+"""
+
+
+@pytest.fixture
+def client(server, instance):
+    with Client(server.url, instance=instance) as client:
+        define(client)
+        yield client
+
+
+def data_of(client, topic="orders"):
+    with client.subscribe(topic, bookmark="[epoch:now)") as messages:
+        return [message.data for message in messages]
+
+
+def records(client):
+    return {message.key: message.data for message in client.sow("positions")}
+
+
+@pytest.mark.parametrize("key", ["a-key", ("till-4", 7)])
+def test_a_message_that_is_sent_again_is_recorded_once_and_answered_with_its_bookmark(audit, client, key):
+    first = audit.once("/v1/publish", key, topic="orders", data={"id": 1}).json()
+    again = audit.once("/v1/publish", key, topic="orders", data={"id": 1}).json()
+
+    assert first["duplicate"] is False
+    assert again == {**first, "duplicate": True}
+    assert data_of(client) == [{"id": 1}]
+
+
+def test_of_a_batch_that_is_sent_again_only_what_is_missing_is_recorded(audit, client):
+    half = [{"data": n} for n in range(150)]
+    first = audit.once("/v1/publish_many", ("p", 1), topic="orders", messages=half).json()
+    whole = [{"data": n} for n in range(300)]
+
+    again = audit.once("/v1/publish_many", ("p", 1), topic="orders", messages=whole).json()
+
+    assert (first["duplicates"], again["duplicates"]) == (0, 150)
+    assert again["bookmarks"][:150] == first["bookmarks"]
+    assert data_of(client) == list(range(300))
+
+
+def test_users_do_not_share_keys_and_publishers(serving, client):
+    gateway = serving()
+    audit, till = Asking(gateway, "audit"), Asking(gateway, "till")
+
+    for key in ("same", ("p", 1)):
+        for user in (audit, till):
+            answer = user.once("/v1/publish", key, topic="orders", data={"till": 4})
+            assert answer.json()["duplicate"] is False
+    assert len(data_of(client)) == 4
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"ampsq-publisher": "p"},
+        {"ampsq-sequence": "1"},
+        {"idempotency-key": "k", "ampsq-publisher": "p", "ampsq-sequence": "1"},
+        {"ampsq-publisher": "a b", "ampsq-sequence": "1"},
+        {"ampsq-publisher": "p", "ampsq-sequence": "0"},
+        {"ampsq-publisher": "p", "ampsq-sequence": "9" * 17},
+        {"ampsq-publisher": "p", "ampsq-sequence": "-1"},
+        {"idempotency-key": "a b"},
+        {"idempotency-key": "k" * 256},
+    ],
+)
+def test_headers_of_a_guarantee_that_are_wrong_are_refused(audit, client, headers, monkeypatch):
+    monkeypatch.setattr(audit, "headers", headers)
+    assert refusal(audit.post("/v1/publish", topic="orders", data=1)) == (400, "DefinitionError")
+    assert data_of(client) == []
+
+
+def test_a_message_has_headers_a_life_and_a_time_when_it_is_due(audit, client):
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    audit.post("/v1/publish", topic="orders", data=1, headers={"a": "b"}, expiration="2h", at=later)
+
+    assert client.queue_stats("work").scheduled in {0, 1}
+    with client.subscribe("orders", bookmark="epoch") as messages:
+        assert messages.get("5s").headers == {"a": "b"}
+    for wrong in ("soon", "2026-05-01T09:00:00", 7):
+        assert refusal(audit.post("/v1/publish", topic="orders", data=1, at=wrong)) == (400, "DefinitionError")
+
+
+def test_a_change_is_merged_into_the_record_of_its_key(audit, client):
+    audit.publish("positions", {"symbol": "IBM", "qty": 1, "px": 2})
+    change = {"topic": "positions", "data": {"symbol": "IBM", "qty": 5}}
+
+    first = audit.once("/v1/delta_publish", "k", **change).json()
+    again = audit.once("/v1/delta_publish", "k", **change).json()
+
+    assert again == {**first, "duplicate": True}
+    assert records(client) == {"IBM": {"symbol": "IBM", "qty": 5, "px": 2}}
+
+
+def test_records_are_deleted_by_key_and_by_filter_once(audit, client):
+    for symbol in ("A", "B", "C", "D"):
+        client.publish("positions", {"symbol": symbol, "qty": 1})
+
+    assert audit.post("/v1/sow_delete", topic="positions", keys=["A", "none"]).json() == {"deleted": 1}
+    assert audit.once("/v1/sow_delete", "k", topic="positions", filter="/symbol = 'B'").json()["deleted"] == 1
+    client.publish("positions", {"symbol": "B", "qty": 2})
+    again = audit.once("/v1/sow_delete", "k", topic="positions", filter="/symbol = 'B'").json()
+    assert again == {"deleted": 0, "duplicate": True}
+    assert set(records(client)) == {"B", "C", "D"}
+    for wrong in (
+        {},
+        {"keys": []},
+        {"keys": ["A"], "filter": "/a"},
+        {"filter": " "},
+        {"keys": [{}]},
+        {"filter": "/a >"},
+    ):
+        assert refusal(audit.post("/v1/sow_delete", topic="positions", **wrong))[0] == 400
+    assert refusal(audit.post("/v1/sow_delete", topic="orders", keys=["A"]))[1] == "NoRecords"
+
+
+def test_who_writes_with_a_filter_deletes_and_changes_its_own_records_alone(serving, client):
+    clerk = Asking(serving(CLERKS), "clerk")
+    for symbol, owner in (("A", "clerk"), ("B", "other"), ("C", "clerk")):
+        client.publish("positions", {"symbol": symbol, "owner": owner})
+
+    assert clerk.post("/v1/sow_delete", topic="positions", keys=["A", "B"]).json() == {"deleted": 1}
+    assert clerk.post("/v1/sow_delete", topic="positions", filter="1 = 1 OR 1 = 1").json() == {"deleted": 1}
+    beyond = clerk.post("/v1/sow_delete", topic="positions", filter="1 = 1) OR (1 = 1")
+    assert refusal(beyond) == (400, "ExpressionError")
+    assert refusal(clerk.post("/v1/delta_publish", topic="positions", data={"symbol": "B"})) == (403, "NotEntitled")
+    assert refusal(clerk.post("/v1/sow_delete", topic="orders", keys=["A"])) == (403, "NotEntitled")
+    assert records(client) == {"B": {"symbol": "B", "owner": "other"}}
+
+
+# -- persisted
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def lasting(request, start_server, instance):
+    """A client of an instance on a server that writes a file, flushed each second."""
+    with Client(start_server(request.param, appendonly=True).url, instance=instance) as client:
+        define(client)
+        yield client
+
+
+def test_what_is_to_be_on_the_disk_is_answered_when_it_is(lasting, serving_on):
+    audit = Asking(serving_on(lasting), "audit")
+
+    answers = [
+        audit.once("/v1/publish", "k", topic="orders", data=1, persisted="fsync"),
+        audit.once("/v1/publish", "k", topic="orders", data=1, persisted="fsync"),
+        audit.post("/v1/publish_many", topic="orders", messages=[{"data": 2}], persisted="memory"),
+        audit.post("/v1/sow_delete", topic="positions", keys=["A"], persisted="fsync"),
+    ]
+
+    assert [answer.status_code for answer in answers] == [200] * 4, [answer.text for answer in answers]
+    assert data_of(lasting) == [1, 2]
+
+
+def test_a_level_that_a_server_cannot_reach_is_refused_before_anything_is_recorded(audit, client):
+    answer = audit.post("/v1/publish", topic="orders", data=1, persisted="fsync")
+
+    assert refusal(answer) == (409, "ServerUnsuitable")
+    assert refusal(audit.post("/v1/publish", topic="orders", data=1, persisted="paper")) == (400, "DefinitionError")
+    assert data_of(client) == []
+
+
+def test_what_is_not_persisted_in_time_is_told_with_how_to_ask_again(serving, client):
+    audit = Asking(serving("gateway: {request_timeout: 1s}\n"), "audit")
+
+    answer = audit.once("/v1/publish", "k", topic="orders", data=1, persisted="replicas=1")
+
+    assert refusal(answer) == (504, "NotPersisted")
+    assert "0 of 1 replicas have it" in answer.json()["text"]
+    assert audit.once("/v1/publish", "k", topic="orders", data=1).json()["duplicate"] is True
+    assert data_of(client) == [1]
+
+
+def test_bytes_match_no_filter_of_who_changes_records(serving, client):
+    clerk = Asking(serving(CLERKS), "clerk")
+    body = base64.b64encode(b'{"symbol": "A", "owner": "clerk"}').decode()
+
+    assert refusal(clerk.post("/v1/publish", topic="positions", base64=body)) == (403, "NotEntitled")
+    assert records(client) == {}
