@@ -15,7 +15,7 @@ from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue_changes import refused_changes
 from ampsq.definitions.transport import Transport
 from ampsq.definitions.type_checks import check_types
-from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
+from ampsq.errors import AmpsqError, DefinitionError, FlushingUnknown, ServerUnsuitable
 from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.values import shown
 
@@ -222,6 +222,8 @@ def _check_queue(catalog: Catalog, queue: Queue, server: Server | None) -> None:
 def _check_at_most_once(queue: Queue, server: Server | None) -> None:
     if queue.semantics != "at-most-once" or queue.allow_redelivery_after_crash:
         return
+    if server is not None and server.appends and not server.appendfsync:
+        raise FlushingUnknown(f"{queue.titled}: semantics: 'at-most-once'")
     if server is None or not server.never_forgets:
         raise ServerUnsuitable(
             f"{queue.titled}: semantics: 'at-most-once' needs a server that never brings back a delivered "
