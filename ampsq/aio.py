@@ -341,10 +341,13 @@ class AsyncClient(AsyncPublication):
         option: str = "ack",
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> int:
         """Settle messages by bookmark or filter; see `Client.ack`."""
-        return await self._store.run(self._session.ack(queue, bookmarks, option, filter, dry_run=dry_run))
+        return await self._store.run(
+            self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run)
+        )
 
     async def sow(
         self,

@@ -34,7 +34,6 @@ __all__ = [
     "explain",
     "hold_view",
     "look",
-    "note_flushing",
     "notice",
     "open_instance",
     "redrive",
@@ -303,15 +302,18 @@ def settle(
     *,
     period: int | None = None,
     by: str = "",
+    reason: str = "",
 ) -> Call[list[tuple[bytes, str]]]:
     """Settle messages of one queue; gives ref and code of those refused.
 
     `period`, ms: of a cancel the delay, None: as the queue's redelivery says; of an extension its length.
+    `reason`: why, as `ampsq.messages.returns` checks it; "" for nothing.
     """
     default = -1 if verb == "cancelled" else 0
+    why = [reason] if reason else []
     return script_call(
         "settle",
-        ["", verb, default if period is None else int(period), by, *_flatten({queue: (refs, tokens)})],
+        ["", verb, default if period is None else int(period), by, *_flatten({queue: (refs, tokens)}), *why],
         _refusals,
         repeatable=all(tokens),
     )
@@ -453,11 +455,6 @@ def watch(queue: str, period: int) -> Call[tuple[str, str]]:
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
     return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
-
-
-def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:
-    """Note how the server flushes, of the run that it is in; False where that was noted."""
-    return script_call("note_flushing", [run, appendfsync, on_rewrite], bool, repeatable=True)
 
 
 def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:

@@ -364,6 +364,7 @@ class Client(Publication):
         option: str = "ack",
         *,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> int:
         """Settle messages of a queue, delivered or not: by bookmark, or all that match a filter.
@@ -375,6 +376,7 @@ class Client(Publication):
                 filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone,
                 and so is what is delayed.
             option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
+            reason: why, one line of at most 500 characters, for whoever looks at the messages; see `Message.cancel`.
             dry_run: with a filter: only count.
 
         Returns:
@@ -383,9 +385,10 @@ class Client(Publication):
 
         Raises:
             Rejected: of the first bookmark refused; `detail` tells how many were, and how many were settled.
-            DefinitionError: neither bookmarks nor a filter, or both. ExpressionError: the filter is wrong.
+            DefinitionError: neither bookmarks nor a filter, or both; the reason is wrong.
+            ExpressionError: the filter is wrong.
         """
-        return self._store.run(self._session.ack(queue, bookmarks, option, filter, dry_run=dry_run))
+        return self._store.run(self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run))
 
     def sow(
         self,

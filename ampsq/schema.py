@@ -41,7 +41,9 @@ __all__ = [
     "PASS_AGAIN",
     "POLICY",
     "PUBLISHER_AGE",
+    "REASON_LENGTH",
     "REQUESTS",
+    "RETURNS_BYTES",
     "RETURNS_KEPT",
     "SORT_WORK",
     "TOKENS_SINCE",
@@ -82,6 +84,12 @@ EVENTS: Final = 10_000
 
 #: Returns that are told of a message that came back, the last ones.
 RETURNS_KEPT: Final = 20
+
+#: Bytes that its returns take at most where consumers gave reasons; the last reason stays, however long.
+RETURNS_BYTES: Final = 2_000
+
+#: Characters of a reason that a consumer gives.
+REASON_LENGTH: Final = 500
 
 #: About how many entries of a recorded queue's `deliveries` are kept; an entry is a batch.
 DELIVERIES: Final = 100_000
@@ -186,12 +194,6 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "transport -> bytes behind, bytes spooled, percent of these of one reader, ms; `-` for no limit",
             "define_transport", "remove_transport", "the transports",
         ),
-        "lasting": Key(
-            ":lasting", "string",
-            "how the server flushes, for those who may not ask it: its `run_id`, `appendfsync` and "
-            "`no-appendfsync-on-rewrite`",
-            "note_flushing", "never", "the coordinator, which asks the server each second",
-        ),
         "readers": Key(
             ":readers", "hash",
             "reader -> its last report: whose pools of memory and disk, state, bytes behind and spooled, ms of the "
@@ -257,7 +259,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "deferred": Key(
             ":deferred:<topic>", "hash",
             "`<queue> <origin>~<id>` of a message that is not here yet -> ms when it is given up, and what its owner "
-            "journaled: how, owner, epoch, reason",
+            "journaled: how, owner, epoch, reason, consumer_reason",
             "apply_journal", "apply, apply_journal", "not needed: it is given up in time",
         ),
         "requests": Key(
@@ -491,8 +493,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "attempts": Key(
             ":q:<queue>:attempts", "hash",
-            "ref -> deliveries, cancels, last cause, returns: `<ms>,<cause>,<subscription>,<client>;...`; only what "
-            "came back",
+            "ref -> deliveries, cancels, last cause, returns: `<ms>,<cause>,<subscription>,<client>;...`, behind each "
+            "`!` and its consumer's reason if there is one; only what came back",
             "settle, sweep", "settle", "nothing: not durable, as in AMPS",
         ),
         "remote": Key(
@@ -582,7 +584,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "deliveries": Key(
             ":q:<queue>:deliveries", "stream",
-            "of a recorded queue: refs that were delivered or, with `cause`, came back, holder and client of each",
+            "of a recorded queue: refs that were delivered or, with `cause`, came back, perhaps `consumer_reason`; "
+            "holder and client of each",
             "dispatch, settle", "its own length", "nothing: it is the record",
         ),
     }
@@ -628,6 +631,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "cursors": "cursors",
         # journal entries
         "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
+        # what whoever settled a message says of it; of deliveries, too
+        "consumer_reason": "consumer_reason",
         # transfers
         # told of a message before that came: behind what its origin journaled later
         "late": "late",
@@ -686,6 +691,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "time_limit": "time_limit",
         "ring": "ring",
         "returns_kept": RETURNS_KEPT,
+        "returns_bytes": RETURNS_BYTES,
         "redriven": "redriven",
         "none": "none",
         "no_room": NO_ROOM,

@@ -35,6 +35,7 @@ from ampsq.messages.browse import Scene, ack_matching
 from ampsq.messages.letters import letter_filter, named_letters, read_letters
 from ampsq.messages.query import parse_query_filter
 from ampsq.messages.redrive import Order, redrive
+from ampsq.messages.returns import checked_reason
 from ampsq.models import Queue, View
 from ampsq.publishing import publish_calls
 from ampsq.publishing.publish_session import Identity
@@ -213,7 +214,7 @@ class Session:
             ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
                 an incompatible version. Unavailable: there is no server.
         """
-        self.server = yield from examine(self.instance)
+        self.server = yield from examine()
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         yield calls.open_instance(self.instance, next_incarnation())
@@ -264,23 +265,16 @@ class Session:
     def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
         """Define topics, queues, views and actions; see `Client.apply`."""
         wanted = list(definitions)
-        server = yield from self._server()
-        yield from move_queues(self, wanted, server)
-        return (yield from apply(wanted, server))
+        yield from move_queues(self, wanted, self.server)
+        return (yield from apply(wanted, self.server))
 
     def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> Flow[list[Planned]]:
         """Say what `apply` would do; see `Client.plan`."""
         wanted, removed = list(definitions), list(removing)
-        planned = yield from plan(wanted, (yield from self._server()))
+        planned = yield from plan(wanted, self.server)
         if removed:
             yield from check_removal(wanted, removed)
         return planned
-
-    def _server(self) -> Flow[Server | None]:
-        """The server as it was at connect, or looked at again where a coordinator may have noted more of it."""
-        if self.server is not None and self.server.appends and not self.server.appendfsync:
-            self.server = yield from examine(self.instance)
-        return self.server
 
     @taught("queue")
     def pause(self, queue: str, *, paused: bool) -> Flow[bool]:
@@ -391,18 +385,20 @@ class Session:
         option: str,
         filter: str | None = None,  # noqa: A002  (AMPS's word)
         *,
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> Flow[int]:
         """Settle messages by bookmark or filter; see `Client.ack`."""
+        why = checked_reason(reason)
         if isinstance(bookmarks, str):
             bookmarks = [bookmarks]
         if (bookmarks is None) == (filter is None):
             raise DefinitionError("ack needs bookmarks or a filter, one of them")
         if filter is not None:
-            return (yield from ack_matching(self.scene, queue, filter, option, dry_run=dry_run))
+            return (yield from ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run))
         if dry_run:
             raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
-        return (yield from self._ack_each(queue, bookmarks or (), option))
+        return (yield from self._ack_each(queue, bookmarks or (), option, why))
 
     @property
     def scene(self) -> Scene:
@@ -509,7 +505,7 @@ class Session:
         """Begin to follow an aggregate; see `Client.aggregate`."""
         return (yield from follow(self.scene, aggregated(name, projection, grouping, filter)))
 
-    def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str) -> Flow[int]:
+    def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str, reason: str) -> Flow[int]:
         if option not in _VERBS:
             raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
         named = yield from find_bookmarks(self.origin, bookmarks)
@@ -522,9 +518,9 @@ class Session:
             # Not a cancel: made again, it could end a lease that began meanwhile.
             kept = self.settlements if option != "cancel" else None
             if kept is not None:
-                kept.keep(_VERBS[option], messages, None, "")
+                kept.keep(_VERBS[option], messages, None, "", reason)
             try:
-                refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some))
+                refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some), reason=reason)
             except AmpsqError as error:
                 if kept is not None:
                     (kept.answered if isinstance(error, Rejected) else kept.abandon)(messages)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.client import Client
 from ampsq.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
+from ampsq.messages.returns import failure_text, shortened_reason
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ _NOTICED = 0.05
 
 
 class Reject(Exception):
-    """Raised by a handler: this message can never be processed. It expires, and dead-letter actions see it."""
+    """Raised by a handler: this message can never be processed. It expires, and dead-letter actions see it.
+
+    Its text is noted as the reason; that of any other exception with its type, as the message is cancelled.
+    """
 
 
 class Worker:
@@ -192,12 +196,12 @@ class Worker:
                 message.ack()
             elif isinstance(error, Reject):
                 _log.info("%r is rejected: %s", message, error)
-                message.expire()
+                message.expire(reason=shortened_reason(str(error)))
             else:
                 # Raising is an ordinary way to say "not now"; the traceback is for who looks for it.
                 trace = error if _log.isEnabledFor(logging.DEBUG) else None
                 _log.warning("%r is cancelled: %s: %s", message, type(error).__name__, error, exc_info=trace)
-                message.cancel(self._cancel_delay)
+                message.cancel(self._cancel_delay, reason=failure_text(error))
         except (StaleLease, AlreadyAcked) as late:
             _log.warning("%r ended after its lease: %s", message, late)
         except AmpsqError as lost:

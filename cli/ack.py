@@ -9,6 +9,7 @@ from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
 from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
+from ampsq.messages.returns import checked_reason
 from ampsq.values import Bookmark
 
 __all__ = ["ack", "by_bookmark", "by_filter"]
@@ -19,7 +20,7 @@ Examples:
   ampsq subscribe work --no-ack --count 1 --json | jq -r .bookmark
   ampsq ack work --expire $(cat bookmarks.txt)
   ampsq ack work --filter "/symbol = 'IBM'" --dry-run
-  ampsq ack work --filter "/qty = 0" --expire --yes
+  ampsq ack work --filter "/qty = 0" --expire --reason "ticket 4711: no such article" --yes
 """
 
 
@@ -29,6 +30,9 @@ Examples:
 @click.option("--filter", "text", metavar="EXPR", help="Instead of bookmarks: all that match, leased or not.")
 @click.option("--cancel", is_flag=True, help="Hand leased messages back: they are delivered again.")
 @click.option("--expire", is_flag=True, help="Remove them unprocessed; dead-letter actions see them.")
+@click.option(
+    "--reason", metavar="TEXT", help="Why, one line, for whoever looks at the messages or their dead letters."
+)
 @bulk
 @connected
 def ack(
@@ -36,6 +40,7 @@ def ack(
     queue: str,
     bookmarks: tuple[str, ...],
     text: str | None,
+    reason: str | None,
     *,
     dry_run: bool,
     yes: bool,
@@ -60,34 +65,46 @@ def ack(
         raise click.UsageError("--dry-run goes with --filter")
     option, verb = ("cancel", "cancelled") if cancel else ("expire", "expired") if expire else ("ack", "acknowledged")
     if text is not None:
-        by_filter(settings, queue, text, (option, verb), dry_run=dry_run, yes=yes)
+        by_filter(settings, queue, text, (option, verb), reason=reason, dry_run=dry_run, yes=yes)
     else:
-        by_bookmark(settings, queue, bookmarks, (option, verb))
+        by_bookmark(settings, queue, bookmarks, (option, verb), reason=reason)
 
 
-def by_filter(settings: Settings, queue: str, text: str, how: tuple[str, str], *, dry_run: bool, yes: bool) -> None:
+def by_filter(
+    settings: Settings,
+    queue: str,
+    text: str,
+    how: tuple[str, str],
+    *,
+    reason: str | None = None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Settle all that match, once somebody said so. `how`: the client's option and the word for it."""
     option, verb = how
     with settings.client() as client:
         if not (dry_run or yes):
-            found = client.ack(queue, filter=text, option=option, dry_run=True)
+            found = client.ack(queue, filter=text, option=option, reason=reason, dry_run=True)
             go_on(found, f"would be {verb}", yes=yes)
-        number = client.ack(queue, filter=text, option=option, dry_run=dry_run)
+        number = client.ack(queue, filter=text, option=option, reason=reason, dry_run=dry_run)
     if settings.json:
         json_line({"matching" if dry_run else verb: number})
     else:
         print(f"{number} would be {verb}" if dry_run else f"{verb} {number}")
 
 
-def by_bookmark(settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str]) -> None:
+def by_bookmark(
+    settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str], *, reason: str | None = None
+) -> None:
     """Settle some; those that are refused are reported. `how`: the client's option and the word for it."""
     option, verb = how
     checked = [Bookmark.parse(text) for text in bookmarks]
+    checked_reason(reason)
     refused = 0
     with settings.client() as client:
         for bookmark in checked:
             try:
-                client.ack(queue, [bookmark], option)
+                client.ack(queue, [bookmark], option, reason=reason)
             except UnknownQueue:
                 raise
             except (Rejected, DefinitionError) as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ampsq.client import Client
-    from ampsq.messages.letters import DeadLetter
+    from ampsq.messages.letters import DeadLetter, Return
 
 __all__ = ["dead_letters"]
 
@@ -37,7 +37,8 @@ Examples:
   ampsq dead-letters redrive dead --reason max_cancels --rate 100/s
 """
 _COLUMNS = (
-    "bookmark", "queue", "topic", "original", "reasons", "deliveries", "cancels", "history", "age", "headers", "data",
+    "bookmark", "queue", "topic", "original", "reasons", "consumer_reason", "deliveries", "cancels", "history", "age",
+    "headers", "data",
 )  # fmt: skip
 _FILTERS = "--filter, --source or --reason"
 _SHOWN: Final = 100
@@ -85,9 +86,10 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 ) -> None:
     """List the letters that no subscription holds, the oldest first.
 
-    EXPR reads the letter: /queue, /topic, /bookmark, /reason, /deliveries, /cancels, and /message/... the body. With
-    --json a line has bookmark, queue, topic, original, reasons, deliveries, cancels, history, age (seconds), headers
-    and data; data that is not JSON is {"base64": ...}.
+    EXPR reads the letter: /queue, /topic, /bookmark, /reason, /consumer_reason (why, as its consumer said),
+    /deliveries, /cancels, and /message/... the body. With --json a line has bookmark, queue, topic, original, reasons,
+    consumer_reason, deliveries, cancels, history, age (seconds), headers and data; data that is not JSON is
+    {"base64": ...}.
     """
     with settings.client() as client:
         _check_source(client, queue, source)
@@ -99,7 +101,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
             [
                 letter.bookmark,
                 letter.queue,
-                ",".join(letter.reasons),
+                ",".join(letter.reasons) + (f": {letter.consumer_reason}" if letter.consumer_reason else ""),
                 letter.deliveries,
                 _age(letter.age),
                 _body(letter),
@@ -125,6 +127,7 @@ def show(settings: Settings, queue: str, bookmark: str) -> None:
         "letter": letter.bookmark,
         "given up by": letter.queue,
         "reasons": ", ".join(letter.reasons),
+        **({"said": letter.consumer_reason} if letter.consumer_reason else {}),
         "age": _age(letter.age),
         "message": letter.original,
         "deliveries": letter.deliveries,
@@ -135,8 +138,12 @@ def show(settings: Settings, queue: str, bookmark: str) -> None:
         print(f"{name:<12} {value}")
     print()
     if letter.history:
-        rows = [[moment(int(item.came_back.timestamp() * 1000)), *item[1:]] for item in letter.history]
-        table(("came back", "cause", "subscription", "client"), rows)
+        says = any(item.consumer_reason for item in letter.history)
+        rows = [
+            [moment(int(item.came_back.timestamp() * 1000)), *item[1:], *([item.consumer_reason or None] * says)]
+            for item in letter.history
+        ]
+        table(("came back", "cause", "subscription", "client", *(["said"] * says)), rows)
     else:
         print("No history of its deliveries is known.")
     print()
@@ -302,13 +309,19 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
         "topic": letter.topic,
         "original": letter.original,
         "reasons": letter.reasons,
+        "consumer_reason": letter.consumer_reason,
         "deliveries": letter.deliveries,
         "cancels": letter.cancels,
-        "history": [{**item._asdict(), "came_back": item.came_back.isoformat()} for item in letter.history],
+        "history": [_returned(item) for item in letter.history],
         "age": letter.age.total_seconds(),
         "headers": letter.headers,
         "data": letter.data,
     }
+
+
+def _returned(item: Return) -> dict[str, str]:
+    found = {**item._asdict(), "came_back": item.came_back.isoformat()}
+    return {**found, "consumer_reason": item.consumer_reason} if item.consumer_reason else found
 
 
 def _age(age: timedelta) -> str:

@@ -12,6 +12,7 @@ from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
+from ampsq.messages.returns import checked_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,7 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--no-ack", is_flag=True, help="Hold them until the command ends: then they are queued again.")
 @click.option("--cancel", is_flag=True, help="Hand each back at once: it comes again, so mind --count.")
 @click.option("--expire", is_flag=True, help="Remove each unprocessed; dead-letter actions see it.")
+@click.option("--reason", metavar="TEXT", help="Why, one line; with --cancel and --expire.")
 @topic_options
 @failover
 @connected
@@ -82,17 +84,23 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
                 check_verb(verb, is_durable=options["sub_id"] is not None)
                 print_topics(subscription, count, timeout, as_json=settings.json, acks=verb == "ack")
             else:
-                _print_queues(subscription, count, timeout, verb, as_json=settings.json)
+                _print_queues(subscription, count, timeout, (verb, options["reason"]), as_json=settings.json)
 
 
 def _print_queues(
-    subscription: Subscription, count: int | None, timeout: Interval | None, verb: _Verb, *, as_json: bool
+    subscription: Subscription,
+    count: int | None,
+    timeout: Interval | None,
+    how: tuple[_Verb, str | None],
+    *,
+    as_json: bool,
 ) -> None:
+    verb, reason = how
     show = _json if as_json else _line
     held = 0
     for message in itertools.islice(_messages(subscription, timeout), count):
         print(show(message), flush=True)
-        _settle(message, verb)
+        _settle(message, verb, reason)
         held += verb == "none" and not message.is_barrier
         if held == subscription.max_backlog and held != count and not message.is_barrier:
             note(f"{held} held, as many as max_backlog allows: no more come")
@@ -102,7 +110,11 @@ def _verb(chosen: dict[str, Any]) -> _Verb:
     found: list[_Verb] = [verb for verb in _VERBS if chosen["no_ack" if verb == "none" else verb]]
     if len(found) > 1:
         raise click.UsageError("give one of --ack, --no-ack, --cancel and --expire")
-    return found[0] if found else "ack"
+    verb = found[0] if found else "ack"
+    if chosen["reason"] is not None and verb not in ("cancel", "expire"):
+        raise click.UsageError("--reason goes with --cancel or --expire")
+    checked_reason(chosen["reason"])
+    return verb
 
 
 def _messages(subscription: Subscription, timeout: Interval | None) -> Iterator[Message]:
@@ -114,14 +126,14 @@ def _messages(subscription: Subscription, timeout: Interval | None) -> Iterator[
             yield message
 
 
-def _settle(message: Message, verb: _Verb) -> None:
+def _settle(message: Message, verb: _Verb, reason: str | None) -> None:
     match verb:
         case "ack":
             message.ack()
         case "cancel":
-            message.cancel()
+            message.cancel(reason=reason)
         case "expire":
-            message.expire()
+            message.expire(reason=reason)
 
 
 def _json(message: Message) -> str:

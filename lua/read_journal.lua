@@ -23,8 +23,10 @@ local function row_of(id, fields)
   for name in string.gmatch(known[F.bookmarks] or '', '%S+') do bookmarks[#bookmarks + 1] = name end
   for ref in string.gmatch(bookmarks[1] and '' or known[F.refs] or '', '%S+') do bookmarks[#bookmarks + 1] = bookmark_of(ref) end
   number = number + #bookmarks + 1
+  local reason = known[F.reason] or ''
+  if known[F.consumer_reason] then reason = reason .. ' ' .. known[F.consumer_reason] end
   return {
-    known[F.source] or origin_at(id) .. '~' .. id, known[F.path] or '', known[F.how], known[F.reason] or '', known[F.by] or '',
+    known[F.source] or origin_at(id) .. '~' .. id, known[F.path] or '', known[F.how], reason, known[F.by] or '',
     known[F.attempts] or '', known[F.returns] or '', known[F.owner] or '', known[F.epochs] or '', #bookmarks .. (known[F.late] and ' late' or ''),
     unpack(bookmarks),
   }, known[F.how]

@@ -6,7 +6,7 @@ from there does it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ampsq.errors import DefinitionError
@@ -34,6 +34,7 @@ class Change:
         does: does it, and says what it did.
         counts: how many messages it would concern, where that can be said before; None: nothing to count.
         optional: fields that may be left out.
+        says: fields that the question itself has, each with its label; they may be left out.
         is_grave: whether it cannot be undone.
     """
 
@@ -44,6 +45,7 @@ class Change:
     does: Callable[[Client, Mapping[str, str]], str]
     counts: Callable[[Client, Mapping[str, str]], int] | None = None
     optional: tuple[str, ...] = ()
+    says: Mapping[str, str] = field(default_factory=dict)
     is_grave: bool = False
 
     def given(self, form: Mapping[str, str]) -> Given:
@@ -52,7 +54,7 @@ class Change:
         Raises:
             DefinitionError: something is missing.
         """
-        found = {name: form[name].strip() for name in self.fields if form.get(name, "").strip()}
+        found = {name: form[name].strip() for name in (*self.fields, *self.says) if form.get(name, "").strip()}
         missing = [name for name in self.fields if name not in found and name not in self.optional]
         if missing:
             raise DefinitionError(f"{self.title}: {', '.join(missing)} is missing; it needs {', '.join(self.fields)}")
@@ -62,11 +64,11 @@ class Change:
 def _settle(option: str, did: str) -> Callable[[Client, Mapping[str, str]], str]:
     def does(client: Client, given: Mapping[str, str]) -> str:
         if "bookmark" in given:
-            client.ack(given["queue"], [given["bookmark"]], option)
+            client.ack(given["queue"], [given["bookmark"]], option, reason=given.get("reason"))
             return f"{given['bookmark']} was {did} in {given['queue']}"
         if "filter" not in given:
             raise DefinitionError(f"{did}: which messages? allowed: one of bookmark and filter")
-        number = client.ack(given["queue"], option=option, filter=given["filter"])
+        number = client.ack(given["queue"], option=option, filter=given["filter"], reason=given.get("reason"))
         return f"{_messages(number)} of {given['queue']} {_were(number)} {did}"
 
     return does
@@ -148,18 +150,19 @@ def _which(given: Mapping[str, str]) -> str:
 
 _MESSAGE: Final = ("queue", "bookmark", "filter")
 _ONE_OF: Final = ("bookmark", "filter")
+_REASON: Final = {"reason": "Why, for whoever looks at it, and in its dead letter (one line, may be empty)"}
 _ALL: Final = (
     Change(
         "cancel", "Cancel", _MESSAGE,
         lambda given: f"{_which(given)} is taken from the subscription that holds it, and is delivered again by "
         f"{given['queue']}. It counts as a cancel.",
-        _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF,
+        _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF, _REASON,
     ),
     Change(
         "expire", "Expire", _MESSAGE,
         lambda given: f"{_which(given)} leaves {given['queue']} as expired, whoever holds it. If the queue has a "
         "dead-letter action, that publishes it.",
-        _settle("expire", "expired"), _matching("expire"), _ONE_OF, is_grave=True,
+        _settle("expire", "expired"), _matching("expire"), _ONE_OF, _REASON, is_grave=True,
     ),
     Change(
         "redrive", "Redrive", _MESSAGE,

@@ -312,6 +312,7 @@ def ack_matching(
     filter: str,  # noqa: A002
     option: str = "ack",
     *,
+    reason: str = "",
     dry_run: bool = False,
 ) -> Flow[int]:
     """Settle all messages of a queue that match a filter, available ones and leased ones.
@@ -324,6 +325,7 @@ def ack_matching(
         queue: its name.
         filter: which messages.
         option: ``ack``; ``cancel``, leased ones only; ``expire``.
+        reason: why, checked; "" for nothing.
         dry_run: only count.
 
     Returns:
@@ -344,10 +346,10 @@ def ack_matching(
     while (page := (yield from walker.page())) is not None:
         waiting += [found.ref for found in page]
         while len(waiting) >= BATCH:
-            settled += yield from _settle(queue, option, waiting[:BATCH], dry_run=dry_run)
+            settled += yield from _settle(queue, option, waiting[:BATCH], reason, dry_run=dry_run)
             del waiting[:BATCH]
     if waiting:
-        settled += yield from _settle(queue, option, waiting, dry_run=dry_run)
+        settled += yield from _settle(queue, option, waiting, reason, dry_run=dry_run)
     return settled
 
 
@@ -357,8 +359,8 @@ def _protects_leases(scene: Scene, queue: str) -> Flow[bool]:
     return definition is not None and Queue.from_json(definition).leasing == "strict"
 
 
-def _settle(queue: str, option: str, refs: list[bytes], *, dry_run: bool) -> Flow[int]:
+def _settle(queue: str, option: str, refs: list[bytes], reason: str, *, dry_run: bool) -> Flow[int]:
     if dry_run:
         return len(refs)
-    refused = yield calls.settle(_VERBS[option], queue.encode(), refs, [b""] * len(refs))
+    refused = yield calls.settle(_VERBS[option], queue.encode(), refs, [b""] * len(refs), reason=reason)
     return len(refs) - len(refused)

@@ -16,6 +16,7 @@ from ampsq.flow import command
 from ampsq.messages.explain_look import ABSENT, EMPTY, Found, Look, settled_reason, state_of
 from ampsq.messages.explain_words import PATIENCE, REASONS, absence_of, facts_of, sentence_of
 from ampsq.messages.query import check_text
+from ampsq.messages.returns import last_reason, read_returns
 from ampsq.schema import FIELDS, key
 from ampsq.topics.naming import find_bookmark
 from ampsq.transitions import Event
@@ -189,7 +190,10 @@ def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> Found:
     how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
     attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
     deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
-    return Found(how, why, at, int(deliveries), int(cancels))
+    history = fields.get(FIELDS["returns"], b"").decode(errors="replace").split(" ")
+    said = fields.get(FIELDS["consumer_reason"], b"").decode(errors="replace")
+    said = said or last_reason(read_returns(history[number] if number < len(history) else ""))
+    return Found(how, why, at, int(deliveries), int(cancels), said)
 
 
 def _is_untrimmed(reply: Sequence[Any]) -> bool:

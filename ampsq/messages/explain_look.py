@@ -9,12 +9,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.expressions.show import show
+from ampsq.messages.returns import read_returns
 from ampsq.models import Queue
 from ampsq.transitions import State
 from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.messages.returns import CameBack
 
 __all__ = [
     "ABSENT",
@@ -44,6 +47,7 @@ class Found(NamedTuple):
         why: the reason of an expiry.
         at: when, ms; if it was not found, the time of the earliest entry looked at, 0 if there was none.
         deliveries, cancels: of a message that expired.
+        consumer_reason: what a consumer said of it, last.
         whole: everything was looked at, and nothing was trimmed.
         ended: everything was looked at.
     """
@@ -53,6 +57,7 @@ class Found(NamedTuple):
     at: int = 0
     deliveries: int = 0
     cancels: int = 0
+    consumer_reason: str = ""
     whole: bool = False
     ended: bool = True
 
@@ -193,6 +198,11 @@ class Look:
             return None
         deliveries, cancels, cause = self.text("attempts").split(" ")[:3]
         return int(deliveries), int(cancels), cause
+
+    @cached_property
+    def returns(self) -> list[CameBack]:
+        """How it came back each time, as far as that is known."""
+        return read_returns((*self.text("attempts").split(" "), "", "", "", "")[3])
 
     @property
     def priority(self) -> int | None:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.messages.explain_look import client_of, filter_of
+from ampsq.messages.returns import last_reason
 from ampsq.schema import VALUES
 from ampsq.transitions import State
 from ampsq.written import count_text, moment, span_text
@@ -130,7 +131,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         ),
         # settled
         "acknowledged": "The message{acknowledged}.",
-        "expired": "The message expired at {settled} because {why}, after {counts}{ahead}.",
+        "expired": "The message expired at {settled} because {why}{told}, after {counts}{ahead}.",
         "evicted": "The message was evicted at {settled} because {why}.",
         "delivered": "The message was settled when it was delivered, at {settled}, since the queue is at-most-once.",
         "barrier_sent": (
@@ -218,7 +219,16 @@ class _Words:
         texts = [f"delivered {_times(deliveries)}" + _at_most(definition.max_deliveries)]
         if cancels:
             texts.append(f"cancelled {_times(cancels)}" + _at_most(definition.max_cancels))
-        return f"; it came back before, {' and '.join(texts)}, last because {_CAUSES.get(cause, cause)}"
+        last = f"last because {_CAUSES.get(cause, cause)}{self.said()}"
+        return f"; it came back before, {' and '.join(texts)}, {last}"
+
+    def said(self) -> str:
+        """What a consumer said when it came back; of an earlier return, if not of the last one."""
+        returns = self._look.returns
+        said = last_reason(returns)
+        if not said:
+            return ""
+        return f" ({said})" if returns[-1].consumer_reason else f"; before that a consumer said: {said}"
 
     def removed(self) -> str:
         return "" if self._look.recorded else "; somebody removed it from its log meanwhile"
@@ -417,7 +427,11 @@ class _Words:
     def acknowledged(self) -> str:
         if self._look.found.why == VALUES["redriven"]:
             return f", a dead letter, was redriven at {self.settled()}"
-        return f" was acknowledged at {self.settled()}{self.ahead()}"
+        return f" was acknowledged at {self.settled()}{self.ahead()}{self.told()}"
+
+    def told(self) -> str:
+        said = self._look.found.consumer_reason
+        return f" ({said})" if said else ""
 
     def ahead(self) -> str:
         return ", by bookmark, before the queue has come to read it" if self._look.text("ahead") else ""
@@ -494,6 +508,8 @@ def facts_of(look: Look) -> dict[str, Any]:
         facts["priority"] = look.priority
     if look.attempts is not None:
         facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), look.attempts, strict=True))
+        if said := last_reason(look.returns):
+            facts["attempts"]["consumer_reason"] = said
     if look.number("ends"):
         facts["ends"] = look.number("ends")
     facts |= _facts_where(look)
@@ -534,6 +550,8 @@ def _journal_facts(look: Look) -> dict[str, Any]:
     if not found.how:
         return {"found": False, "searched_back_to": found.at or None, "ended": found.ended, "whole": found.whole}
     facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(look.text("ahead"))}
+    if found.consumer_reason:
+        facts["consumer_reason"] = found.consumer_reason
     if found.how == "acknowledged" and found.why:
         facts["reason"] = found.why
     if found.how == "expired":

@@ -17,6 +17,7 @@ from ampsq.flow import command
 from ampsq.messages.entry import own_fields, source_in
 from ampsq.messages.explain_look import ABSENT, Found, Look, client_of, settled_reason, state_of
 from ampsq.messages.explain_words import REASONS, absence_of, sentence_of
+from ampsq.messages.returns import last_reason, read_returns
 from ampsq.models import Queue
 from ampsq.schema import FIELDS, KEYS, key
 from ampsq.topics.naming import find_bookmark
@@ -254,6 +255,8 @@ def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[Histo
         yield from _returns(queue, entry.word("history"))
     if entry.fields.get(FIELDS["reason"]):
         details["reason"] = entry.fields[FIELDS["reason"]]
+    if said := entry.fields.get(FIELDS["consumer_reason"]):
+        details["consumer_reason"] = said
     if attempts := entry.word(FIELDS["attempts"]):
         deliveries, cancels = attempts.split(":")
         details.update(deliveries=int(deliveries), cancels=int(cancels))
@@ -261,18 +264,20 @@ def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[Histo
 
 
 def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
-    """How it came back each time, as it stands with the message: ``<ms>,<cause>,<subscription>,<client>;...``."""
-    for item in text.split(";"):
-        parts = item.split(",")
-        if len(parts) == 4:  # noqa: PLR2004
-            at, cause, subscription, client = parts
-            yield HistoryEvent(int(at), queue, cause, subscription, {"client": client_of(client)} if client else {})
+    """How it came back each time, as it stands with the message."""
+    for each in read_returns(text):
+        details = {"client": client_of(each.client)} if each.client else {}
+        if each.consumer_reason:
+            details["consumer_reason"] = each.consumer_reason
+        yield HistoryEvent(each.at, queue, each.cause, each.subscription, details)
 
 
 def _recorded(queue: str, entry: _Entry) -> Iterator[HistoryEvent]:
     """What a queue that records its deliveries says."""
     cause, client = entry.fields.get("cause", ""), entry.word("client")
     details = {"client": client_of(client)} if client not in ("", "-") else {}
+    if said := entry.fields.get(FIELDS["consumer_reason"]):
+        details["consumer_reason"] = said
     yield HistoryEvent(entry.at, queue, cause or Event.DELIVERED.value, entry.word("by"), details)
 
 
@@ -303,7 +308,8 @@ def _state(queue: str, look: Look, settled: Sequence[_Entry]) -> QueueState:
         if last is not None:
             deliveries, cancels = (last.word(FIELDS["attempts"]) or "0:0").split(":")
             why = last.fields.get(FIELDS["reason"], "")
-            look.found = Found(last.fields[FIELDS["how"]], why, last.at, int(deliveries), int(cancels))
+            said = last.fields.get(FIELDS["consumer_reason"]) or last_reason(read_returns(last.word("history")))
+            look.found = Found(last.fields[FIELDS["how"]], why, last.at, int(deliveries), int(cancels), said)
         reason = settled_reason(look)
     state = state_of(look, reason)
     if reason == "beyond_journal":

@@ -54,20 +54,25 @@ class NotALetter(ValueError):
     """A message is no dead letter, or one that cannot be read; the text says why."""
 
 
-class Return(NamedTuple):
-    """One delivery of a message that came back.
+class _Returned(NamedTuple):
+    came_back: datetime
+    cause: str
+    subscription: str
+    client: str
+
+
+class Return(_Returned):
+    """One delivery of a message that came back: four values, and why, where its consumer said so.
 
     Attributes:
         came_back: when.
         cause: ``cancelled``, ``lapsed`` or ``disconnected``.
         subscription: the one that had it.
         client: whose subscription that was.
+        consumer_reason: why, as its consumer said; "" where it said nothing.
     """
 
-    came_back: datetime
-    cause: str
-    subscription: str
-    client: str
+    consumer_reason: str = ""
 
 
 class DeadLetter:
@@ -79,6 +84,7 @@ class DeadLetter:
         topic: the topic that the message was published to.
         original: the message's own bookmark.
         reasons: why it was given up: ``max_deliveries``, ``max_cancels``, ``forced_expire``, ``time_limit``.
+        consumer_reason: why, as a consumer said, the last one that did; "" where none did.
         deliveries: how often it was delivered.
         cancels: how often it was cancelled.
         history: its deliveries that came back, the oldest first; empty where none are known.
@@ -88,8 +94,8 @@ class DeadLetter:
     """
 
     __slots__ = (
-        "age", "bookmark", "cancels", "deliveries", "headers", "history", "original", "queue", "raw", "reasons",
-        "topic",
+        "age", "bookmark", "cancels", "consumer_reason", "deliveries", "headers", "history", "original", "queue", "raw",
+        "reasons", "topic",
     )  # fmt: skip
 
     def __init__(self, message: SowMessage, now: int) -> None:
@@ -108,6 +114,7 @@ class DeadLetter:
         self.topic: str = values["topic"]
         self.original = Bookmark(values["bookmark"])
         self.reasons = tuple(values["reason"].split(","))
+        self.consumer_reason = str(values.get("consumer_reason") or "")
         self.deliveries = _count(values, "deliveries")
         self.cancels = _count(values, "cancels")
         self.history = _history(values.get("history"))
@@ -182,8 +189,9 @@ def _history(items: object) -> tuple[Return, ...]:
     for item in items if isinstance(items, list) else ():
         came_back = _moment(item.get("came_back")) if isinstance(item, dict) else None
         if came_back is not None:
-            cause, subscription, client = (str(item.get(name) or "") for name in ("cause", "subscription", "client"))
-            found.append(Return(came_back, cause, subscription, client))
+            returned = Return(came_back, *(str(item.get(name) or "") for name in Return._fields[1:]))
+            returned.consumer_reason = str(item.get("consumer_reason") or "")
+            found.append(returned)
     return tuple(found)
 
 

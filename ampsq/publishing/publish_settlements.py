@@ -83,15 +83,17 @@ class Settlements:
 
     # -- for those that settle
 
-    def keep(self, verb: Verb, messages: Sequence[Parts], period: int | None, by: str) -> None:
+    def keep(self, verb: Verb, messages: Sequence[Parts], period: int | None, by: str, reason: str = "") -> None:
         """Keep before sending; what is kept already stays as it is.
+
+        The reason, if there is one, stands behind the verb, so that rows are as they always were without.
 
         Raises:
             PublishStoreError: it cannot be kept.
         """
         with self._lock:
             new = [parts for parts in messages if _key(parts) not in self._open]
-            head = [verb.encode(), b"" if period is None else b"%d" % period, by.encode()]
+            head = [f"{verb} {reason}".rstrip().encode(), b"" if period is None else b"%d" % period, by.encode()]
             rows = [[*head, parts[_QUEUE], parts[_REF], parts[_TOKEN], *self._place] for parts in new]
             self._open.update(zip(map(_key, new), self._kept.keep_settlements(rows), strict=True))
 
@@ -129,13 +131,15 @@ class Settlements:
             if not group:
                 return
             verb, period, by, queue = next(iter(group.values()))[:4]
+            word, _, reason = verb.decode().partition(" ")
             call = calls.settle(
-                cast("Any", verb.decode()),
+                cast("Any", word),
                 queue,
                 [row[4] for row in group.values()],
                 [row[5] for row in group.values()],
                 period=int(period) if period else None,
                 by=by.decode(),
+                reason=reason,
             )
             try:
                 found: list[tuple[bytes, str]] = store.call(call)

@@ -101,7 +101,7 @@ class Told:
     Attributes:
         source: ``<origin>~<id>`` of who journaled it.
         path: the instances that it passed, the last one in front.
-        texts: how, reason, by, attempts, returns, owner, epochs.
+        texts: how; reason, and behind a space what a consumer said; by, attempts, returns, owner, epochs.
         bookmarks: of the messages.
         late: who passes it on was told before the messages came: it may stand behind later ones of its origin.
     """

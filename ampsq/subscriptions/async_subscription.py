@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ampsq.errors import AmpsqError, Closed, Unavailable
+from ampsq.messages.returns import failure_text
 from ampsq.subscriptions.delivery import AsyncMessage
 from ampsq.subscriptions.handlers import handled
 from ampsq.subscriptions.subscription_view import SubscriptionView
@@ -156,12 +157,12 @@ class AsyncSubscription(SubscriptionView):
         async for message in self:
             try:
                 await handled(on_message, message)
-            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
+            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 try:
-                    await message.cancel()
-                except AmpsqError as error:
-                    _log.warning("%r could not be cancelled: %s", message, error)
+                    await message.cancel(reason=failure_text(error))
+                except AmpsqError as lost:
+                    _log.warning("%r could not be cancelled: %s", message, lost)
 
     async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
         """See `Message.ack`."""
@@ -176,11 +177,11 @@ class AsyncSubscription(SubscriptionView):
         elif self._core.acknowledge(message) and not self._core.buffer:
             await self._store.run(self._core.flush())
 
-    async def settle(self, message: AsyncMessage, verb: Verb, period: int | None) -> None:
+    async def settle(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
         if self._is_elsewhere(message):
             raise self._leased_elsewhere(message)
-        await self._store.run(self._core.settle(message, verb, period))
+        await self._store.run(self._core.settle(message, verb, period, reason))
 
     async def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""

@@ -236,24 +236,31 @@ class Message(MessageView):
         self._subscription.acknowledge(self, wait=wait)
         self.settled = True
 
-    def cancel(self, delay: timedelta | float | str | None = None) -> None:
-        """Hand it back: it is ready again, at its old place, after `delay`; 0: at once.
+    def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
+        """Hand it back: it is ready again, at its old place.
 
-        Default: as the queue's `redelivery_delay` says, at once if it has none.
+        Args:
+            delay: after how long; 0: at once. Default: as the queue's `redelivery_delay` says, at once if it has none.
+            reason: why, one line of at most 500 characters, for whoever looks at the message, and in its dead letter.
 
         Raises:
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+            DefinitionError: the reason is no line, or too long.
         """
-        self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else None)
+        self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else None, reason)
         self.settled = True
 
-    def expire(self) -> None:
+    def expire(self, *, reason: str | None = None) -> None:
         """Remove it unprocessed, with the reason ``forced_expire``; dead-letter actions see it.
+
+        Args:
+            reason: why, in the consumer's words; see `cancel`.
 
         Raises:
             StaleLease: the lease ended before. AlreadyAcked: it was settled before.
+            DefinitionError: the reason is no line, or too long.
         """
-        self._subscription.settle(self, "expired", None)
+        self._subscription.settle(self, "expired", None, reason)
         self.settled = True
 
     def extend(self, period: timedelta | float | str) -> None:
@@ -277,14 +284,15 @@ class AsyncMessage(MessageView):
         await self._subscription.acknowledge(self, wait=wait)
         self.settled = True
 
-    async def cancel(self, delay: timedelta | float | str | None = None) -> None:
+    async def cancel(self, delay: timedelta | float | str | None = None, *, reason: str | None = None) -> None:
         """Hand it back; see `Message.cancel`."""
-        await self._subscription.settle(self, "cancelled", Interval.parse(delay) if delay is not None else None)
+        period = Interval.parse(delay) if delay is not None else None
+        await self._subscription.settle(self, "cancelled", period, reason)
         self.settled = True
 
-    async def expire(self) -> None:
+    async def expire(self, *, reason: str | None = None) -> None:
         """Remove it unprocessed; see `Message.expire`."""
-        await self._subscription.settle(self, "expired", None)
+        await self._subscription.settle(self, "expired", None, reason)
         self.settled = True
 
     async def extend(self, period: timedelta | float | str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ampsq import calls
 from ampsq.errors import Rejected, rejection
 from ampsq.flow import command
+from ampsq.messages.returns import checked_reason
 from ampsq.schema import BATCH, key
 from ampsq.subscriptions.registration import Registration, Wanted
 
@@ -88,14 +89,16 @@ class Holding(Registration):
         """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
         return time.monotonic() - self._acks_since if self._acks else 0.0
 
-    def settle(self, message: MessageView, verb: Verb, period: int | None) -> Flow[None]:
+    def settle(self, message: MessageView, verb: Verb, period: int | None, reason: str | None = None) -> Flow[None]:
         """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
+        why = checked_reason(reason)
         if message.is_barrier:
             return
-        call = calls.settle(verb, message.parts[0], [message.parts[5]], [message.parts[1]], period=period, by=self.id)
+        queue, token, ref = message.parts[0], message.parts[1], message.parts[5]
+        call = calls.settle(verb, queue, [ref], [token], period=period, by=self.id, reason=why)
         kept = self.settlements if verb != "extended" else None
         if kept is not None:
-            kept.keep(verb, [message.parts], period, self.id)
+            kept.keep(verb, [message.parts], period, self.id, why)
         try:
             refused = yield call
         except Rejected:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ampsq.errors import AmpsqError, Closed, Unavailable
+from ampsq.messages.returns import failure_text
 from ampsq.subscriptions.delivery import Message
 from ampsq.subscriptions.subscription_view import SubscriptionView
 from ampsq.values import Interval
@@ -142,12 +143,12 @@ class Subscription(SubscriptionView):
         for message in self:
             try:
                 on_message(message)
-            except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
+            except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 try:
-                    message.cancel()
-                except AmpsqError as error:
-                    _log.warning("%r could not be cancelled: %s", message, error)
+                    message.cancel(reason=failure_text(error))
+                except AmpsqError as lost:
+                    _log.warning("%r could not be cancelled: %s", message, lost)
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
         """See `Message.ack`."""
@@ -162,11 +163,11 @@ class Subscription(SubscriptionView):
         elif self._core.acknowledge(message) and not self._core.buffer:
             self._store.run(self._core.flush())
 
-    def settle(self, message: Message, verb: Verb, period: int | None) -> None:
+    def settle(self, message: Message, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
         if self._is_elsewhere(message):
             raise self._leased_elsewhere(message)
-        self._store.run(self._core.settle(message, verb, period))
+        self._store.run(self._core.settle(message, verb, period, reason))
 
     def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""

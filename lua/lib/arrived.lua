@@ -13,6 +13,7 @@ local function settle_arrived(topic, routed, origin, known, now)
       if entry then
         local here = known[2 * i]
         entry[F.attempts], entry[F.returns], entry.late = '', '', true
+        entry[F.consumer_reason] = entry[F.consumer_reason] or ''
         if entry.how ~= V.transferred or is_counting(topic, here, origin .. '~' .. known[2 * i - 1]) then
           local named = topic .. '~' .. origin .. '~' .. known[2 * i - 1]
           follow_told(load_queue(name), entry, {ref_of(topic, here)}, {entry.epoch}, {named}, freed, now)

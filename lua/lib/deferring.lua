@@ -17,7 +17,7 @@ local function defer_told(queue_name, topic, source, entry, epoch, until_ms)
   end
   call('HSET', key, field, cjson.encode({
     ends = string.format('%.0f', until_ms), how = entry.how, reason = entry.reason, by = entry[F.by], owner = entry.owner,
-    epoch = epoch or '0', source = entry.source, path = entry.path,
+    epoch = epoch or '0', source = entry.source, path = entry.path, [F.consumer_reason] = entry[F.consumer_reason],
   }))
   call('ZADD', K.due(), 'NX', until_ms, 'deferred ' .. topic)
 end

@@ -8,12 +8,14 @@ local function forget_owners(queue, how, refs)
 end
 
 -- by: the subscription that did it, '' where nobody is named. attempts: of messages that expired, `<deliveries>:<cancels>`
--- each; returns: how each came back before, `-` where it did not. Both nil or false where there is nothing to tell.
-local function journal(queue, how, reason, refs, by, attempts, returns)
+-- each; returns: how each came back before, `-` where it did not; consumer_reason: why, as whoever settled them says. All nil or false where
+-- there is nothing to tell.
+local function journal(queue, how, reason, refs, by, attempts, returns, consumer_reason)
   local entry = {F.how, how, F.reason, reason, F.refs, table.concat(refs, ' ')}
   if by ~= '' then entry[7], entry[8] = F.by, by end
   if attempts then entry[#entry + 1], entry[#entry + 2] = F.attempts, table.concat(attempts, ' ') end
   if returns then entry[#entry + 1], entry[#entry + 2] = F.returns, table.concat(returns, ' ') end
+  if consumer_reason then entry[#entry + 1], entry[#entry + 2] = F.consumer_reason, consumer_reason end
   call('XADD', K.journal(queue), '*', unpack(entry))
   call('HINCRBY', K.queue(queue), how, #refs)
   forget_owners(queue, how, refs)
@@ -22,7 +24,7 @@ end
 -- The same of what another instance journaled: it says so.
 local function journal_told(queue, told, refs)
   local entry = {F.how, told.how, F.reason, told.reason, F.refs, table.concat(refs, ' ')}
-  for _, name in ipairs({F.by, F.attempts, F.returns}) do
+  for _, name in ipairs({F.by, F.attempts, F.returns, F.consumer_reason}) do
     if told[name] ~= '' then entry[#entry + 1], entry[#entry + 2] = name, told[name] end
   end
   if told.late then entry[#entry + 1], entry[#entry + 2] = F.late, '1' end

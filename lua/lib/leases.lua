@@ -31,7 +31,7 @@ end
 
 -- Removed unprocessed: journaled with how often each was delivered and cancelled and how it came back, for whoever mends
 -- it. leases[i] is nil where nobody holds the message.
-local function expire(queue, reason, refs, leases, by)
+local function expire(queue, reason, refs, leases, by, consumer_reason)
   local known, attempts, returns, came_back = call('HMGET', K.attempts(queue.name), unpack(refs)), {}, {}, false
   for i = 1, #refs do
     local deliveries, cancels, told = read_attempts(known[i])
@@ -40,19 +40,19 @@ local function expire(queue, reason, refs, leases, by)
     came_back = came_back or told ~= ''
   end
   call_in_batches('HDEL', K.attempts(queue.name), refs)
-  journal(queue.name, V.expired, reason, refs, by, attempts, came_back and returns)
+  journal(queue.name, V.expired, reason, refs, by, attempts, came_back and returns, consumer_reason)
 end
 
 -- At-most-once journaled the removal when it delivered; here only the room comes back.
-local function settle_leased(queue, how, refs, leases, freed, by)
+local function settle_leased(queue, how, refs, leases, freed, by, consumer_reason)
   if #refs == 0 then return end
   end_leases(queue, refs, leases, freed)
   if queue.once then return end
-  if how == V.expired then return expire(queue, V.forced_expire, refs, leases, by) end
+  if how == V.expired then return expire(queue, V.forced_expire, refs, leases, by, consumer_reason) end
   local returned = {}
   for i = 1, #refs do
     if leases[i].delivery > 1 then returned[#returned + 1] = refs[i] end
   end
   call_in_batches('HDEL', K.attempts(queue.name), returned)
-  journal(queue.name, how, '', refs, by)
+  journal(queue.name, how, '', refs, by, nil, nil, consumer_reason)
 end

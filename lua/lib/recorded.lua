@@ -9,12 +9,14 @@ local function client_of(holder, known)
   return known[holder]
 end
 
--- holders: the subscription of each. cause: why they came back, '' for those that were delivered.
-local function note_deliveries(queue, cause, refs, holders)
+-- holders: the subscription of each. cause: how they came back, '' for those that were delivered; consumer_reason: why, nil where
+-- nobody says.
+local function note_deliveries(queue, cause, refs, holders, consumer_reason)
   local clients, known = {}, {}
   for i = 1, #refs do clients[i] = client_of(holders[i], known) end
   call('XADD', K.deliveries(queue.name), 'MAXLEN', '~', V.deliveries, '*', F.refs, table.concat(refs, ' '),
-    F.by, table.concat(holders, ' '), F.client, table.concat(clients, ' '), F.cause, cause)
+    F.by, table.concat(holders, ' '), F.client, table.concat(clients, ' '), F.cause, cause,
+    unpack(consumer_reason and {F.consumer_reason, consumer_reason} or {}))
 end
 
 -- leases: refs and values in turn.
@@ -24,8 +26,8 @@ local function record_delivered(queue, refs, leases)
   note_deliveries(queue, '', refs, holders)
 end
 
-local function record_returned(queue, cause, refs, leases)
+local function record_returned(queue, cause, refs, leases, consumer_reason)
   local holders = {}
   for i = 1, #refs do holders[i] = leases[i].holder end
-  note_deliveries(queue, cause, refs, holders)
+  note_deliveries(queue, cause, refs, holders, consumer_reason)
 end

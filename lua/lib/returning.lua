@@ -1,5 +1,5 @@
 --- returning: leased messages that go back to their queue: at once, later, or, where a limit is reached, for the last time.
---- @include leases, life, ref, recorded
+--- @include leases, life, ref, recorded, returns
 
 -- ms when its life is over at the earliest; nil: never, or its own life says. Its definition may have changed since it was
 -- delivered, so the entry is read again where it may be over already: then the time is exact.
@@ -33,15 +33,13 @@ local function backoff(queue, ref, delivery)
   return math.floor(delay * (1 + queue.jitter * random))
 end
 
--- One more return at the end of those that are told; a subscription that is gone may have left its client's name.
-local function tell_return(told, cause, holder, clients, now)
+-- A subscription that is gone may have left its client's name.
+local function client_told(holder, clients)
   if not clients[holder] then
     local client = call('HGET', K.subscription(holder), F.client) or call('HGET', K.departed(), holder) or ''
     clients[holder] = string.gsub(client, '[^%w._/-]', '_')
   end
-  local items, number = told == '' and '' or told .. ';', select(2, string.gsub(told, ';', ''))
-  if number + 2 > V.returns_kept then items = string.sub(items, string.find(items, ';', 1, true) + 1) end
-  return items .. string.format('%.0f', now) .. ',' .. cause .. ',' .. holder .. ',' .. clients[holder]
+  return clients[holder]
 end
 
 -- due: ms, 0: at once, nil: as the queue's redelivery says.
@@ -49,7 +47,9 @@ local function sort_returned(queue, cause, ref, lease, known, now, due, found)
   local counted = cause ~= V.given_back
   local _, cancels, told = read_attempts(known)
   if cause == V.cancelled then cancels = cancels + 1 end
-  if counted then told = tell_return(told, cause, lease.holder, found.clients, now) end
+  if counted then
+    told = add_return(told, cause, lease.holder, client_told(lease.holder, found.clients), found.consumer_reason, now)
+  end
   local ends = earliest_end(queue, ref, lease, now)
   local reason = limits_reached(queue, lease, tonumber(cancels), counted, ends and ends <= now)
   if reason ~= '' then
@@ -98,18 +98,18 @@ local function keep_owned(queue, refs, leases)
   return own_refs, own_leases
 end
 
--- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing).
-local function return_leased(queue, cause, refs, leases, freed, now, due)
+-- cause: cancelled, lapsed, disconnected or given_back (which counts for nothing). consumer_reason: what its holder says, nil for nothing.
+local function return_leased(queue, cause, refs, leases, freed, now, due, consumer_reason)
   if #refs == 0 then return end
   end_leases(queue, refs, leases, freed)
-  if queue.recorded then record_returned(queue, cause, refs, leases) end
+  if queue.recorded then record_returned(queue, cause, refs, leases, consumer_reason) end
   -- At most once nothing comes back, but what never was handed to anybody.
   if queue.once and cause ~= V.given_back then return end
   if queue.once then journal(queue.name, cause, '', refs, '') end
   if queue.owner then refs, leases = keep_owned(queue, refs, leases) end
   if #refs == 0 then return end
   local known = call('HMGET', K.attempts(queue.name), unpack(refs))
-  local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}}
+  local found = {counts = {}, ready = {}, later = {}, lives = {}, expired = {}, clients = {}, consumer_reason = consumer_reason}
   for i, ref in ipairs(refs) do sort_returned(queue, cause, ref, leases[i], known[i], now, due, found) end
   call_in_batches('HSET', K.attempts(queue.name), found.counts)
   call_in_batches('ZADD', K.ready(queue.name), found.ready)

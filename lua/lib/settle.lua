@@ -33,13 +33,13 @@ local function settle_usual(queue, refs, tokens, values, by, freed)
 end
 
 -- tokens: '' = whoever holds it, as `leasing` allows `by`. period: the delay of a cancel, -1 for the queue's own, or the length of an extension,
--- ms. Returns {ref, code, ...} of those refused; the others are done.
-local function settle(queue, now, verb, period, refs, tokens, by, freed)
+-- ms. consumer_reason: why, nil where that is not said. Returns {ref, code, ...} of those refused; the others are done.
+local function settle(queue, now, verb, period, refs, tokens, by, freed, consumer_reason)
   local refused, seen = {}, {}
   if #refs == 0 then return refused end
   local ends = verb == V.acknowledged or verb == V.expired
   local values = call('HMGET', K.leases(queue.name), unpack(refs))
-  if verb == V.acknowledged and settle_usual(queue, refs, tokens, values, by, freed) then return refused end
+  if verb == V.acknowledged and not consumer_reason and settle_usual(queue, refs, tokens, values, by, freed) then return refused end
   local done, leases, found = {}, {}, {}
   for i = 1, #refs do
     local ref, token, value, code, where = refs[i], tokens[i], values[i], nil, nil
@@ -67,13 +67,13 @@ local function settle(queue, now, verb, period, refs, tokens, by, freed)
     end
   end
   if ends then
-    settle_leased(queue, verb, done, leases, freed, by)
-    settle_unleased(queue, verb, verb == V.expired and V.forced_expire or '', refs, found, by)
+    settle_leased(queue, verb, done, leases, freed, by, consumer_reason)
+    settle_unleased(queue, verb, verb == V.expired and V.forced_expire or '', refs, found, by, consumer_reason)
   elseif verb == V.extended then
     extend_leases(queue, done, leases, now, period)
   else
     local due = period > 0 and now + period or period == 0 and 0 or nil
-    return_leased(queue, verb, done, leases, freed, now, due)
+    return_leased(queue, verb, done, leases, freed, now, due, consumer_reason)
   end
   return refused
 end

@@ -1,7 +1,7 @@
 --- told: what another instance journaled of messages, done here.
 --- @include transfer, leases, ref
 
--- Follows the owner's word wherever the message is. entry: how, reason, by, attempts, returns, source, path, late.
+-- Follows the owner's word wherever the message is. entry: how, reason, by, attempts, returns, consumer_reason, source, path, late.
 -- Returns those that it changed.
 local function settle_told(queue, entry, refs, freed, now)
   local scores, changed, remote, total = call('ZMSCORE', K.remote(queue.name), unpack(refs)), {}, {}, 0

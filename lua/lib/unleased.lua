@@ -39,7 +39,7 @@ local function remove_unleased(queue, groups, how)
 end
 
 -- found: ref -> where it stands. Nobody holds these, so there is no room to free.
-local function settle_unleased(queue, how, reason, refs, found, by)
+local function settle_unleased(queue, how, reason, refs, found, by, consumer_reason)
   local settled, groups = {}, {ready = {}, held = {}, sorted = {}, delayed = {}, scheduled = {}, waiting = {}}
   for _, ref in ipairs(refs) do
     local group = found[ref] and groups[found[ref]]
@@ -51,7 +51,7 @@ local function settle_unleased(queue, how, reason, refs, found, by)
   -- It may have been the barrier: those behind it are judged anew.
   if groups.held[1] then release_held(queue) end
   note_changes(queue, settled)
-  if how == V.expired then return expire(queue, reason, settled, {}, by) end
+  if how == V.expired then return expire(queue, reason, settled, {}, by, consumer_reason) end
   call_in_batches('HDEL', K.attempts(queue.name), settled)
-  journal(queue.name, how, reason, settled, by)
+  journal(queue.name, how, reason, settled, by, nil, nil, consumer_reason)
 end

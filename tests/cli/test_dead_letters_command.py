@@ -62,6 +62,19 @@ def test_list_shows_what_was_given_up_and_why(dead):
     assert lines[1].endswith('{"n":1}')
 
 
+def test_what_a_consumer_said_is_listed_shown_and_chosen_by(dead):
+    history = [{**HISTORY[0], "cause": "cancelled", "consumer_reason": "no such flight"}]
+    with dead.client() as client:
+        said = str(client.publish("letters", letter(**LETTERS[0], consumer_reason="no such flight", history=history)))
+    assert "max_cancels: no such flight" in dead("dead-letters", "list", "dead").out.splitlines()[-1]
+    (line,) = dead("dead-letters", "list", "dead", "--filter", "/consumer_reason LIKE 'flight'", "--json").json
+    assert (line["bookmark"], line["consumer_reason"]) == (said, "no such flight")
+    assert line["history"][0]["consumer_reason"] == "no such flight"
+    shown = dead("dead-letters", "show", "dead", said).out
+    assert "said         no such flight" in shown
+    assert shown.count("no such flight") == 2
+
+
 def test_list_chooses_and_prints_json(dead):
     def chosen(*options):
         return [line["data"]["n"] for line in dead("dead-letters", "list", "dead", "--json", *options).json]

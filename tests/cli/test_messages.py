@@ -330,6 +330,27 @@ def test_ack_tells_how_many(defined, option, verb):
         assert defined("ack", "work", bookmarks[2], *option, "--json").json == [{verb: 1, "refused": 0}]
 
 
+def test_why_is_said_and_shown(defined):
+    first, second, third = defined.publish(1, 2, 3)
+    defined("ack", "work", first, "--expire", "--reason", "no such flight")
+    defined("ack", "work", "--filter", "1 = 1", "--reason", "done by hand", "--yes")
+    assert "no such flight" in defined("explain", "work", first).out
+    assert "consumer_reason no such flight" in defined("history", first).out
+    assert "consumer_reason done by hand" in defined("history", third).out
+    (bookmark,) = defined.publish(4)
+    defined("subscribe", "work", "--cancel", "--reason", "not now", "--count", "1")
+    assert "consumer_reason not now" in defined("history", bookmark).out
+    assert second
+
+
+def test_a_reason_that_goes_with_nothing_or_is_none_settles_nothing(defined):
+    (bookmark,) = defined.publish(1)
+    assert "--reason goes with" in defined("subscribe", "work", "--reason", "x", code=2).err
+    assert "500 characters" in defined("ack", "work", bookmark, "--reason", "x" * 501, code=1).err
+    assert "one line" in defined("subscribe", "work", "--expire", "--reason", "a\nb", code=1).err
+    assert data(defined) == [1]
+
+
 def test_each_refusal_is_reported_and_the_others_are_settled(defined):
     first, second = defined.publish(1, 2)
     defined("ack", "work", first)

@@ -38,7 +38,6 @@ from ampsq.checking.check import check, rebuild_queue
 from ampsq.console.figures import measure
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
-from ampsq.coordinator.flushing import Flushing
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
@@ -276,16 +275,15 @@ def settle_in_every_way(work):
         got = [parts for parts, _ in work.take(core, channel, 6)]
         assert len(got) == 6
         for verb, parts in zip(("acknowledged", "cancelled", "expired", "extended", "given_back"), got, strict=False):
-            work.store.call(
-                calls.settle(verb, b"work", [parts[5].split(b"\n")[0]], [parts[1]], period=60_000, by=core.id)
-            )
+            refs, why = [parts[5].split(b"\n")[0]], "not now" if verb in ("cancelled", "expired") else ""
+            work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=core.id, reason=why))
         work.store.call(calls.resize(core.id, 3))
         work.store.call(calls.beat(30_000, [core.id, "s99999999"]))
         work.run(core.replace(channel, "work", 4, "/id > 21"))
     work.sweep()
     # Messages by bookmark: no token tells a second run, so the caller is told
     bookmark = work.publish("orders", {"id": 30})[0]
-    assert work.run(work.session.ack("work", [bookmark], "expire")) == 1
+    assert work.run(work.session.ack("work", [bookmark], "expire", reason="void")) == 1
     work.run(work.session.ack("work", None, "ack", "/id >= 0"))
 
 
@@ -471,7 +469,6 @@ def notice_and_end(work):
     work.store.redis.xadd(key(work.store.instance, "log", "orders"), {"id": "99"})
     Notice().run_once(work.store)
     Absence().run_once(work.store)
-    Flushing().run_once(work.store)
     work.sweep()
     work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
 

@@ -125,3 +125,23 @@ def test_what_fails_too_often_is_a_dead_letter_at_its_owner_once(pair):
     eventually(lambda: len(log_of(a, "letters")) >= 1, 10)
     # It is told by the instance that gave it up, and comes to the other one as a copy
     assert [len(log_of(client, "letters")) for client in (a, b)] == [1, 1]
+
+
+def test_why_a_message_ended_is_told_at_every_instance_and_why_it_came_back_where_it_waits(pair):
+    # Given two messages at their owner, each handed back with a reason
+    a, b = pair(Topic(name="orders"), Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10))
+    ended, waits = a.publish_many("orders", [{"id": 1}, {"id": 2}])
+    with a.subscribe("work", max_backlog=2) as messages:
+        for _ in range(2):
+            messages.get(10).cancel(reason="not now", delay=0)
+        # When one of them is expired
+        messages.get(10).expire(reason="no such flight")
+        messages.get(10).cancel(reason="not yet", delay="1h")
+    # Then the other instance is told all of its returns, and of the other message nothing
+    eventually(lambda: b.queue_stats("work").expired == 1, 20)
+    told = [(event.event, event.details.get("consumer_reason")) for event in b.history(ended).events if event.queue]
+    assert told == [("cancelled", "not now"), ("expired", "no such flight")]
+    assert "(no such flight)" in b.explain("work", ended).sentence
+    assert [event.event for event in b.history(waits).events if event.queue] == []
+    reasons = [event.details["consumer_reason"] for event in a.history(waits).events if event.queue]
+    assert reasons == ["not now", "not yet"]

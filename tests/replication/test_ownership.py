@@ -521,3 +521,20 @@ def test_what_is_told_before_its_message_comes_is_passed_on_although_later_words
 
     assert b.remote("work") == c.remote("work") == []
     assert c.bodies(c.subscribe("work")) == []
+
+
+def test_what_is_told_of_a_message_before_it_comes_keeps_why(fabric, pair):
+    a, b = pair
+    # Given that b is told of an end before the message is there
+    (bookmark,) = a.publish("orders", "1")
+    source, path = f"{a.origin}~{fabric.now}-0", f"{a.origin}/a"
+    row = (source, path, "expired", "forced_expire no such flight", "", "1:0", "", "", "")
+    assert b.run("apply_journal", fabric.now, "work", f"{a.origin} 0-0", *row, 1, bookmark) == [0, 1]
+
+    # When it comes
+    fabric.run()
+
+    # Then it ended there, with the reason
+    (entry,) = b.store.redis.xrange(b.key("journal", "work"))
+    assert entry[1][b"consumer_reason"] == b"no such flight"
+    assert b.remote("work") == []

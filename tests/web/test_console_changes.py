@@ -119,3 +119,30 @@ def test_a_filter_that_finds_nothing_among_very_many_ends_in_time(asked, client)
     assert "No message matches." in further.text
     # Whoever has the time is told of all.
     assert "The time for one look was over" not in further.text
+
+
+def test_the_question_asks_why_and_the_message_s_page_says_it(asked, client, message):
+    given, address = message
+    question = asked.page(f"{address}?queue=work&bookmark={given['bookmark']}")
+    assert '<input name="reason"' in question.text
+    assert 'name="reason"' not in asked.page(address.replace("expire", "pause") + "?queue=work").text
+    refused = asked.change(address, reason="x" * 501, **given)
+    assert (refused.status, "500 characters at most" in refused.text) == (400, True)
+    assert client.queue_stats("work").depth == 1
+
+    done = asked.change(address, reason="  void <b>since</b> Monday ", **given)
+
+    assert done.status == 303
+    page = asked.page(f"/i/{client.instance}/messages?queue=work&bookmark={given['bookmark']}").text
+    assert page.count("void &lt;b&gt;since&lt;/b&gt; Monday") >= 2
+    assert "consumer reason" in page
+
+
+def test_letters_show_why_their_consumer_gave_them_up(asked, client):
+    client.apply(Topic(name="letters"), LocalQueue(name="dead", underlying_topic="letters"))
+    head = {"queue": "work", "topic": "orders", "bookmark": "orders~x.1~5-0", "reason": "max_cancels"}
+    client.publish("letters", {**head, "consumer_reason": "no such <flight>", "message": {}})
+
+    page = asked.page(f"/i/{client.instance}/dead-letters/dead").text
+
+    assert "max cancels: no such &lt;flight&gt;" in page

@@ -192,6 +192,23 @@ def test_a_queue_is_pushed_leased_and_settled_within_the_backlog(audit, client):
         assert (stats.acknowledged, stats.expired, stats.delayed, stats.leased) == (1, 1, 1, 1)
 
 
+def test_what_is_cancelled_or_expired_may_say_why(audit, client):
+    audit.publish("orders", 1, 2)
+    cancelled, expired = (message.bookmark for message in client.sow("work"))
+
+    with audit.open("/v1/subscribe", queue="work", max_backlog=2) as socket:
+        socket.get()
+        first, second = socket.get(), socket.get()
+        # What is no reason is refused, and the lease stays
+        assert "one line" in socket.ask(do="cancel", id=first["id"], reason=7)["text"]
+        assert "one line" in socket.ask(do="expire", id=second["id"], reason="a\nb")["text"]
+        assert socket.ask(do="cancel", id=first["id"], delay="1h", reason="not now")["type"] == "settled"
+        assert socket.ask(do="expire", id=second["id"], reason="no such flight")["type"] == "settled"
+
+    said = [client.history(bookmark).events[-1].details["consumer_reason"] for bookmark in (cancelled, expired)]
+    assert said == ["not now", "no such flight"]
+
+
 def test_what_a_subscriber_held_is_back_when_it_goes(audit, client):
     audit.publish("orders", 1, 2)
 

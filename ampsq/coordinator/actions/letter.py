@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.coordinator.actions.event import moment
 from ampsq.messages.letters import embedded
+from ampsq.messages.returns import CameBack, last_reason, read_returns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,10 +22,11 @@ def letter(queue: str, topic: str, bookmark: bytes, facts: Mapping[str, Any], fi
         queue: the queue that gave it up.
         topic: where it was published.
         bookmark: of the original.
-        facts: reason, attempts and history, as the journal has them.
+        facts: reason, consumer_reason, attempts and history, as the journal has them.
         fields: the original's log entry; empty: it is gone.
     """
     deliveries, _, cancels = str(facts["attempts"]).partition(":")
+    returns = read_returns(facts["history"])
     said: dict[str, Any] = {
         "queue": queue,
         "topic": topic,
@@ -32,20 +34,18 @@ def letter(queue: str, topic: str, bookmark: bytes, facts: Mapping[str, Any], fi
         "reason": facts["reason"],
         "deliveries": int(deliveries),
         "cancels": int(cancels or 0),
-        "history": _history(facts["history"]),
+        "history": [_returned(each) for each in returns],
     }
+    if consumer_reason := facts["consumer_reason"] or last_reason(returns):
+        said["consumer_reason"] = consumer_reason
     if not fields:
         said["lost"] = True
     return json.dumps(said, separators=(",", ":"))[:-1].encode() + b',"message":' + embedded(fields) + b"}"
 
 
-def _history(text: str) -> list[dict[str, str]]:
-    """When a message came back, why, and from whom: ``<ms>,<cause>,<subscription>,<client>;...``, or ``-``."""
-    found = []
-    for item in text.split(";") if text != "-" else ():
-        came_back, cause, subscription, client = [*item.split(",", 3), "", "", ""][:4]
-        if came_back.isdecimal():
-            # What follows the slash is the number of the client's request.
-            who = client.rpartition("/")[0] or client
-            found.append({"came_back": moment(came_back), "cause": cause, "subscription": subscription, "client": who})
-    return found
+def _returned(each: CameBack) -> dict[str, str]:
+    """When a message came back, why, and from whom."""
+    # What follows the slash is the number of the client's request.
+    who = each.client.rpartition("/")[0] or each.client
+    found = {"came_back": moment(each.at), "cause": each.cause, "subscription": each.subscription, "client": who}
+    return {**found, "consumer_reason": each.consumer_reason} if each.consumer_reason else found

@@ -15,6 +15,7 @@ from ampsq.expressions.show import show
 from ampsq.flow import command
 from ampsq.messages.entry import bookmark_of, read_entry
 from ampsq.messages.letters import embedded
+from ampsq.messages.returns import last_reason, read_returns
 from ampsq.records.record_calls import is_end
 from ampsq.schema import FIELDS, key
 from ampsq.topics.naming import name_message
@@ -157,14 +158,21 @@ class Reader:
                 return [None] * len(refs)
         attempts = fields.get(b"attempts", b"").decode().split() or ["1:0"] * len(refs)
         history = fields.get(b"history", b"").decode(errors="replace").split() or ["-"] * len(refs)
-        known = {"AMPS_TOPIC": self._source.of.encode(), "AMPS_REASON": reason}
+        known = {"AMPS_TOPIC": self._source.of.encode()}
+        said = fields.get(b"consumer_reason", b"")
         if trigger.word == "delete":
-            del known["AMPS_REASON"]
-            return [_Draft(ref, dict(known)) for ref in refs]
-        return [
-            _Draft(ref, dict(known), {"reason": reason.decode(), "attempts": count, "history": came_back})
-            for ref, count, came_back in zip(refs, attempts, history, strict=False)
-        ]
+            return [_Draft(ref, {**known, "AMPS_CONSUMER_REASON": said}) for ref in refs]
+        drafts: list[_Draft | Event | None] = []
+        for ref, count, came_back in zip(refs, attempts, history, strict=False):
+            why = said.decode(errors="replace") or last_reason(read_returns(came_back))
+            facts: dict[str, object] = {
+                "reason": reason.decode(),
+                "consumer_reason": why,
+                "attempts": count,
+                "history": came_back,
+            }
+            drafts.append(_Draft(ref, {**known, "AMPS_REASON": reason, "AMPS_CONSUMER_REASON": why.encode()}, facts))
+        return drafts
 
     def _delivered(self, fields: Mapping[bytes, bytes]) -> list[_Draft | Event | None]:
         if fields.get(b"cause"):
