@@ -34,6 +34,7 @@ __all__ = [
     "explain",
     "hold_view",
     "look",
+    "note_flushing",
     "notice",
     "open_instance",
     "redrive",
@@ -455,6 +456,11 @@ def watch(queue: str, period: int) -> Call[tuple[str, str]]:
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
     return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
+
+
+def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:
+    """Note how the server flushes, of the run that it is in; False where that was noted."""
+    return script_call("note_flushing", [run, appendfsync, on_rewrite], bool, repeatable=True)
 
 
 def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:

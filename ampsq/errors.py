@@ -16,6 +16,7 @@
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
     ├─ NotPermitted             the server does not allow this to the user that the address names
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
+    │   └─ FlushingUnknown      nobody has said how the server flushes, so that nothing can be promised of its disk
     ├─ LinkRefused              the other side of a link is another one than configured, or defines what does not fit
     ├─ DestinationAhead         the destination of a link has what its source never recorded
     ├─ ServerFull               the server is out of memory and refused a publish
@@ -79,6 +80,7 @@ __all__ = [
     "EmbeddedServerError",
     "EpochPast",
     "ExpressionError",
+    "FlushingUnknown",
     "FormatMismatch",
     "Gap",
     "IncarnationOver",
@@ -241,6 +243,21 @@ class NotPermitted(AmpsqError):
 
 class ServerUnsuitable(AmpsqError):
     """The server lacks what ampsq needs, or is configured so that messages would be lost."""
+
+
+class FlushingUnknown(ServerUnsuitable):
+    """How the server flushes is not known: this user may not ask it, and no coordinator has noted it yet.
+
+    Args:
+        purpose: what depends on it.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        super().__init__(
+            f"{purpose}: how the server flushes is not known: this user may not ask it (CONFIG GET), and no "
+            "coordinator of the instance has noted it since the server began. Start one (ampsq coordinator) under the "
+            "rules that `ampsq acl coordinator` prints, or grant this user +config|get"
+        )
 
 
 class LinkRefused(AmpsqError):

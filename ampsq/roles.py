@@ -106,9 +106,9 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         "coordinator": _role(
             "does what must happen over time: sweeps, actions, views, trimming, links",
             f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume beat count define_queue
-            define_topic discard downgrade forget_publishers grant hold_view index_log mark notice overdue pause_queue
-            proxy publish rebuild redo redrive relay report_sent request resume_queue set_aside settle sow_delete sweep
-            track trim trim_journal unsubscribe""",
+            define_topic discard downgrade forget_publishers grant hold_view index_log mark note_flushing notice overdue
+            pause_queue proxy publish rebuild redo redrive relay report_sent request resume_queue set_aside settle
+            sow_delete sweep track trim trim_journal unsubscribe""",
             f"{_READS} {_DURABLE} BLMPOP CONFIG|GET DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SCAN XTRIM ZREM",
         ),
         "replicator": _role(

@@ -194,6 +194,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "transport -> bytes behind, bytes spooled, percent of these of one reader, ms; `-` for no limit",
             "define_transport", "remove_transport", "the transports",
         ),
+        "lasting": Key(
+            ":lasting", "string",
+            "how the server flushes, for those who may not ask it: its `run_id`, `appendfsync` and "
+            "`no-appendfsync-on-rewrite`",
+            "note_flushing", "never", "the coordinator, which asks the server each second",
+        ),
         "readers": Key(
             ":readers", "hash",
             "reader -> its last report: whose pools of memory and disk, state, bytes behind and spooled, ms of the "

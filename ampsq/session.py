@@ -214,7 +214,7 @@ class Session:
             ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
                 an incompatible version. Unavailable: there is no server.
         """
-        self.server = yield from examine()
+        self.server = yield from examine(self.instance)
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         yield calls.open_instance(self.instance, next_incarnation())
@@ -265,16 +265,23 @@ class Session:
     def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
         """Define topics, queues, views and actions; see `Client.apply`."""
         wanted = list(definitions)
-        yield from move_queues(self, wanted, self.server)
-        return (yield from apply(wanted, self.server))
+        server = yield from self._server()
+        yield from move_queues(self, wanted, server)
+        return (yield from apply(wanted, server))
 
     def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> Flow[list[Planned]]:
         """Say what `apply` would do; see `Client.plan`."""
         wanted, removed = list(definitions), list(removing)
-        planned = yield from plan(wanted, self.server)
+        planned = yield from plan(wanted, (yield from self._server()))
         if removed:
             yield from check_removal(wanted, removed)
         return planned
+
+    def _server(self) -> Flow[Server | None]:
+        """The server as it was at connect, or looked at again where a coordinator may have noted more of it."""
+        if self.server is not None and self.server.appends and not self.server.appendfsync:
+            self.server = yield from examine(self.instance)
+        return self.server
 
     @taught("queue")
     def pause(self, queue: str, *, paused: bool) -> Flow[bool]:

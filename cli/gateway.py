@@ -72,15 +72,18 @@ class Gated:
             raise click.ClickException(f"a gateway needs {error.name}: pip install 'ampsq[gateway]'") from error
         tls = Tls(self.certificate, self.key, self.clients) if self.certificate and self.key else None
         try:
-            made = Gateway(url, instance, read_rules(Path(self.config)), self.where, tls)
+            path = Path(self.config)
+            made = Gateway(url, instance, read_rules(path), self.where, tls, file=path)
         except OSError as error:
             raise click.ClickException(
                 f"gateway at {self.where}: {error}; allowed: a free port of this host"
             ) from error
         made.start()
+        former = signal.signal(signal.SIGHUP, lambda *_: made.reload())
         try:
             yield made
         finally:
+            signal.signal(signal.SIGHUP, former)
             made.stop()
 
 
@@ -125,7 +128,7 @@ def gateway(settings: Settings, gated: Gated, *, is_hash: bool, log_format: str)
     """Serve HTTP and WebSockets to clients that hold no credentials of the server.
 
     They publish, subscribe and query as far as they are entitled to, by name and content. Runs until Ctrl-C or
-    SIGTERM; then subscriptions give back what they hold.
+    SIGTERM; then subscriptions give back what they hold. The file is read again when it has changed, and at SIGHUP.
     """
     if is_hash:
         _print_hash(json=settings.json)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from ampsq.errors import AmpsqError, ServerUnsuitable
-from ampsq.flow import Call, Flow, command
+from ampsq.errors import NotPermitted, ScriptBug, ServerUnsuitable
+from ampsq.flow import Call, Flow, Pause, command
+from ampsq.schema import key
 
-__all__ = ["Server", "configuration", "examine", "information"]
+__all__ = ["ON_REWRITE", "Server", "configuration", "examine", "examine_flushing", "information"]
+
+#: The setting that lets a server not flush while it rewrites its append-only file.
+ON_REWRITE: Final = "no-appendfsync-on-rewrite"
+#: Seconds for which a coordinator's note is waited for, and between two looks: it is made each second.
+_NOTED_WITHIN, _LOOK = 3.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,8 @@ class Server:
         never_forgets: what it has answered survives a crash of the machine: an append-only file, flushed at
             every command. Only then can at-most-once be promised.
         appends: it has an append-only file.
-        appendfsync: when it flushes that: ``always``, ``everysec`` (also where nobody may ask), or ``no``.
+        appendfsync: when it flushes that: ``always``, ``everysec`` (also where the server has no CONFIG), ``no``, or ""
+            where this user may not ask and no coordinator has noted it since the server began.
         pauses_for_saving: it does not flush while it rewrites that file, or may not.
         notes: what is badly configured, each a sentence that says what to do; empty when all is well.
     """
@@ -70,8 +78,6 @@ def _judge(info: dict[str, str], settings: dict[str, str]) -> list[str]:
             "no append-only file: a restart loses messages; set appendonly yes "
             "(appendfsync always for at-most-once queues)"
         )
-    if not settings:
-        notes.append("CONFIG is not allowed here: appendfsync is unknown and taken as everysec")
     return notes
 
 
@@ -81,25 +87,48 @@ def information() -> Call[dict[str, str]]:
 
 
 def configuration() -> Call[dict[str, str]]:
-    """Read how it flushes its append-only file; refused with an `AmpsqError` where nobody may ask."""
-    return command(["CONFIG", "GET", "appendfsync", "no-appendfsync-on-rewrite"], _settings)
+    """Read how it flushes its append-only file.
+
+    Refused with `NotPermitted` where this user may not ask, with another `AmpsqError` where the server has no CONFIG.
+    """
+    return command(["CONFIG", "GET", "appendfsync", ON_REWRITE], _settings)
 
 
-def examine() -> Flow[Server]:
+def _flushing(instance: str, run: str) -> Flow[tuple[dict[str, str], list[str]]]:
+    """How the server flushes, and what is to be said of that."""
+    try:
+        return (yield configuration()), []
+    except NotPermitted:
+        noted: list[str] = yield command(
+            ["GET", key(instance, "lasting")], lambda reply: (reply or b"").decode().split()
+        )
+    except ScriptBug:
+        note = "this server has no CONFIG: how it flushes its append-only file is not known and taken as everysec"
+        return {"appendfsync": "everysec"}, [note]
+    if run and noted[:1] == [run]:
+        return dict(zip(("appendfsync", ON_REWRITE), noted[1:], strict=True)), []
+    note = (
+        "CONFIG is not allowed here, and no coordinator has noted how the server flushes since it began: nothing is "
+        "promised of its disk until one does"
+    )
+    return {}, [note]
+
+
+def examine(instance: str) -> Flow[Server]:
     """Look at the server.
 
+    Args:
+        instance: whose coordinator has noted what this user may not ask.
+
     Raises:
-        ServerUnsuitable: it is too old, or evicts keys when its memory is full.
+        ServerUnsuitable: it is too old, or evicts keys when its memory is full. Unavailable: there is no answer.
     """
     facts = yield information()
-    try:
-        settings = yield configuration()
-    except AmpsqError:
-        settings = {}
+    settings, told = yield from _flushing(instance, facts.get("run_id", ""))
     kind = "valkey" if "valkey_version" in facts else "redis"
     version = facts.get(f"{kind}_version", "0")
     _refuse_old(kind, version)
-    notes = _judge(facts, settings)
+    notes = _judge(facts, settings) + told
     appends = facts.get("aof_enabled") == "1"
     return Server(
         kind,
@@ -107,7 +136,21 @@ def examine() -> Flow[Server]:
         int(facts.get("process_id", "0")),
         never_forgets=appends and settings.get("appendfsync") == "always",
         appends=appends,
-        appendfsync=settings.get("appendfsync", "everysec"),
-        pauses_for_saving=settings.get("no-appendfsync-on-rewrite") != "no",
+        appendfsync=settings.get("appendfsync", ""),
+        pauses_for_saving=settings.get(ON_REWRITE) != "no",
         notes=tuple(notes),
     )
+
+
+def examine_flushing(instance: str) -> Flow[Server]:
+    """Look at the server, and wait a little for a coordinator to note how it flushes, where this user may not ask.
+
+    Raises:
+        ServerUnsuitable, Unavailable: as `examine`.
+    """
+    until = time.monotonic() + _NOTED_WITHIN
+    while True:
+        server = yield from examine(instance)
+        if server.appendfsync or not server.appends or time.monotonic() >= until:
+            return server
+        yield Pause(_LOOK)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.flushing import Flushing
 from ampsq.coordinator.links import Links
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.rebuilds import Rebuilds
@@ -113,7 +114,7 @@ class Coordinator:
         store = Store(self._url, instance, patience=0.5)
         links = Links()
         duties: list[Duty] = [
-            *(Sweep(), Absence(), Notice(), links, Actions(self._powers), Views(), Rebuilds(), Retention())
+            *(Sweep(), Flushing(), Absence(), Notice(), links, Actions(self._powers), Views(), Rebuilds(), Retention())
         ]
         due = dict.fromkeys(range(len(duties)), 0.0)
         self._ran.update(dict.fromkeys(((instance, duty.name) for duty in duties), time.monotonic()))

@@ -120,22 +120,29 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
     yield from check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
     for definition in sorted(definitions, key=_place):
-        outcome: Outcome | None = None
+        # The first look counts: later ones see what this call itself has begun.
+        outcome = outcome_of(catalog, definition)
         for _ in range(RACES):
-            catalog = yield calls.catalog()
-            # The first look counts: later ones see what this call itself has begun.
-            outcome = outcome or outcome_of(catalog, definition)
             try:
                 if outcome != "unchanged":
                     with about(definition):
-                        yield from _define(catalog, definition)
+                        catalog = (yield from _define(catalog, definition)) or (yield calls.catalog())
             except CatalogChanged:
+                catalog = yield calls.catalog()
                 continue
             outcomes.append((definition, outcome))
             break
         else:
             raise CatalogChanged(reason=f"the catalog changed {RACES} times while {definition!r} was applied")
     return outcomes
+
+
+def _with_topic(catalog: Catalog, topic: str, text: str) -> Catalog:
+    """The catalog behind a topic that was defined, which saves reading it again.
+
+    Where somebody else changed it meanwhile, its version is another one, and what goes by this one is refused.
+    """
+    return replace(catalog, version=catalog.version + 1, topics=catalog.topics | {topic: text})
 
 
 class Planned(NamedTuple):
@@ -177,13 +184,20 @@ def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, A
     return definition.changes_from(type(definition).from_json(text.removeprefix(PENDING)))
 
 
-def _define(catalog: Catalog, definition: Definition) -> Flow[None]:
+def _define(catalog: Catalog, definition: Definition) -> Flow[Catalog | None]:
+    """Define one thing: the catalog behind it; None: it is to be read again."""
     text = definition.to_json()
     if isinstance(definition, Topic):
         yield _define_topic(catalog, definition.name, text)
-    elif isinstance(definition, Queue):
-        yield from _define_queue(catalog, definition, text)
-    elif isinstance(definition, Action):
+        return _with_topic(catalog, definition.name, text)
+    if isinstance(definition, Queue):
+        return (yield from _define_queue(catalog, definition, text))
+    yield from _define_other(catalog, definition, text)
+    return None
+
+
+def _define_other(catalog: Catalog, definition: Definition, text: str) -> Flow[None]:
+    if isinstance(definition, Action):
         yield from _define_action(catalog, definition, text)
     elif isinstance(definition, View):
         yield from _define_view(catalog, definition, text)
@@ -212,7 +226,8 @@ def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
     )
 
 
-def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
+def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
+    """Define a queue, and the topic that it is published to if that is new: the catalog behind it."""
     target = queue.default_publish_target
     topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
     subscriptions = [
@@ -221,8 +236,9 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
         if queue.name not in catalog.queues and _matches(pattern, queue.name)
     ]
     if target not in catalog.topics:
-        yield _define_topic(catalog, target, topic_of(queue, target))
-        raise CatalogChanged(reason="the queue's publish target was added")
+        made = topic_of(queue, target)
+        yield _define_topic(catalog, target, made)
+        catalog = _with_topic(catalog, target, made)
     places = yield from _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
@@ -232,6 +248,7 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[None]:
         queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
     )  # fmt: skip
     yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
+    return replace(catalog, version=catalog.version + 1, queues=catalog.queues | {queue.name: text})
 
 
 def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> Flow[list[str]]:
@@ -296,8 +313,7 @@ def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> Flo
         yield define_calls.define_setting(catalog.version, setting.match, pending)
         raise CatalogChanged(reason="the setting was added")
     for queue in changed:
-        yield from _define_queue(catalog, queue, catalog.queues[queue.name])
-        catalog = replace(catalog, version=catalog.version + 1)
+        catalog = yield from _define_queue(catalog, queue, catalog.queues[queue.name])
     yield define_calls.define_setting(catalog.version, setting.match, text)
 
 

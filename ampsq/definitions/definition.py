@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -24,6 +25,9 @@ __all__ = ["Checked", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest
 #: Element -> its line in a file.
 Lines = dict[str, int]
 Name = Annotated[str, BeforeValidator(parse_name)]
+_Kind = TypeVar("_Kind", bound="Definition")
+#: Definitions that are kept as they were read.
+_KEPT: Final = 4_096
 
 
 class Fault(NamedTuple):
@@ -129,13 +133,8 @@ class Definition(Checked):
         Raises:
             DefinitionError: the text is not a JSON object, or its elements do not make a definition.
         """
-        try:
-            elements = json.loads(text)
-        except ValueError as reason:
-            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not JSON: {reason}") from None
-        if not isinstance(elements, dict):
-            raise DefinitionError(f"{cls.__name__}: {shown(text)} is not a JSON object of elements")
-        return cls._stored(elements)
+        found: Self = _read(cls, text)
+        return found
 
     @classmethod
     def _stored(cls, elements: dict[str, Any]) -> Self:
@@ -208,6 +207,18 @@ def report(title: str, faults: list[Fault]) -> str:
     if len(lines) == 1:
         return f"{title}: {lines[0]}"
     return "\n  - ".join([f"{title} has {len(lines)} faults:", *lines])
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _read(kind: type[_Kind], text: str | bytes) -> _Kind:
+    """Read a definition; none changes, so those that are looked at again and again are read once."""
+    try:
+        elements = json.loads(text)
+    except ValueError as reason:
+        raise DefinitionError(f"{kind.__name__}: {shown(text)} is not JSON: {reason}") from None
+    if not isinstance(elements, dict):
+        raise DefinitionError(f"{kind.__name__}: {shown(text)} is not a JSON object of elements")
+    return kind._stored(elements)  # noqa: SLF001  (this is its class method's)
 
 
 def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:

@@ -15,7 +15,7 @@ from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue_changes import refused_changes
 from ampsq.definitions.transport import Transport
 from ampsq.definitions.type_checks import check_types
-from ampsq.errors import AmpsqError, DefinitionError, ServerUnsuitable
+from ampsq.errors import AmpsqError, DefinitionError, FlushingUnknown, ServerUnsuitable
 from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.values import shown
 
@@ -82,11 +82,11 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
             check_types(planned, queues, [definition])
             check_replication(catalog, planned, queues, definition)
     check_conflated(planned, definitions)
-    settings = settings_of(planned)
+    settings, told = settings_of(planned), {each.name for each in definitions if isinstance(each, Queue)}
     for queue in queues.values():
         with about(queue):
             settled = settled_for(queue, settings)
-            if queue in definitions:
+            if queue.name in told:
                 _check_longest_delay(queue, settled)
     for definition in definitions:
         if isinstance(definition, Action):
@@ -177,7 +177,7 @@ def _check_one(
         _check_records(planned, definition)
     if isinstance(definition, Queue) and outcome != "unchanged":
         _check_queue(catalog, definition, server)
-        _check_names(planned, definition)
+        _check_names(planned, queues, definition)
     if isinstance(definition, View):
         _check_view(queues, definition)
         _check_view_of_views(planned, definition)
@@ -222,6 +222,8 @@ def _check_queue(catalog: Catalog, queue: Queue, server: Server | None) -> None:
 def _check_at_most_once(queue: Queue, server: Server | None) -> None:
     if queue.semantics != "at-most-once" or queue.allow_redelivery_after_crash:
         return
+    if server is not None and server.appends and not server.appendfsync:
+        raise FlushingUnknown(f"{queue.titled}: semantics: 'at-most-once'")
     if server is None or not server.never_forgets:
         raise ServerUnsuitable(
             f"{queue.titled}: semantics: 'at-most-once' needs a server that never brings back a delivered "
@@ -230,26 +232,26 @@ def _check_at_most_once(queue: Queue, server: Server | None) -> None:
         )
 
 
-def _check_names(catalog: Catalog, queue: Queue) -> None:
+def _check_names(planned: Catalog, queues: dict[str, Queue], queue: Queue) -> None:
     """A queue's name stands for its publish target, so it cannot be a topic of its own as well."""
     target = queue.default_publish_target
-    if queue.name != target and queue.name in catalog.topics:
+    if queue.name != target and queue.name in planned.topics:
         raise DefinitionError(
             f"{queue.titled}: name: {queue.name!r} is a topic, and would stand for {target!r} as well; "
             "allowed: a name that no topic has, or the topic itself as underlying_topic"
         )
-    for stored in catalog.queues.values():
-        other = Queue.from_json(stored)
-        if other.name == target and other.default_publish_target != other.name:
-            raise DefinitionError(
-                f"{queue.titled}: default_publish_target: {target!r} is a queue over "
-                f"{other.underlying_topic!r}; allowed: a topic"
-            )
-        if other.name == queue.underlying_topic and other.underlying_topic != other.name:
-            raise DefinitionError(
-                f"{queue.titled}: underlying_topic: {queue.underlying_topic!r} is a queue over "
-                f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
-            )
+    other = queues.get(target)
+    if other is not None and other.default_publish_target != other.name:
+        raise DefinitionError(
+            f"{queue.titled}: default_publish_target: {target!r} is a queue over "
+            f"{other.underlying_topic!r}; allowed: a topic"
+        )
+    other = queues.get(queue.underlying_topic)
+    if other is not None and other.underlying_topic != other.name:
+        raise DefinitionError(
+            f"{queue.titled}: underlying_topic: {queue.underlying_topic!r} is a queue over "
+            f"{other.underlying_topic!r}; allowed: a topic, as {other.underlying_topic!r}"
+        )
 
 
 def _check_view(queues: dict[str, Queue], view: View) -> None:

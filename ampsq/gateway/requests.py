@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
 from ampsq.errors import DefinitionError
+from ampsq.gateway.open_streams import OpenStreams
 from ampsq.gateway.wire import Problem, dumped, loaded, problem_of, told
 from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from starlette.requests import HTTPConnection, Request
 
     from ampsq.gateway.client import GatewayClient
+    from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.rules import GatewayRules
     from ampsq.gateway.users import Users
 
@@ -40,10 +41,7 @@ class Desk:
 
     def __init__(self, client: GatewayClient, rules: GatewayRules, users: Users) -> None:
         self.client, self.rules, self._users = client, rules, users
-        self._streams: Counter[str] = Counter()
-        #: Set while there is no subscription.
-        self.is_idle = asyncio.Event()
-        self.is_idle.set()
+        self.streams = OpenStreams()
 
     async def user(self, connection: HTTPConnection) -> str:
         """Who asks.
@@ -56,24 +54,15 @@ class Desk:
             raise Problem(401, "NotAuthenticated", "name and secret: Authorization: Basic, or Bearer NAME:SECRET")
         return found
 
-    @contextmanager
-    def stream(self, user: str) -> Iterator[None]:
-        """Count a subscription while it lasts.
+    def adopt(self, rules: GatewayRules) -> None:
+        """Go by these rules from here on; subscriptions that they do not allow end."""
+        self.rules = rules
+        self._users.adopt(rules.users)
+        self.streams.review(rules)
 
-        Raises:
-            Problem: the user has as many as are allowed.
-        """
-        most = self.rules.bounds.max_streams
-        if self._streams[user] >= most:
-            raise Problem(429, "TooManyStreams", f"{user} has {most} subscriptions; allowed: {most} (max_streams)")
-        self._streams[user] += 1
-        self.is_idle.clear()
-        try:
-            yield
-        finally:
-            self._streams[user] -= 1
-            if not self._streams.total():
-                self.is_idle.set()
+    def stream(self, user: str) -> AbstractContextManager[OpenStream]:
+        """Count a subscription while it lasts; see `OpenStreams.begin`."""
+        return self.streams.begin(user, self.rules)
 
     async def answer(self, request: Request, do: Callable[[str, Request], Awaitable[dict[str, Any]]]) -> Response:
         """Answer a request: what is done for the user, or what is wrong."""

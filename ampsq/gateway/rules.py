@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ampsq.errors import DefinitionError
 from ampsq.files.config import OF_GATEWAY
@@ -15,11 +15,13 @@ from ampsq.gateway.users import Secret
 from ampsq.values import Interval, parse_count, parse_name, parse_size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ampsq.files.yaml_nodes import Node
 
-__all__ = ["Bounds", "GatewayRules", "read_rules"]
+__all__ = ["Bounds", "GatewayRules", "Marks", "marks_of", "read_rules"]
+
+Marks: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,28 @@ class GatewayRules:
         users: name -> hash of the secret.
         entitlements: what they may do.
         bounds: how much is served.
+        files: those that they were read from.
+        marks: what these were then, see `marks_of`.
     """
 
     users: dict[str, Secret] = field(repr=False)
     entitlements: Entitlements = field(repr=False)
     bounds: Bounds = field(default_factory=Bounds)
+    files: tuple[Path, ...] = ()
+    marks: Marks = ()
+
+
+def marks_of(files: Iterable[Path]) -> Marks:
+    """What changes with files: node, size and time of each; None for one that is not there."""
+    return tuple(map(_mark_of, files))
+
+
+def _mark_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_rules(path_or_text: Path | str) -> GatewayRules:
@@ -94,13 +113,17 @@ def read_rules(path_or_text: Path | str) -> GatewayRules:
         DefinitionError: something is wrong, a line each, or there is no user.
     """
     path = path_or_text if isinstance(path_or_text, Path) else None
+    # Before it is read: what is written meanwhile is found to be new.
+    marks = {path: marks_of([path])[0]} if path is not None else {}
     try:
         text = path.read_text(encoding="utf-8") if path is not None else str(path_or_text)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise DefinitionError(f"{path} cannot be read: {error}") from error
     faults = Faults()
     reading = _Reading(faults)
     for file in read_files(text, path, faults):
+        if path is not None:
+            marks.setdefault(Path(file.source), marks_of([Path(file.source)])[0])
         for key, node in file.root.value if file.root is not None and file.root.id == "mapping" else ():
             if key_of(key) in OF_GATEWAY:
                 reading.section(key_of(key), node)
@@ -110,7 +133,9 @@ def read_rules(path_or_text: Path | str) -> GatewayRules:
             f"{path or 'the text'} has no users, so nobody could ask; allowed: users: [{{name: NAME, secret: "
             "scrypt:...}], of which `ampsq gateway --hash` makes the secret"
         )
-    return GatewayRules(reading.users, Entitlements(reading.entitlements), reading.bounds)
+    return GatewayRules(
+        reading.users, Entitlements(reading.entitlements), reading.bounds, tuple(marks), tuple(marks.values())
+    )
 
 
 class _Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -20,6 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.openapi import document
+from ampsq.gateway.reloading import RulesFile
 from ampsq.gateway.requests import Desk
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
@@ -27,6 +29,7 @@ from ampsq.gateway.writing import Writing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -114,6 +117,7 @@ class Gateway:
         rules: who may do what.
         where: host and port, as `parse_where` reads them.
         tls: what encrypts it; default: nothing does.
+        file: where the rules were read from; it is followed, so that rules change while it serves. Default: they stay.
 
     Raises:
         OSError: the address is taken, or a file of TLS cannot be read.
@@ -126,11 +130,15 @@ class Gateway:
         rules: GatewayRules,
         where: str = "127.0.0.1:0",
         tls: Tls | None = None,
+        *,
+        file: Path | None = None,
     ) -> None:
         host, port = parse_where(where)
         self._rules, self._tls, self._host = rules, tls, host
         self._url, self._instance = url, instance
         self._served: _Served | None = None
+        self._file = file
+        self._followed: tuple[asyncio.AbstractEventLoop, RulesFile] | None = None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
         try:
@@ -168,6 +176,18 @@ class Gateway:
         self._thread.join(timeout=_GIVEN_UP)
         self._socket.close()
 
+    def reload(self) -> None:
+        """Read the file of the rules now; one that is wrong is refused whole, and told in the log."""
+        if self._followed is not None:
+            loop, file = self._followed
+            loop.call_soon_threadsafe(file.read_now)
+
+    def _adopt(self, rules: GatewayRules) -> None:
+        bounds, config = rules.bounds, self._server.config
+        # Of connections that come from here on.
+        config.limit_concurrency, config.ws_max_size = bounds.max_connections, bounds.max_request_size
+        self._now.desk.adopt(rules)
+
     def _config(self) -> uvicorn.Config:
         bounds, tls = self._rules.bounds, self._tls
         encrypted: dict[str, Any] = {}
@@ -190,10 +210,26 @@ class Gateway:
                 desk = Desk(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)
                 self._served = _Served(desk, Writing(desk, client.persisting()), streams)
-                yield
+                async with self._following():
+                    yield
         except Exception as error:
             self._server.failure = error
             raise
+
+    @contextlib.asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        if self._file is None:
+            yield
+            return
+        file = RulesFile(self._file, self._rules, self._adopt)
+        self._followed = asyncio.get_running_loop(), file
+        task = asyncio.create_task(file.follow())
+        try:
+            yield
+        finally:
+            self._followed = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def _routes(self) -> Sequence[Route | WebSocketRoute]:
         return [

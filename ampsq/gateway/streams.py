@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Message as ASGIMessage
+    from starlette.types import Receive, Scope, Send
     from starlette.websockets import WebSocket
 
+    from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import Desk
+    from ampsq.gateway.rules import Bounds
     from ampsq.subscriptions.async_subscription import AsyncSubscription
     from ampsq.subscriptions.delivery import AsyncMessage
 
@@ -51,16 +55,16 @@ class Streams:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._bounds = desk.rules.bounds
-        #: Set when the gateway ends.
-        self.ending = asyncio.Event()
+
+    @property
+    def _bounds(self) -> Bounds:
+        return self._desk.rules.bounds
 
     async def end(self, within: float) -> None:
         """End all, each told so; what they hold goes back. Gives up after so many seconds."""
-        self.ending.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
-                await self._desk.is_idle.wait()
+                await self._desk.streams.end(Problem(503, "Closed", "the gateway ends"))
 
     async def subscribe(self, socket: WebSocket) -> None:
         """Serve a subscription to a queue, or to a topic."""
@@ -71,7 +75,7 @@ class Streams:
         """Serve the records of a topic and what changes them."""
         await self._serve(socket, self._records)
 
-    async def _serve(self, socket: WebSocket, serve: Callable[[WebSocket, str], Awaitable[None]]) -> None:
+    async def _serve(self, socket: WebSocket, serve: Callable[[WebSocket, OpenStream], Awaitable[None]]) -> None:
         """Serve one socket to its end; whatever happens, it is closed with the reason, and holds nothing any more."""
         try:
             async with asyncio.timeout(self._bounds.request_timeout):
@@ -81,9 +85,9 @@ class Streams:
                     await socket.send_denial_response(refusal(unknown))
                     return
                 await socket.accept()
-            with self._desk.stream(user):
-                await serve(socket, user)
-                await self._close(socket, Problem(503, "Closed", "the gateway ends"))
+            with self._desk.stream(user) as stream:
+                await serve(socket, stream)
+                await self._close(socket, stream.problem)
         except (WebSocketDisconnect, asyncio.CancelledError):
             # Nobody is there any more, or the gateway ends.
             return
@@ -93,9 +97,12 @@ class Streams:
                 _log.exception("a subscription failed")
             await self._close(socket, problem)
 
-    async def _close(self, socket: WebSocket, problem: Problem) -> None:
+    async def _close(self, socket: WebSocket, problem: Problem | None) -> None:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
             async with asyncio.timeout(self._bounds.send_timeout):
+                if problem is None:
+                    await socket.close()
+                    return
                 await socket.send_text(dumped(problem.as_dict()))
                 await socket.close(_CLOSES.get(problem.status, _FAILED), problem.error)
 
@@ -109,27 +116,27 @@ class Streams:
 
     # -- queues
 
-    async def _queue(self, socket: WebSocket, user: str) -> None:
+    async def _queue(self, socket: WebSocket, stream: OpenStream) -> None:
         given = asked(socket, {"queue", "filter", "max_backlog"})
-        name, entitlements = _name(given, "queue"), self._desk.rules.entitlements
+        name = _name(given, "queue")
         backlog = number_of(given, "max_backlog", self._bounds.max_backlog, least=1, default=1)
-        text = entitlements.to_read(user, name, given.get("filter"))
+        text = stream.reads(self._desk.rules, name, given.get("filter"))
         # Never a topic in its stead: that would be without leases.
         if name not in await self._desk.client.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
             session = _Leases(self, socket, subscription)
-            await _first_of(session.push(), session.take_orders(), self.ending.wait())
+            await _first_of(session.push(), session.take_orders(), stream.is_over.wait())
 
     # -- topics and records
 
-    async def _topic(self, socket: WebSocket, user: str) -> None:
+    async def _topic(self, socket: WebSocket, stream: OpenStream) -> None:
         given = asked(socket, {"topic", "filter", "bookmark"})
-        await _first_of(self._push(socket, self._messages(user, given)), _drain(socket), self.ending.wait())
+        await _first_of(self._push(socket, self._messages(stream, given)), _drain(socket), stream.is_over.wait())
 
-    async def _records(self, socket: WebSocket, user: str) -> None:
+    async def _records(self, socket: WebSocket, stream: OpenStream) -> None:
         given = asked(socket, {"topic", "filter", "oof", "order_by", "top_n"})
-        await _first_of(self._push(socket, self._changes(user, given)), _drain(socket), self.ending.wait())
+        await _first_of(self._push(socket, self._changes(stream, given)), _drain(socket), stream.is_over.wait())
 
     async def _push(self, socket: WebSocket, messages: AsyncIterator[dict[str, Any] | None]) -> None:
         async with contextlib.aclosing(messages):  # type: ignore[type-var]  # generators they are
@@ -137,10 +144,10 @@ class Streams:
                 if facts is not None:
                     await self._send(socket, facts)
 
-    async def _messages(self, user: str, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
+    async def _messages(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
         """What is pushed of a topic; None where nothing came for a while."""
         topic = _name(given, "topic")
-        text = self._desk.rules.entitlements.to_read(user, topic, given.get("filter"))
+        text = stream.reads(self._desk.rules, topic, given.get("filter"))
         bookmark = given.get("bookmark") or "now"
         # Read as topics, a queue's name means all that its topics ever had.
         if topic in await self._desk.client.queues() and topic not in await self._desk.client.topics():
@@ -151,11 +158,11 @@ class Streams:
                 yield None if message is None else told(message)
             yield {"type": "completed", "topic": topic}
 
-    async def _changes(self, user: str, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
-        topic, entitlements = _name(given, "topic"), self._desk.rules.entitlements
-        text = entitlements.to_read(user, topic, given.get("filter"))
+    async def _changes(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
+        topic, rules = _name(given, "topic"), self._desk.rules
+        text = stream.reads(rules, topic, given.get("filter"))
         # What left the view may be what the user must not see.
-        hidden = {"data", "base64", "headers"} if entitlements.filters(user, "read", topic) else set()
+        hidden = {"data", "base64", "headers"} if rules.entitlements.filters(stream.user, "read", topic) else set()
         if given.get("oof", "false") not in ("true", "false"):
             raise DefinitionError(f"oof={shown(given['oof'])}: allowed are true and false")
         top = number_of(given, "top_n", self._bounds.max_answer, least=1) if "top_n" in given else None
@@ -175,50 +182,67 @@ class Streams:
 
     async def events(self, request: Request) -> Response:
         """A topic as server-sent events: each has its bookmark as its ID, so that a browser goes on behind it."""
+        held = contextlib.AsyncExitStack()
         try:
             async with asyncio.timeout(self._bounds.request_timeout):
                 user = await self._desk.user(request)
                 given = asked(request, {"topic", "filter", "bookmark"})
                 if last := request.headers.get("last-event-id"):
                     given["bookmark"] = last
-                messages = self._messages(user, given)
-                count = contextlib.ExitStack()
-                count.enter_context(self._desk.stream(user))
-                try:
-                    # What is refused is refused before anything is answered.
-                    first = await anext(messages)
-                except BaseException:
-                    count.close()
-                    raise
-        except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
+                stream = held.enter_context(self._desk.stream(user))
+                messages = self._messages(stream, given)
+                held.push_async_callback(messages.aclose)  # type: ignore[attr-defined]  # a generator it is
+                # What is refused is refused before anything is answered.
+                first = await anext(messages)
+        except BaseException as error:
+            await held.aclose()
+            if not isinstance(error, Exception):
+                raise
             return refusal(error)
-        return StreamingResponse(
-            self._events(first, messages, count),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-        )
+        return _Events(_told_as_events(first, messages, stream), held, self._bounds.send_timeout)
 
-    async def _events(
-        self, first: dict[str, Any] | None, messages: AsyncIterator[dict[str, Any] | None], count: contextlib.ExitStack
-    ) -> AsyncIterator[str]:
-        clock, signed = asyncio.get_running_loop().time, 0.0
-        with count:
-            async with contextlib.aclosing(messages):  # type: ignore[type-var]  # generators they are
-                facts = first
-                while not self.ending.is_set():
-                    if facts is not None:
-                        mark = f"id: {facts['bookmark']}\n" if facts.get("bookmark") else ""
-                        yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
-                    elif clock() >= signed + _SIGN:
-                        signed = clock()
-                        yield ":\n\n"
-                    try:
-                        facts = await anext(messages)
-                    except StopAsyncIteration:
-                        return
-                    except AmpsqError as error:
-                        yield f"event: error\ndata: {dumped(problem_of(error).as_dict())}\n\n"
-                        return
+
+class _Events(StreamingResponse):
+    """Server-sent events, until nobody reads them; whatever happens, what is held for them is let go of."""
+
+    def __init__(self, events: AsyncIterator[str], held: contextlib.AsyncExitStack, within: float) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._held, self._within = held, within
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them, each within the time that a subscriber has to take it."""
+
+        async def send_in_time(message: ASGIMessage) -> None:
+            async with asyncio.timeout(self._within):
+                await send(message)
+
+        async with self._held:
+            try:
+                await super().__call__(scope, receive, send_in_time)
+            except TimeoutError:
+                _log.info("a reader of events took nothing for %g s (send_timeout), and is closed", self._within)
+
+
+async def _told_as_events(
+    first: dict[str, Any] | None, messages: AsyncIterator[dict[str, Any] | None], stream: OpenStream
+) -> AsyncIterator[str]:
+    clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
+    while not stream.is_over.is_set():
+        if facts is not None:
+            mark = f"id: {facts['bookmark']}\n" if facts.get("bookmark") else ""
+            yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
+        elif clock() >= signed + _SIGN:
+            signed = clock()
+            yield ":\n\n"
+        try:
+            facts = await anext(messages)
+        except StopAsyncIteration:
+            return
+        except AmpsqError as error:
+            stream.end(problem_of(error))
+    if stream.problem is not None:
+        yield f"event: error\ndata: {dumped(stream.problem.as_dict())}\n\n"
 
 
 class _Leases:

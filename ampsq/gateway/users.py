@@ -92,13 +92,17 @@ class Users:
     """
 
     def __init__(self, known: Mapping[str, Secret]) -> None:
+        self.adopt(known)
+        self._key = os.urandom(_LENGTH)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    def adopt(self, known: Mapping[str, Secret]) -> None:
+        """Go by these users from here on; nothing is remembered of those of before."""
         self._known = dict(known)
         # Compared with in place of a user who is not there, so that names cannot be found out by the time it takes.
         work = next(iter(self._known.values())).work if self._known else _WORK
         self._nobody = Secret(work, os.urandom(_SALT), secrets.token_bytes(_LENGTH))
-        self._key = os.urandom(_LENGTH)
         self._right: OrderedDict[bytes, str] = OrderedDict()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def who(self, header: str) -> str | None:
         """The user whom an ``Authorization`` header proves, with ``Basic`` or ``Bearer NAME:SECRET``; None: nobody."""
@@ -114,7 +118,8 @@ class Users:
         expected = self._known.get(name, self._nobody)
         async with self._turns:
             is_right = await asyncio.to_thread(expected.is_of, secret)
-        if not is_right or name not in self._known:
+        # Other users may have been adopted meanwhile.
+        if not is_right or self._known.get(name) != expected:
             return None
         self._right[digest] = name
         while len(self._right) > _REMEMBERED:

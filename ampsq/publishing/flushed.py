@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ampsq.errors import ServerUnsuitable
+from ampsq.errors import FlushingUnknown, ServerUnsuitable
 from ampsq.flow import Collect, Pause, Post, command
 
 if TYPE_CHECKING:
@@ -70,9 +70,12 @@ class Flushed:
 
         Raises:
             ServerUnsuitable: nothing there is ever flushed, or only when the operating system likes to.
+            FlushingUnknown: nobody has said when it is.
         """
         if not server.appends:
             raise ServerUnsuitable(f"{purpose} needs an append-only file: set appendonly yes at the server")
+        if not server.appendfsync:
+            raise FlushingUnknown(purpose)
         if server.appendfsync == "no":
             raise ServerUnsuitable(
                 f"{purpose} needs a server that flushes its append-only file, and appendfsync is no there: set it to "

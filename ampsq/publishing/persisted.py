@@ -65,6 +65,6 @@ class Persisted(NamedTuple):
         """What tells when a server's answers are on its disk, where that has to be waited for.
 
         Raises:
-            ServerUnsuitable: this server cannot reach the level.
+            ServerUnsuitable: this server cannot reach the level, or nobody knows whether it does.
         """
         return Flushed.watch(server, "persisted='fsync'") if self.level == "fsync" else None

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from ampsq.connections.server import examine
+from ampsq.connections.server import examine_flushing
 from ampsq.errors import AmpsqError, Unavailable
 from ampsq.flow import command
 from ampsq.publishing import publish_calls
@@ -117,7 +117,7 @@ class PublishSession:
         """
         # A server that still loads its data answers INFO, and wrongly: PING is refused.
         self._sending.ask(command(["PING"], bool))
-        self._flushed = self._level.watch(self._store.run(examine()))
+        self._flushed = self._level.watch(self._store.run(examine_flushing(self._store.instance)))
         self._sending.load("logon", *_CALLS)
         if self._is_proved_later:
             self._confirming.load("confirm")

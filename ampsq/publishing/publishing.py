@@ -17,6 +17,7 @@ from ampsq.errors import (
     AmpsqError,
     Closed,
     DefinitionError,
+    FlushingUnknown,
     FormatMismatch,
     NameInUse,
     NotPersisted,
@@ -396,7 +397,7 @@ class Publishing:
                 answered = session.answered
                 self._send_some(session)
                 failures = 0 if session.answered > answered else failures
-            except (Unavailable, ServerFull, Refused) as error:
+            except (Unavailable, ServerFull, FlushingUnknown, Refused) as error:
                 pause = self._after(error, failures)
                 failures += 1
                 with self._changed:
@@ -445,6 +446,9 @@ class Publishing:
         if isinstance(error, NameInUse):
             # Our own logon may have come late, and a session may have been forgotten.
             return error.detail.get("by") not in {None, self._identity.client}
+        if isinstance(error, FlushingUnknown):
+            # The server has begun anew, and a coordinator will note how it flushes.
+            return False
         return isinstance(error, (FormatMismatch, ServerUnsuitable, PublishStoreError))
 
     def _after_refusal(self, entry: Entry, reason: AmpsqError) -> float:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ampsq.connections.server import examine
+from ampsq.connections.server import examine_flushing
 from ampsq.errors import Unavailable
 from ampsq.flow import command
 from ampsq.publishing.flushed import Flushed
@@ -37,7 +37,7 @@ class Gate(Generic[Page]):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        server = store.run(examine())
+        server = store.run(examine_flushing(store.instance))
         self._flushed = Flushed.watch(server, "replication") if server.appends else None
         # Each with the moment at which it was there.
         self._pages: deque[tuple[float, Page]] = deque()

@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ampsq.connections.server import examine
+from ampsq.connections.server import examine_flushing
 from ampsq.errors import DefinitionError, Unavailable
 from ampsq.flow import Collect, Post, command
 from ampsq.publishing.acknowledged import Acknowledged
@@ -83,7 +83,9 @@ class Durability(Generic[Asked]):
                     *(self._replicas, connected),
                 )
             return
-        self._flushed = Flushed.watch((yield from examine()), "fully_durable (where it is not 'replicas=1')")
+        self._flushed = Flushed.watch(
+            (yield from examine_flushing(self._instance)), "fully_durable (where it is not 'replicas=1')"
+        )
 
     def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> Flow[tuple[Asked, Any] | None]:
         """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.

@@ -41,6 +41,26 @@ def test_a_gateway_serves_until_it_is_stopped(ruled, command):
         assert client.topics()["orders"]["messages"] == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["gateway", "--listen", "127.0.0.1:0", "--config", "gateway.yaml"],
+        ["coordinator", "--gateway", "127.0.0.1:0", "--gateway-config", "gateway.yaml"],
+    ],
+)
+def test_a_hangup_lets_the_file_be_read(ruled, command):
+    process = ruled.start(*command)
+    told = process.stdout if command[0] == "gateway" else process.stderr
+    address = next(line for line in told if line.startswith("gateway  ")).split()[1]
+    (ruled.folder / "gateway.yaml").write_text("users: []\n")
+
+    process.send_signal(signal.SIGHUP)
+
+    assert any("the rules of before stay" in line for line in process.stderr)
+    assert httpx.get(f"{address}/v1/sow", params={"name": "x"}, auth=("till", "tea"), timeout=10).status_code == 403
+    assert ruled.end(process, signal.SIGTERM).code == 0
+
+
 def test_a_hash_is_printed_of_the_secret_that_is_read(run):
     printed = run("gateway", "--hash", stdin="tea\n").out.strip()
 

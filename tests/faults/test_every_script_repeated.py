@@ -38,6 +38,7 @@ from ampsq.checking.check import check, rebuild_queue
 from ampsq.console.figures import measure
 from ampsq.coordinator.absence import Absence
 from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.flushing import Flushing
 from ampsq.coordinator.notice import Notice
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
@@ -469,6 +470,7 @@ def notice_and_end(work):
     work.store.redis.xadd(key(work.store.instance, "log", "orders"), {"id": "99"})
     Notice().run_once(work.store)
     Absence().run_once(work.store)
+    Flushing().run_once(work.store)
     work.sweep()
     work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
 

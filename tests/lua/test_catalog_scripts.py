@@ -120,6 +120,7 @@ ARGUMENTS = {
     "hold_view": [1_000, "board", "me", 5_000],
     "leave": ["work", FIRST],
     "claim": ["audit", "c"],
+    "note_flushing": ["run", "everysec", "no"],
     "note_place": ["audit", 1, 1, "floor", "0-0"],
     "logoff": ["till-1", 1],
     "logon": [1_000, "till-1", "c", 1, ""],

@@ -1,0 +1,75 @@
+"""Defining many things at once costs one call each, whatever is there already."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from ampsq import Queue, Topic
+from ampsq.definitions.applying import apply
+from ampsq.errors import AmpsqError
+
+
+def before_each(flow, do):
+    """The same flow, with something that is done before each of its calls is sent."""
+    go_on = functools.partial(next, flow)
+    while True:
+        try:
+            step = go_on()
+        except StopIteration as end:
+            return end.value
+        do(step)
+        try:
+            go_on = functools.partial(flow.send, (yield step))
+        except AmpsqError as refusal:
+            go_on = functools.partial(flow.throw, refusal)
+
+
+def queues(number):
+    """So many, two over each topic."""
+    return [Queue(name=f"q{i}", underlying_topic=f"t{i // 2}") for i in range(number)]
+
+
+def test_each_new_queue_and_each_new_topic_is_one_call(client):
+    # given
+    calls = []
+    # when
+    outcomes = client._store.run(before_each(apply(queues(40), None), calls.append))
+    # then: a look at what is there, 40 queues, 20 topics
+    assert [outcome for _, outcome in outcomes] == ["new"] * 40
+    assert len(calls) == 1 + 40 + 20
+    assert {*client.queues()} == {f"q{i}" for i in range(40)}
+    assert {f"t{i}" for i in range(20)} <= {*client.topics()}
+
+
+def test_what_is_already_so_is_one_call_in_all(client):
+    # given
+    client.apply(*queues(40))
+    calls = []
+    # when
+    outcomes = client._store.run(before_each(apply(queues(40), None), calls.append))
+    # then
+    assert [outcome for _, outcome in outcomes] == ["unchanged"] * 40
+    assert len(calls) == 1
+
+
+def test_what_somebody_else_defines_meanwhile_is_kept(client, connect):
+    # given: another client, which defines a topic that our queue reads, too, now and then
+    other, calls, made = connect(), itertools.count(), []
+    ours = [*queues(8), Queue(name="all", underlying_topic="^late-.*", default_publish_target="late-0")]
+
+    def disturb(_):
+        if next(calls) % 5 == 3:
+            made.append(f"late-{len(made)}")
+            other.apply(Topic(name=made[-1]))
+
+    # when
+    client._store.run(before_each(apply(ours, None), disturb))
+    # then
+    assert {*client.queues()} == {each.name for each in ours}
+    for topic in made:
+        other.publish(topic, {"id": 1})
+    assert client.queue_stats("all").depth == len(made) > 2
+    for each in queues(8):
+        client.publish(each.name, {"id": 1})
+        assert client.queue_stats(each.name).depth >= 1
