@@ -37,6 +37,7 @@
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
     │   ├─ TooManyFilters       the queue's subscriptions have as many distinct filters as are allowed
     │   ├─ NameInUse            another client took the publisher's name, or the `sub_id` of a durable subscription
+    │   ├─ UnknownSession       the server lost the beginning of a durable subscription, which begins again
     │   ├─ SequenceGap          a publisher's number would leave others out
     │   ├─ OwnedElsewhere       another instance owns the message: acknowledge it there, or wait for its transfer
     │   ├─ NotProxied           proxied transfer of the queue is not enabled at this instance
@@ -123,6 +124,7 @@ __all__ = [
     "UnknownDestination",
     "UnknownMessage",
     "UnknownQueue",
+    "UnknownSession",
     "UnknownSubscription",
     "UnknownTopic",
     "rejection",
@@ -430,6 +432,12 @@ class NameInUse(Rejected):
             f"another durable subscription began under sub_id {self.detail['subscription']!r}{by}, and ended this one. "
             "One at a time may use it: give each its own sub_id, or stop one"
         )
+
+
+class UnknownSession(Rejected):
+    """The server lost the beginning of this durable subscription: it begins again, and notes its place then."""
+
+    code = "AMPSQ_UNKNOWN_SESSION"
 
 
 class SequenceGap(Rejected):

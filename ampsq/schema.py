@@ -22,6 +22,7 @@ __all__ = [
     "BODY_BY_REF",
     "BYTES",
     "COMPILED",
+    "COUNTED_SINCE",
     "DEFERRED_PERIOD",
     "DELIVERIES",
     "DUE_PERIOD",
@@ -46,7 +47,6 @@ __all__ = [
     "RETURNS_BYTES",
     "RETURNS_KEPT",
     "SORT_WORK",
-    "TOKENS_SINCE",
     "TRIM_REFS",
     "USUAL_LEAST",
     "VALUES",
@@ -136,8 +136,8 @@ DEFERRED_PERIOD: Final = 86_400_000
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
 #: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
 LEASES_ANCHOR: Final = "." * 65
-#: From when on tokens count microseconds, ms since 1970: the begin of 2026.
-TOKENS_SINCE: Final = 1_767_225_600_000
+#: From when on tokens count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
+COUNTED_SINCE: Final = 1_767_225_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -737,7 +737,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "due_period": DUE_PERIOD,
         "pass_again": PASS_AGAIN,
         "anchor": LEASES_ANCHOR,
-        "tokens_since": TOKENS_SINCE,
+        "counted_since": COUNTED_SINCE,
     }
 )
 

@@ -131,7 +131,7 @@ def publish_logged_on(publisher: str, session: int, sequence: int, arguments: Se
     )
 
 
-def logon(publisher: str, client: str, first: int, answered: int | None) -> Call[LoggedOn]:
+def logon(publisher: str, client: str, first: int, answered: int | None, former: int = 0) -> Call[LoggedOn]:
     """Open a publisher's session.
 
     Args:
@@ -140,6 +140,7 @@ def logon(publisher: str, client: str, first: int, answered: int | None) -> Call
         first: the least sequence that it will send.
         answered: of a client that was logged on before, the last sequence that it was told is recorded: where another
             client took the name meanwhile, that one keeps it. None: the first time.
+        former: the number of its session then.
     """
 
     def read(reply: list[bytes]) -> LoggedOn:
@@ -147,7 +148,7 @@ def logon(publisher: str, client: str, first: int, answered: int | None) -> Call
         return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id, int(reply[3]))
 
     told = "" if answered is None else answered
-    return script_call("logon", ["", publisher, client, first, told], read, repeatable=True)
+    return script_call("logon", ["", publisher, client, first, told, former or ""], read, repeatable=True)
 
 
 def logoff(publisher: str, session: int) -> Call[bool]:

@@ -104,12 +104,13 @@ class PublishSession:
         self.lacking = ""
         self.topics: set[str] | None = set()
 
-    def log_on(self, first: int, answered: int | None) -> publish_calls.LoggedOn:
+    def log_on(self, first: int, answered: int | None, former: int) -> publish_calls.LoggedOn:
         """Begin: learn what the server can prove and has recorded.
 
         Args:
             first: the least sequence that is going to be sent.
             answered: the last sequence that a former session of this client was told is recorded; None without one.
+            former: the number of that session; 0 without one.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level. NameInUse: another client took the name meanwhile.
@@ -122,7 +123,7 @@ class PublishSession:
         if self._is_proved_later:
             self._confirming.load("confirm")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
-        found = self._sending.ask(publish_calls.logon(*self._identity, first, answered))
+        found = self._sending.ask(publish_calls.logon(*self._identity, first, answered, former))
         self.number = found.session
         self.sent = self.answered = max(first - 1, min(found.reached, self._kept.last))
         self.topics = self._topics_kept()

@@ -114,6 +114,8 @@ class Publishing:
         self._closing = self._ended = False
         # The last sequence that any session of this client sent; None before the first one.
         self._sent_last: int | None = None
+        # Of the session that was opened last.
+        self._number = 0
         # Refused for good up to here, and to be sent one by one up to there.
         self._refused = self._single_until = 0
         # A session at another instance is not one that went on.
@@ -340,7 +342,8 @@ class Publishing:
         again, first = self._sent_last is not None, max(self._kept.lowest(), self._refused + 1)
         session = PublishSession(self._store, self._identity, self._kept, self._guarantee.level)
         try:
-            found = session.log_on(first, self._progress.answered if again and not self._is_elsewhere else None)
+            is_same = again and not self._is_elsewhere
+            found = session.log_on(first, self._progress.answered if is_same else None, self._number if is_same else 0)
             self._refuse_others_numbers(found.last)
         except BaseException:
             session.stop_sending()
@@ -361,7 +364,7 @@ class Publishing:
             self._session, self._progress.answered, self._trouble = session, session.answered, ""
             self._replayed = self._kept.last
             self._sent_last = max(self._sent_last or 0, session.sent)
-            self._is_elsewhere = False
+            self._number, self._is_elsewhere = session.number, False
             self.settlements.send_again()
             self._changed.notify_all()
         self._tell_replayed()
@@ -437,15 +440,14 @@ class Publishing:
             raise reason
         if isinstance(reason, ServerFull):
             return _FULL_PAUSE
+        # Whether the name is another one's is decided by a logon: it may be the server that has lost ours.
         if isinstance(error, Refused) and not isinstance(reason, (NameInUse, SequenceGap)):
             return self._after_refusal(error.entry, reason)
         return _PAUSES[min(failures, len(_PAUSES) - 1)]
 
-    def _is_final(self, error: AmpsqError) -> bool:
+    @staticmethod
+    def _is_final(error: AmpsqError) -> bool:
         """Whether another session would not do better."""
-        if isinstance(error, NameInUse):
-            # Our own logon may have come late, and a session may have been forgotten.
-            return error.detail.get("by") not in {None, self._identity.client}
         if isinstance(error, FlushingUnknown):
             # The server has begun anew, and a coordinator will note how it flushes.
             return False
@@ -546,7 +548,7 @@ class Publishing:
 
     def _end_session(self, session: PublishSession, error: AmpsqError) -> None:
         """Let the sending thread open another one."""
-        if self._is_final(error) or not isinstance(error, (Unavailable, NameInUse, SequenceGap, ServerFull)):
+        if not isinstance(error, (Unavailable, NameInUse, SequenceGap, ServerFull)):
             raise error
         with self._changed:
             if self._session is session:

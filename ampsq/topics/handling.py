@@ -167,6 +167,13 @@ class Handling:
                     self._new.add(two)
             self._reached.update(change.reached)
 
+    @property
+    def kept(self) -> Kept:
+        """All of it, as a store keeps it."""
+        with self._lock:
+            topics = {topic: self.place(topic) for topic in self._places}
+            return Kept(self._floor, topics, frozenset(self._noted | self._new), dict(self._passed))
+
     # -- at another instance
 
     @property

@@ -96,9 +96,19 @@ def _read_order(reply: Any) -> Order:
     return Order(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]))
 
 
-def claim(subscription: str, client: str) -> Call[int]:
-    """Begin a durable subscription's session, which ends every other one of its name; gives its number."""
-    return script_call("claim", [subscription, client], int, repeatable=True)
+def claim(subscription: str, client: str, former: int | None = None) -> Call[int]:
+    """Begin a durable subscription's session, which ends every other one of its name; gives its number.
+
+    Args:
+        subscription: its name.
+        client: its client's name.
+        former: of one whose session the server lost, that one's number: another client's that began later keeps
+            the name. None: it begins.
+
+    Raises:
+        NameInUse: another one began later.
+    """
+    return script_call("claim", ["", subscription, client, "" if former is None else former], int, repeatable=True)
 
 
 def holder_of(instance: str, subscription: str) -> Call[tuple[int, str] | None]:
@@ -117,7 +127,7 @@ def note_place(subscription: str, session: int, kept: Sequence[tuple[str, str]],
     """Write down names and values of a durable subscription's place, and remove names.
 
     Raises:
-        NameInUse: another one of its name began since.
+        NameInUse: another one of its name began since. UnknownSession: the server lost this one.
     """
     texts = [text for two in kept for text in two]
     return script_call("note_place", [subscription, session, len(kept), *texts, *reached], int, repeatable=True)

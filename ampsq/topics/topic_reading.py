@@ -15,9 +15,9 @@ from ampsq.errors import AmpsqError, DefinitionError, NameInUse
 from ampsq.flow import Pause, command
 from ampsq.message_types import JSON
 from ampsq.messages.entry import source_in
-from ampsq.topics import reader_calls
 from ampsq.topics.bookmark_store import BookmarkStore, SubscriptionName
 from ampsq.topics.durability import Durability
+from ampsq.topics.durable_name import DurableName
 from ampsq.topics.handling import Handling
 from ampsq.topics.limited_reader import LimitedReader, has_limits
 from ampsq.topics.moving import (
@@ -59,8 +59,6 @@ _MOST_OPEN: Final = 100_000
 #: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
 _STEP: Final = 0.05
 _SHORTEST: Final = 0.0005
-#: Seconds between two looks whether another durable subscription of the name began.
-_CHECK: Final = 1.0
 
 
 def topic_instead(name: str, error: UnknownQueue) -> Flow[ConflatedTopic | None]:
@@ -104,8 +102,7 @@ class TopicReading:
         # Of a client with several instances: how far it has come, said so that it holds at all of them.
         self._bearings = Bearings(session.origin) if len(session.homes) > 1 else None
         self._handling: Handling | None = None
-        self._claimed: SubscriptionName | None = None
-        self._checked = time.monotonic()
+        self._name = DurableName(wish.store, self.id) if wish.store is not None else None
         # Why it ended: another one of its name began.
         self._superseded: NameInUse | None = None
         self._due_at = time.monotonic() + save_after
@@ -196,12 +193,11 @@ class TopicReading:
 
     def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> Flow[None]:
         """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
-        session = yield reader_calls.claim(self.id, self._session.client)
-        self._claimed = SubscriptionName(self.instance, self.id, session)
         passed = self._bearings.passed if self._bearings is not None else {}
         beyond = kept.beyond if kept is not None else frozenset()
         begins = Kept(reader.floor, reader.places(), beyond, dict(passed))
-        yield from store.begin(self._claimed, begins)
+        if self._name is not None:
+            yield from self._name.begin(self._session, begins)
         if kept is None:
             yield from forget_elsewhere(store, self._session, self.id)
         self._handling = Handling(begins)
@@ -214,21 +210,6 @@ class TopicReading:
                 f"filter={self._wish.filter.text!r}: the topic {binary[0]!r} is of message_type binary, which no "
                 "filter reads; allowed: no filter, or topics of another message_type"
             )
-
-    def _look_for_others(self) -> Flow[None]:
-        """See that no other subscription of the name began since.
-
-        Raises:
-            NameInUse: one did; this one is over.
-        """
-        if self._superseded is not None:
-            raise self._superseded
-        if self._claimed is None or time.monotonic() < self._checked + _CHECK:
-            return
-        holder = yield reader_calls.holder_of(self.instance, self.id)
-        self._checked = time.monotonic()
-        if holder is not None and holder[0] != self._claimed.session:
-            raise self._ended(NameInUse(subscription=self.id, by=holder[1]))
 
     def _ended(self, error: NameInUse) -> NameInUse:
         """Another one has the name, the place and the hold on the logs."""
@@ -276,7 +257,6 @@ class TopicReading:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
-        yield from self._look_for_others()
         yield from self._heed_limits()
         held_back = self._held_back()
         if held_back > 0:
@@ -375,13 +355,8 @@ class TopicReading:
         return time.monotonic() >= self._due_at
 
     def attend(self, channel: Any) -> Flow[None]:
-        """Keep from being trimmed what is not handed on yet.
-
-        Raises:
-            NameInUse: another durable subscription of its name began.
-        """
+        """Keep from being trimmed what is not handed on yet; `save` goes before."""
         self._due_at = time.monotonic() + self._save_after
-        yield from self._look_for_others()
         if self._reader is not None and self._reader.is_hold_due:
             yield from self._reader.hold(channel)
 
@@ -391,20 +366,14 @@ class TopicReading:
         Raises:
             NameInUse: another durable subscription of its name began.
         """
-        if self._handling is None or self._wish.store is None or self._claimed is None:
+        if self._handling is None or self._name is None:
             return
         if self._superseded is not None:
             raise self._superseded
-        change = self._handling.take_change()
-        if change is None:
-            return
         try:
-            yield from self._wish.store.save(self._claimed, change)
+            yield from self._name.note(self._session, self._handling)
         except NameInUse as error:
             raise self._ended(error) from None
-        except BaseException:
-            self._handling.put_back(change)
-            raise
 
     # -- at another instance
 
@@ -437,7 +406,7 @@ class TopicReading:
         # What was trimmed there and not had is told, and nothing else is left out.
         not_found: NotFound = "fail" if self._wish.not_found == "fail" else "epoch"
         reader = self._reader_at(session, asked, kept, not_found, durability)
-        if self._handling is None or self._wish.store is None:
+        if self._handling is None or self._name is None:
             yield from reader.open(channel)
             self._check_filter(reader)
             return Arrival(session, reporting, reader, found, None, None)
@@ -446,9 +415,7 @@ class TopicReading:
         reader.needed_from = there.last_before
         yield from reader.open(channel)
         self._check_filter(reader)
-        number = yield reader_calls.claim(self.id, session.client)
-        claimed = SubscriptionName(session.instance, self.id, number)
-        yield from self._wish.store.begin(claimed, there)
+        claimed = yield from self._name.claim_at(session, there)
         return Arrival(session, reporting, reader, found, claimed, there)
 
     def move(self, arrival: Arrival) -> None:
@@ -459,9 +426,9 @@ class TopicReading:
         self.instance, self.origin = arrival.session.instance, arrival.session.origin
         if self._bearings is not None:
             self._bearings.move(self.origin, arrival.found.doubles)
-        if self._handling is not None and arrival.kept is not None:
+        if self._handling is not None and self._name is not None and arrival.kept is not None:
             self._handling.move(arrival.kept)
-            self._claimed, arrival.reader.needed_from = arrival.claimed, self._handling.place
+            self._name.claimed, arrival.reader.needed_from = arrival.claimed, self._handling.place
 
     # -- the rest
 
@@ -486,9 +453,9 @@ class TopicReading:
         """Write down what was handled, unless another one has the name by now."""
         if self._superseded is not None:
             return
-        self._checked = float("-inf")
+        if self._name is not None:
+            self._name.look_now()
         try:
-            yield from self._look_for_others()
             yield from self.save()
         except NameInUse as error:
             _log.warning("subscription %r: what it handled last is not written down: %s", self, error)

@@ -1,10 +1,10 @@
---- tokens: the numbers of a queue's deliveries. They rise, and are not below the clock, in microseconds since V.tokens_since:
+--- tokens: the numbers of a queue's deliveries. They rise, and are not below the clock, in microseconds since V.counted_since:
 -- so a server that lost its last deliveries gives none of their tokens again.
 --- @include queue
 
 -- Behind it are the next ones. As many as the clock has passed over are told by `skipped`: the others were given.
 local function token_before(queue, now)
-  return math.max(tonumber(queue.token or 0), (now - V.tokens_since) * 1000 - 1)
+  return math.max(tonumber(queue.token or 0), (now - V.counted_since) * 1000 - 1)
 end
 
 -- The `count` tokens behind `before` are given.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import NameInUse
+from ampsq.errors import NameInUse, UnknownSession
 
 
-def claim(world, client="c/1", subscription="audit"):
-    return world.run("claim", subscription, client)
+def claim(world, client="c/1", subscription="audit", former=""):
+    return world.run("claim", world.now, subscription, client, former)
 
 
 def note(world, session, kept=None, reached=(), subscription="audit"):
@@ -59,3 +59,41 @@ def test_more_than_one_command_takes_is_written_and_removed(world):
     note(world, session, {}, list(many))
 
     assert world.changes() == {":bookmarks:audit": dict.fromkeys(many)}
+
+
+def test_a_claim_is_above_the_clock_whatever_was_lost(world):
+    world.now = 1_767_225_600_000 + 5_000
+    assert claim(world) == "5000"
+    assert claim(world, "c/2") == "5001"
+
+    world.store.redis.delete(world.key(":bookmarks:audit"))
+    world.store.redis.hdel(world.key(":instance"), "logons")
+    world.now += 10
+
+    assert claim(world, "c/3") == "5010"
+
+
+def test_a_subscription_whose_session_was_lost_claims_again_unless_a_later_one_has_the_name(world):
+    first, second = claim(world), claim(world, "c/2")
+    world.mark()
+
+    with pytest.raises(NameInUse, match="by c/2"):
+        claim(world, "c/3", former=first)
+    assert world.changes() == {}
+
+    assert claim(world, "c/2", former=first) == "3"
+    assert claim(world, "c/3", former="9") == "4"
+    assert second == "2"
+
+
+def test_a_place_of_a_session_that_is_not_known_is_refused(world):
+    world.mark()
+    with pytest.raises(UnknownSession):
+        note(world, 1, {"floor": "0-0"})
+    assert world.changes() == {}
+
+    claim(world)
+    world.mark()
+    with pytest.raises(UnknownSession):
+        note(world, 2, {"floor": "0-0"})
+    assert world.changes() == {}

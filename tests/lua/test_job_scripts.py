@@ -182,7 +182,7 @@ def test_an_unknown_topic_is_refused_before_anything_is_recorded(world, shape):
 
 def test_a_name_that_a_publisher_is_logged_on_with_is_refused(world):
     world.topic("orders")
-    world.run("logon", world.now, "job/0", "c", 1, "")
+    world.run("logon", world.now, "job/0", "c", 1, "", "")
     world.mark()
     with pytest.raises(NameInUse):
         write(world, "one")

@@ -11,9 +11,9 @@ def entry(body, number):
     return {"b": body, "p": "p", "n": str(number)}
 
 
-def logon(world, client="c/1", first=1, answered=""):
+def logon(world, client="c/1", first=1, answered="", former=""):
     """Gives the session's number, the last sequence and its place."""
-    return world.run("logon", world.now, "p", client, first, answered)
+    return world.run("logon", world.now, "p", client, first, answered, former)
 
 
 @pytest.fixture
@@ -211,3 +211,29 @@ def test_a_forgotten_publisher_s_session_is_forgotten_too(orders):
     orders.run("forget_publishers", orders.now, "0")
 
     assert orders.changes() == {":publishers": None, ":sessions": None}
+
+
+def test_a_logon_is_above_the_clock_whatever_was_lost(orders):
+    orders.now = 1_767_225_600_000 + 5_000
+    assert [logon(orders)[0], logon(orders, "c/2")[0]] == ["5000", "5001"]
+
+
+def test_a_client_whose_logon_was_lost_takes_the_name_back_from_the_one_before_it(orders):
+    logon(orders, "c/1")
+    orders.publish("orders", "one", publisher="p", sequence="1 1")
+
+    assert logon(orders, "c/2", first=2, answered=1, former="2")[0] == "2"
+
+
+@pytest.mark.parametrize(
+    ("answered", "former"), [(0, "2"), (1, "1"), (1, "")], ids=["recorded more", "the same", "none"]
+)
+def test_a_client_whose_logon_was_lost_does_not_where_the_other_one_came_later_or_published(orders, answered, former):
+    logon(orders, "c/0")
+    second = logon(orders, "c/1")[0]
+    orders.publish("orders", "one", publisher="p", sequence=f"{second} 1")
+    orders.mark()
+
+    with pytest.raises(NameInUse, match="c/1"):
+        logon(orders, "c/2", first=2, answered=answered, former=former)
+    assert orders.changes() == {}

@@ -453,7 +453,7 @@ def test_records_of_another_format_are_made_anew(world):
 
 def test_a_session_deletes_in_its_place_among_its_messages_and_once(world):
     world.keyed("orders")
-    world.run("logon", world.now, "p", "c/1", 1, "")
+    world.run("logon", world.now, "p", "c/1", 1, "", "")
     world.publish("orders", '{"id": 1}', publisher="p", sequence="1 1")
     with pytest.raises(SequenceGap):
         world.delete("orders", "keys", "1", publisher="p", sequence="1 3")
@@ -471,7 +471,7 @@ def test_a_session_deletes_in_its_place_among_its_messages_and_once(world):
 def test_a_session_s_change_is_merged_once(world):
     world.keyed("orders")
     world.publish("orders", '{"id": 1, "v": 1}')
-    world.run("logon", world.now, "p", "c/1", 1, "")
+    world.run("logon", world.now, "p", "c/1", 1, "", "")
 
     world.publish("orders", '{"id": 1, "w": 2}', publisher="p", sequence="1 1", delta=True)
     world.publish("orders", '{"id": 1, "w": 2}', '{"id": 1, "w": 3}', publisher="p", sequence="1 1", delta=True)

@@ -203,7 +203,8 @@ class Simulation:
         publisher.open = [n for n in publisher.open if n not in is_persisted]
         if not publisher.session:
             first = publisher.open[0] if publisher.open else publisher.last + 1
-            session, last, _, reached = instance.run("logon", instance.now, publisher.name, publisher.name, first, "")
+            who = (publisher.name, publisher.name)
+            session, last, _, reached = instance.run("logon", instance.now, *who, first, "", "")
             publisher.session, publisher.sent = session, max(int(reached), first - 1)
             self._judge_told(publisher)
             self.tell("logon", publisher.name, publisher.at, first, last)

@@ -203,13 +203,13 @@ def test_a_publisher_that_fails_over_is_heard_in_its_order_everywhere(fabric):
         site.topic("orders")
         site.run("define_destination", site.version(), "other", "{}", 0)
     to_b, to_c, on = fabric.link(a, b, "orders"), fabric.link(a, c, "orders"), fabric.link(b, c, "orders")
-    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    session = a.run("logon", fabric.now, "p", "c", 1, "", "")[0]
     a.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
     to_c.step()
     a.run("publish", fabric.now, "orders", "p", f"{session} 2", "b", "2")
     to_b.step()
     # When it goes on at b, whose link to c is the faster one
-    session = b.run("logon", fabric.now, "p", "c", 3, "")[0]
+    session = b.run("logon", fabric.now, "p", "c", 3, "", "")[0]
     b.run("publish", fabric.now, "orders", "p", f"{session} 3", "b", "3", "4")
     on.step()
     assert [row[0] for row in c.log("orders")] == ["1"]
@@ -225,10 +225,10 @@ def test_nothing_waits_for_a_message_whose_origin_nobody_carries_here(fabric):
         site.topic("orders")
         site.run("define_destination", site.version(), "other", "{}", 0)
     to_b, on = fabric.link(a, b, "orders"), fabric.link(b, c, "orders")
-    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    session = a.run("logon", fabric.now, "p", "c", 1, "", "")[0]
     a.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
     to_b.step()
-    session = b.run("logon", fabric.now, "p", "c", 2, "")[0]
+    session = b.run("logon", fabric.now, "p", "c", 2, "", "")[0]
     b.run("publish", fabric.now, "orders", "p", f"{session} 2", "b", "2")
 
     on.step()
@@ -244,7 +244,7 @@ def two_topics(fabric):
         for topic in ("orders", "trades"):
             site.topic(topic)
         site.run("define_destination", site.version(), "other", "{}", 0)
-    session = a.run("logon", fabric.now, "p", "c", 1, "")[0]
+    session = a.run("logon", fabric.now, "p", "c", 1, "", "")[0]
     for number, topic in enumerate(("orders", "trades", "trades", "orders"), 1):
         a.run("publish", fabric.now, topic, "p", f"{session} {number}", "b", str(number))
     fabric.link(a, b, "trades")
@@ -255,7 +255,7 @@ def test_a_number_below_one_that_came_as_a_copy_is_recorded(fabric, two_topics):
     _, b = two_topics
     fabric.run()
 
-    session, last, _, reached = b.run("logon", fabric.now, "p", "c", 1, "")
+    session, last, _, reached = b.run("logon", fabric.now, "p", "c", 1, "", "")
 
     assert (last, reached) == ("3", "0")
     assert b.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")[1::2] == [0, 1]
@@ -264,13 +264,13 @@ def test_a_number_below_one_that_came_as_a_copy_is_recorded(fabric, two_topics):
     assert b.run("publish", fabric.now, "orders", "p", f"{session} 4", "b", "4", "5")[1::2][:2] == [1, 1]
     assert [row[0] for row in b.log("orders")] == ["1", "4", "5"]
     assert [row[0] for row in b.log("trades")] == ["2", "3"]
-    assert b.run("logon", fabric.now, "p", "c", 2, "5")[3] == "5"
+    assert b.run("logon", fabric.now, "p", "c", 2, "5", "")[3] == "5"
 
 
 def test_what_is_recorded_between_others_of_one_call_is_passed_over(fabric, two_topics):
     _, b = two_topics
     fabric.run()
-    session = b.run("logon", fabric.now, "p", "c", 1, "")[0]
+    session = b.run("logon", fabric.now, "p", "c", 1, "", "")[0]
 
     topic, known, _, new, *places = b.run("publish", fabric.now, "trades", "p", f"{session} 1", "b", *"12345")
 
@@ -283,7 +283,7 @@ def test_what_is_recorded_between_others_of_one_call_is_passed_over(fabric, two_
 
 def test_copies_that_come_in_the_middle_of_a_session_make_no_number_a_duplicate(fabric, two_topics):
     _, b = two_topics
-    session = b.run("logon", fabric.now, "p", "c", 1, "")[0]
+    session = b.run("logon", fabric.now, "p", "c", 1, "", "")[0]
     b.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
 
     fabric.run()
