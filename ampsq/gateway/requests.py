@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
@@ -14,7 +16,7 @@ from ampsq.gateway.wire import Problem, dumped, loaded, problem_of, told
 from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
 
     from starlette.requests import HTTPConnection, Request
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Desk", "asked", "name_of", "number_of", "refusal"]
 
 _log = logging.getLogger("ampsq.gateway")
+#: Statuses of requests that may not have been read to their end.
+_UNREAD: Final = (413, 429, 504)
 _CHALLENGE: Final = {"www-authenticate": 'Basic realm="ampsq", charset="UTF-8"'}
 
 
@@ -42,6 +46,9 @@ class Desk:
     def __init__(self, client: GatewayClient, rules: GatewayRules, users: Users) -> None:
         self.client, self.rules, self._users = client, rules, users
         self.streams = OpenStreams()
+        # Of each user: requests that are answered, and their bytes.
+        self._asking: Counter[str] = Counter()
+        self._pending: Counter[str] = Counter()
 
     async def user(self, connection: HTTPConnection) -> str:
         """Who asks.
@@ -49,7 +56,8 @@ class Desk:
         Raises:
             Problem: nobody who is known.
         """
-        found = await self._users.who(connection.headers.get("authorization", ""))
+        address = connection.client.host if connection.client is not None else ""
+        found = await self._users.who(connection.headers.get("authorization", ""), address)
         if found is None:
             raise Problem(401, "NotAuthenticated", "name and secret: Authorization: Basic, or Bearer NAME:SECRET")
         return found
@@ -69,7 +77,8 @@ class Desk:
         try:
             async with asyncio.timeout(self.rules.bounds.request_timeout):
                 user = await self.user(request)
-                return Response(dumped(await do(user, request)), media_type="application/json")
+                with self._counted(user, request):
+                    return Response(dumped(await do(user, request)), media_type="application/json")
         except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
             return refusal(error)
 
@@ -84,7 +93,7 @@ class Desk:
         )
         return {"messages": [{**told(each), "deliveries": each.deliveries} for each in found]}
 
-    async def object_of(self, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
+    async def object_of(self, user: str, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
         """The object that a request brings.
 
         Raises:
@@ -93,13 +102,13 @@ class Desk:
         # No form of another site's page can say that, so that a browser asks before it sends it.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Problem(415, "NotJson", "content-type: allowed is application/json")
-        given = loaded(await self._body(request))
+        given = loaded(await self._body(user, request))
         if not isinstance(given, dict) or given.keys() - allowed:
             wrong = min(given.keys() - allowed) if isinstance(given, dict) else given
             raise DefinitionError(f"{shown(wrong)}: allowed is an object with {', '.join(sorted(allowed))}")
         return given
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, user: str, request: Request) -> bytes:
         most, parts, size = self.rules.bounds.max_request_size, [], 0
         told = request.headers.get("content-length", "")
         too_large = Problem(413, "TooLarge", f"allowed are requests up to {most:,} bytes (max_request_size)")
@@ -110,8 +119,31 @@ class Desk:
             size += len(part)
             if size > most:
                 raise too_large
+            self._pending[user] += len(part)
+            request.state.pending += len(part)
+            if self._pending[user] > (room := self.rules.bounds.max_pending_size):
+                text = f"{user} has requests of more than {room:,} bytes at once; allowed: {room:,} (max_pending_size)"
+                raise Problem(429, "TooMuchAtOnce", text, 1)
             parts.append(part)
         return b"".join(parts)
+
+    @contextmanager
+    def _counted(self, user: str, request: Request) -> Iterator[None]:
+        """Count a request, and what it brings, while it is answered."""
+        most = self.rules.bounds.max_requests
+        if self._asking[user] >= most:
+            raise Problem(
+                429, "TooManyRequests", f"{user} asks {most} times at once; allowed: {most} (max_requests)", 1
+            )
+        self._asking[user] += 1
+        request.state.pending = 0
+        try:
+            yield
+        finally:
+            self._asking[user] -= 1
+            self._pending[user] -= request.state.pending
+            if not self._asking[user]:
+                del self._asking[user], self._pending[user]
 
 
 def refusal(error: Exception) -> Response:
@@ -119,7 +151,12 @@ def refusal(error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500:  # noqa: PLR2004 - what is our fault, or the server's
         _log.warning("a request failed: %s: %s", type(error).__name__, error, exc_info=problem.status == 500)  # noqa: PLR2004
-    headers = _CHALLENGE if problem.status == 401 else {}  # noqa: PLR2004
+    headers = dict(_CHALLENGE) if problem.status == 401 else {}  # noqa: PLR2004
+    if problem.status in _UNREAD:
+        # The rest of its body is not waited for.
+        headers["connection"] = "close"
+    if problem.after is not None:
+        headers["retry-after"] = str(problem.after)
     return JSONResponse(problem.as_dict(), problem.status, headers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq.errors import DefinitionError
 from ampsq.files.config import OF_GATEWAY
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "GatewayRules", "Marks", "marks_of", "read_rules"]
 
+#: Seconds of a time-out.
+_SHORTEST: Final = 0.05
 Marks: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -32,19 +34,25 @@ class Bounds:
         max_connections: connections at once; beyond it 503. Default 1000.
         max_streams: subscriptions of one user at once; beyond it 429. Default 100.
         max_backlog: unacknowledged messages of one subscription to a queue. Default 1000.
-        max_request_size: bytes of a request, or of a frame. Default 16MB.
+        max_requests: requests of one user that are answered at once; beyond it 429. Default 100.
+        max_request_size: bytes of a request. Default 16MB.
+        max_pending_size: bytes of all requests of one user that are answered at once; beyond it 429. Default 32MB.
         max_answer: messages of one answer of `sow`. Default 10,000.
         request_timeout: how long a request may take to come in, and to be answered. Default 30s.
-        send_timeout: how long a subscriber may take to take a message; then it is closed. Default 10s.
+        send_timeout: how long somebody may take to take a message, or a part of an answer; then it is cut. Default 10s.
+        heartbeat: after so long a subscriber is asked whether it is there, and has as long to answer. Default 20s.
     """
 
     max_connections: int = 1_000
     max_streams: int = 100
     max_backlog: int = 1_000
+    max_requests: int = 100
     max_request_size: int = 16 * 2**20
+    max_pending_size: int = 32 * 2**20
     max_answer: int = 10_000
     request_timeout: float = 30.0
     send_timeout: float = 10.0
+    heartbeat: float = 20.0
 
     @classmethod
     def of(cls, elements: dict[str, Any]) -> Bounds:
@@ -66,9 +74,16 @@ class Bounds:
 
 
 def _reader(name: str) -> Callable[[Any], float]:
-    if name.endswith("timeout"):
-        return lambda value: Interval.parse(value) / 1000
+    if name.endswith("timeout") or name == "heartbeat":
+        return _seconds
     return parse_size if name.endswith("size") else parse_count
+
+
+def _seconds(value: Any) -> float:
+    found = Interval.parse(value) / 1000
+    if found < _SHORTEST:
+        raise DefinitionError(f"{shown(value)}: allowed is {_SHORTEST * 1000:g}ms or longer")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.gateway.client import GatewayClient
+from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
 from ampsq.gateway.openapi import document
 from ampsq.gateway.reloading import RulesFile
 from ampsq.gateway.requests import Desk
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
     from starlette.websockets import WebSocket
 
-    from ampsq.gateway.rules import GatewayRules
+    from ampsq.gateway.rules import Bounds, GatewayRules
 
     Doing = Callable[[str, Request], Awaitable[dict[str, Any]]]
 
@@ -48,8 +50,6 @@ _LAST_PORT: Final = 65_535
 _BEGINS_WITHIN: Final = 30.0
 _ENDS_WITHIN: Final = 5
 _GIVEN_UP: Final = 15.0
-#: Seconds between two questions whether a subscriber is there, and that it has to answer.
-_PING: Final = 20.0
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -185,8 +185,12 @@ class Gateway:
     def _adopt(self, rules: GatewayRules) -> None:
         bounds, config = rules.bounds, self._server.config
         # Of connections that come from here on.
-        config.limit_concurrency, config.ws_max_size = bounds.max_connections, bounds.max_request_size
+        config.limit_concurrency = bounds.max_connections
+        config.ws_ping_interval = config.ws_ping_timeout = bounds.heartbeat
         self._now.desk.adopt(rules)
+
+    def _bounds(self) -> Bounds:
+        return (self._served.desk.rules if self._served is not None else self._rules).bounds
 
     def _config(self) -> uvicorn.Config:
         bounds, tls = self._rules.bounds, self._tls
@@ -197,9 +201,10 @@ class Gateway:
                 encrypted |= {"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
         app = Starlette(routes=self._routes(), middleware=[Middleware(_SameOrigin)], lifespan=self._lifespan)
         return uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="on", ws="websockets-sansio", server_header=False,
+            app, log_config=None, access_log=False, lifespan="on", server_header=False,
+            http=partial(Requests, bounds=self._bounds), ws=partial(Sockets, bounds=self._bounds),  # type: ignore[arg-type]
             limit_concurrency=bounds.max_connections, timeout_graceful_shutdown=_ENDS_WITHIN,
-            ws_max_size=bounds.max_request_size, ws_ping_interval=_PING, ws_ping_timeout=_PING,
+            ws_max_size=LONGEST_ORDER, ws_ping_interval=bounds.heartbeat, ws_ping_timeout=bounds.heartbeat,
             **encrypted,
         )  # fmt: skip
 

@@ -272,12 +272,15 @@ class _Leases:
     async def take_orders(self) -> None:
         """Settle what the subscriber says, each order answered."""
         while True:
-            given = loaded(await self._socket.receive_text())
+            said, given = await _said(self._socket), None
             try:
+                given = loaded(said)
                 await self._send(await self._settle(given))
             except AmpsqError as error:
                 number = given.get("id") if isinstance(given, dict) else None
-                await self._send({**problem_of(error).as_dict(), "id": number})
+                # Infinity, of which Python makes a number, is none that JSON has.
+                known = number if isinstance(number, int) else None
+                await self._send({**problem_of(error).as_dict(), "id": known})
 
     async def _settle(self, given: Any) -> dict[str, Any]:
         if (
@@ -319,7 +322,20 @@ class _Leases:
 async def _drain(socket: WebSocket) -> None:
     """Wait until the subscriber goes; what it says is not asked for."""
     while True:
-        await socket.receive_text()
+        await _said(socket)
+
+
+async def _said(socket: WebSocket) -> str | bytes:
+    """What a subscriber says, as text or not.
+
+    Raises:
+        WebSocketDisconnect: it has gone.
+    """
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005))
+    found: str | bytes = message.get("text") or message.get("bytes") or b""
+    return found
 
 
 async def _first_of(*doing: Awaitable[Any]) -> None:

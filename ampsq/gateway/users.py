@@ -12,9 +12,12 @@ import re
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ampsq.errors import DefinitionError
+from ampsq.gateway.failures import Failures
+from ampsq.gateway.wire import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,6 +97,7 @@ class Users:
     def __init__(self, known: Mapping[str, Secret]) -> None:
         self.adopt(known)
         self._key = os.urandom(_LENGTH)
+        self._failures = Failures()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def adopt(self, known: Mapping[str, Secret]) -> None:
@@ -104,23 +108,31 @@ class Users:
         self._nobody = Secret(work, os.urandom(_SALT), secrets.token_bytes(_LENGTH))
         self._right: OrderedDict[bytes, str] = OrderedDict()
 
-    async def who(self, header: str) -> str | None:
-        """The user whom an ``Authorization`` header proves, with ``Basic`` or ``Bearer NAME:SECRET``; None: nobody."""
+    async def who(self, header: str, address: str = "") -> str | None:
+        """The user whom an ``Authorization`` header proves, with ``Basic`` or ``Bearer NAME:SECRET``; None: nobody.
+
+        Raises:
+            Problem: this address has tried too often what was wrong. Who is remembered is let in all the same.
+        """
         given = _given(header)
         if given is None:
             return None
         # What is remembered is worth nothing to whoever reads this process's memory later.
-        digest = hmac.digest(self._key, header.encode(), "sha256")
+        digest = hmac.digest(self._key, header.encode("utf-8", "surrogatepass"), "sha256")
         if digest in self._right:
             self._right.move_to_end(digest)
             return self._right[digest]
         name, secret = given
+        # Spent before it is known, so that many at once are not more than one after the other.
+        if wait := self._failures.spend(address):
+            raise Problem(429, "TooManyFailures", "names and secrets were wrong too often; try again later", ceil(wait))
         expected = self._known.get(name, self._nobody)
         async with self._turns:
             is_right = await asyncio.to_thread(expected.is_of, secret)
         # Other users may have been adopted meanwhile.
         if not is_right or self._known.get(name) != expected:
             return None
+        self._failures.give_back(address)
         self._right[digest] = name
         while len(self._right) > _REMEMBERED:
             self._right.popitem(last=False)

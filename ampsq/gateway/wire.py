@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,11 +39,13 @@ class Problem(Exception):
         status: of HTTP.
         error: the name of the error, for programs.
         text: what was wrong and what to do, for people.
+        after: seconds after which it may be tried again, if that is known.
     """
 
     status: int
     error: str
     text: str
+    after: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON has it."""
@@ -61,6 +64,7 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (TimeoutError, 504),
     (Rejected, 409),
 )
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: In place of texts with addresses.
 _LATER: Final = "the server did not answer now; try again, and mind that what was published may have been recorded"
 #: What is told of an error that may name servers and rights: it is in the gateway's log.
@@ -113,7 +117,11 @@ def body_of(message: dict[str, Any]) -> Any:
 
 def dumped(value: Any) -> str:
     """Write JSON; raises ValueError for NaN and infinity, which it does not have."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if not text.isascii() and _SURROGATE.search(text):
+        # Half a character, which somebody has put into a header or a key, cannot be sent as it is.
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text
 
 
 def _body(message: Any) -> dict[str, Any]:
@@ -121,7 +129,7 @@ def _body(message: Any) -> dict[str, Any]:
     data = message.data
     if not isinstance(data, bytes):
         try:
-            dumped(data).encode()
+            json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, TypeError):
             # Such as a time of MessagePack, or half a character: the bytes say it.
             pass

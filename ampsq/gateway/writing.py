@@ -53,17 +53,17 @@ class Writing:
 
     async def publish(self, user: str, request: Request) -> dict[str, Any]:
         """Record one message."""
-        given = await self._desk.object_of(request, _MESSAGE)
+        given = await self._desk.object_of(user, request, _MESSAGE)
         return _of_one(await self._record(user, request, given, [given]))
 
     async def delta_publish(self, user: str, request: Request) -> dict[str, Any]:
         """Record a change, merged into the record of its key."""
-        given = await self._desk.object_of(request, _CHANGE)
+        given = await self._desk.object_of(user, request, _CHANGE)
         return _of_one(await self._record(user, request, given, [given], delta=True))
 
     async def publish_many(self, user: str, request: Request) -> dict[str, Any]:
         """Record messages in their order."""
-        given = await self._desk.object_of(request, _MESSAGES)
+        given = await self._desk.object_of(user, request, _MESSAGES)
         messages = given.get("messages")
         if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
             raise DefinitionError('messages: allowed is a list of objects, as in [{"data": 1}, {"base64": "AA=="}]')
@@ -100,7 +100,7 @@ class Writing:
     async def sow_delete(self, user: str, request: Request) -> dict[str, Any]:
         """Delete records, as far as the user may write what they say."""
         began = time.monotonic()
-        given = await self._desk.object_of(request, _DELETION)
+        given = await self._desk.object_of(user, request, _DELETION)
         topic, keys, asked = name_of(given.get("topic"), "topic"), given.get("keys"), given.get("filter")
         if (keys is None) == (asked is None):
             raise DefinitionError('a deletion has keys, as in ["7", "8"], or filter; allowed: one of the two')

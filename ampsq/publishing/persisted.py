@@ -49,8 +49,8 @@ class Persisted(NamedTuple):
         Raises:
             DefinitionError: it is none.
         """
-        if value in {"memory", "fsync"}:
-            return cls(str(value))
+        if isinstance(value, str) and value in {"memory", "fsync"}:
+            return cls(value)
         found = _REPLICAS.fullmatch(value) if isinstance(value, str) else None
         if found is None:
             raise DefinitionError(f"persisted={shown(value)}: allowed are 'memory', 'fsync' and 'replicas=1' or more")

@@ -90,7 +90,10 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
         return b""
     if not all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
         raise DefinitionError(f"headers {headers!r}: allowed are names and values that are text")
-    return _JSON.encode(dict(headers)).encode()
+    try:
+        return _JSON.encode(dict(headers)).encode()
+    except UnicodeEncodeError as error:
+        raise DefinitionError(f"headers: {error}; allowed is text that UTF-8 can say") from error
 
 
 def _pairs(text: bytes) -> list[bytes]:
