@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Processes that share the tests, one a core beside that of Spark, or say JOBS=0 for none beside pytest's own.
 JOBS ?= auto
+# What the many processes of the tests import is compiled once, also where others keep nothing.
+unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
 

@@ -209,6 +209,7 @@ def server_side_of_all(server):
         yield ServerSide(client)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("large", [False, True])
 def test_python_and_lua_say_the_same(server_side_of_all, large):
     over = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from observing import eventually
+from programs import Called, Shell
 
 from ampsq import Client, ConflatedTopic, Destination, Instance, ReplicatedTopic
 from ampsq.checking.check_words import DIFFERENCES
@@ -19,11 +20,14 @@ from ampsq.embedded import acquire
 from ampsq.files.config import AT_THE_TOP, SECTIONS, load
 from ampsq.models import GroupLocalQueue, Queue, Topic
 
+# What runs a program, or a page's commands, takes its time on a machine that is busy.
+pytestmark = pytest.mark.timeout(600)
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def run(arguments, folder, *, timeout=60, **environment):
+def run(arguments, folder, *, timeout=240, **environment):
     return subprocess.run(
         arguments,
         cwd=folder,
@@ -33,6 +37,17 @@ def run(arguments, folder, *, timeout=60, **environment):
         timeout=timeout,
         check=False,
     )
+
+
+def called(folder, url, words, **environment):
+    """What a command prints, which is to succeed; in this process: that it runs in its own is shown elsewhere."""
+    return in_folder(folder, url, **environment)(*words).out
+
+
+def in_folder(folder, url, **environment):
+    program = Called(folder, url)
+    program.environment |= environment
+    return program
 
 
 def fenced(language):
@@ -73,17 +88,16 @@ def test_the_commands_of_the_readme_work_in_their_order(tmp_path):
 
     with acquire(tmp_path / "d") as server:
         for command in commands[1:]:
-            words = [sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]]
             # The publish store of the example is not to stay here.
-            words = [str(tmp_path / word) if word == "till-4.db" else word for word in words]
-            if "worker" in words:
-                worker = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "AMPSQ_URL": server.url})
+            words = [str(tmp_path / word) if word == "till-4.db" else word for word in shlex.split(command)[1:]]
+            if words[0] == "worker":
+                worker = subprocess.Popen(
+                    [sys.executable, "-m", "ampsq.cli", *words], cwd=ROOT, env={**os.environ, "AMPSQ_URL": server.url}
+                )
                 worker.terminate()
-                assert worker.wait(timeout=30) in (0, -15)
+                assert worker.wait(timeout=60) in (0, -15)
                 continue
-            done = run(words, ROOT, AMPSQ_URL=server.url)
-            assert done.returncode == 0, (command, done.stderr)
-            assert done.stdout, command
+            assert called(ROOT, server.url, words), command
 
 
 def blocks(page, language):
@@ -92,14 +106,12 @@ def blocks(page, language):
 
 def test_the_commands_of_the_page_on_dead_letters_work_in_their_order(tmp_path):
     (tmp_path / "dead.yaml").write_text(blocks("dead-letters.md", "yaml")[0])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
     with acquire(tmp_path / "d") as server:
-        done = run(["bash", "-euc", blocks("dead-letters.md", "console")[0]], tmp_path, AMPSQ_URL=server.url, PATH=path)
+        said = Shell(in_folder(tmp_path, server.url))(blocks("dead-letters.md", "console")[0])
 
-    assert done.returncode == 0, done.stderr
-    assert "2 would be redriven: 2 to work\nredriven 1: 1 to work\nredriven 1: 1 to work\n" in done.stdout
-    assert done.stdout.endswith("dropped 0\n")
+    assert "2 would be redriven: 2 to work\nredriven 1: 1 to work\nredriven 1: 1 to work\n" in said
+    assert said.endswith("dropped 0\n")
 
 
 def test_the_program_of_the_page_on_traces_prints_its_spans(tmp_path):
@@ -119,17 +131,21 @@ def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
 
     with acquire(tmp_path / "d") as server, Client(server.url) as client:
         environment = {**os.environ, "AMPSQ_URL": server.url, "PATH": path}
+        shell = Shell(in_folder(tmp_path, server.url))
         for block in blocks("tutorial.md", "console"):
             if "ampsq worker" in block:
                 # A reader ends it with Ctrl-C, when nothing is left
                 worker = subprocess.Popen(shlex.split(block), cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
-                eventually(lambda: client.queue_stats("work").depth == 0, within=30.0)
+                eventually(lambda: client.queue_stats("work").depth == 0, within=120.0)
                 worker.terminate()
-                said.append(worker.communicate(timeout=30)[0].decode())
-                continue
-            done = run(["bash", "-euc", block], tmp_path, AMPSQ_URL=server.url, PATH=path)
-            assert done.returncode == 0, (block, done.stderr)
-            said.append(done.stdout)
+                said.append(worker.communicate(timeout=60)[0].decode())
+            elif "&\n" in block:
+                # What stays while others look at it is a process of its own
+                done = run(["bash", "-euc", block], tmp_path, AMPSQ_URL=server.url, PATH=path)
+                assert done.returncode == 0, (block, done.stderr)
+                said.append(done.stdout)
+            else:
+                said.append(shell(block))
         done = run([sys.executable, "-c", program], tmp_path, AMPSQ_URL=server.url)
     created, first, mended, stuck, second, replicated = said
 
@@ -145,18 +161,16 @@ def test_the_tutorial_works_from_its_first_command_to_its_last(tmp_path):
 def test_the_commands_and_the_xml_of_the_page_on_ring_queues_work(tmp_path):
     (tmp_path / "rings.yaml").write_text(blocks("ring-queues.md", "yaml")[0])
     (tmp_path / "broker.xml").write_text(blocks("ring-queues.md", "xml")[0])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     commands = blocks("ring-queues.md", "console")[0] + "ampsq apply --yes broker.xml\n"
 
     with acquire(tmp_path / "d") as server:
-        done = run(["bash", "-euc", commands], tmp_path, AMPSQ_URL=server.url, PATH=path)
+        said = Shell(in_folder(tmp_path, server.url))(commands)
 
-    assert done.returncode == 0, done.stderr
-    assert [line[-9:] for line in done.stdout.splitlines() if line.endswith("}")] == [
+    assert [line[-9:] for line in said.splitlines() if line.endswith("}")] == [
         '{"id": 2}', '{"id": 3}', '{"id": 4}',
     ]  # fmt: skip
-    assert "3 (address settings)" in done.stdout
-    assert done.stdout.endswith("+ queue myRing\n    ring_size: 3\n1 new, 0 unchanged\n")
+    assert "3 (address settings)" in said
+    assert said.endswith("+ queue myRing\n    ring_size: 3\n1 new, 0 unchanged\n")
 
 
 def test_the_program_of_the_page_on_dead_letters_does_what_it_says(tmp_path):
@@ -177,8 +191,8 @@ def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
     with acquire(tmp_path / "d") as server:
         cli = [sys.executable, "-m", "ampsq.cli"]
         environment = {"AMPSQ_URL": server.url}
-        assert run([*cli, "apply", "--yes", "queues.yaml"], ROOT / "examples", **environment).returncode == 0
-        assert run([*cli, "publish", "orders", '{"id": 7, "price": 2, "qty": 4}'], ROOT, **environment).returncode == 0
+        assert called(ROOT / "examples", server.url, ["apply", "--yes", "queues.yaml"])
+        assert called(ROOT, server.url, ["publish", "orders", '{"id": 7, "price": 2, "qty": 4}'])
         worker = subprocess.Popen(
             [*cli, "worker", "order_worker:handle", "--queue", "work"],
             cwd=ROOT / "examples",
@@ -190,7 +204,7 @@ def test_the_example_worker_handles_what_the_example_queues_bring(tmp_path):
             assert worker.stdout.readline() == "order 7: 8.00\n"
         finally:
             worker.terminate()
-            worker.wait(timeout=30)
+            worker.wait(timeout=60)
             worker.stdout.close()
 
 
@@ -221,8 +235,7 @@ def test_the_commands_of_the_document_of_actions_work(tmp_path):
         with Client(server.url) as client:
             client.apply(*load(re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)[0]))
         for command in commands.splitlines():
-            done = run([sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]], ROOT, AMPSQ_URL=server.url)
-            assert done.returncode == 0, (command, done.stderr)
+            called(ROOT, server.url, shlex.split(command)[1:])
 
 
 def test_every_word_of_actions_is_in_the_document():
@@ -243,9 +256,7 @@ def test_the_page_on_the_state_of_the_world_does_what_it_says(tmp_path):
         assert lines[4:] == ["[('publish', '', '3'), ('oof', 'deleted', '2')]", "['2', '1']", "True"]
         assert said[1:4] == ["7", "sow 2", "1"]
         for command in commands.splitlines():
-            words = [sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]]
-            done = run(words, tmp_path, AMPSQ_URL=server.url)
-            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
+            assert called(tmp_path, server.url, shlex.split(command)[1:]), command
 
 
 def elements_of(kind):
@@ -312,12 +323,9 @@ def test_the_file_of_the_page_on_configuration_can_be_applied(tmp_path):
     loaded = load(tmp_path / "nyc-1.yaml")
 
     assert loaded.url == "redis://localhost:6379"
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with acquire(tmp_path / "d", coordinator=False) as server:
         commands = blocks("configuration.md", "console")[0]
-        done = run(["bash", "-euc", commands], tmp_path, AMPSQ_URL=server.url, PATH=path, AMPSQ_INSTANCE="nyc-1")
-        assert done.returncode == 0, done.stderr
-        assert "\nnothing to do: " in done.stdout
+        assert "\nnothing to do: " in Shell(in_folder(tmp_path, server.url, AMPSQ_INSTANCE="nyc-1"))(commands)
         with Client(server.url, instance="nyc-1") as client:
             assert {outcome for _, outcome in client.apply(*loaded)} == {"unchanged"}
             assert {plan.outcome for plan in client.plan(*load(tmp_path / "live.yaml"))} == {"unchanged"}
@@ -367,8 +375,7 @@ def test_the_commands_of_the_page_about_recovery_run(tmp_path):
         bookmark = client.publish("orders", 1)
         for command in commands:
             words = shlex.split(command.replace("BOOKMARK", bookmark))[1:]
-            done = run([sys.executable, "-m", "ampsq.cli", *words], ROOT, AMPSQ_URL=server.url)
-            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
+            assert called(ROOT, server.url, words), command
 
 
 def test_the_page_about_the_gateway_does_what_it_says(tmp_path):
@@ -401,8 +408,7 @@ def test_the_rules_of_the_page_about_security_are_taken_by_a_server(tmp_path):
 
     with acquire(tmp_path / "d", coordinator=False) as server:
         for command in commands:
-            done = run([sys.executable, "-m", "ampsq.cli", *shlex.split(command)[1:]], tmp_path, AMPSQ_URL=server.url)
-            assert (done.returncode, bool(done.stdout)) == (0, True), (command, done.stderr)
+            assert called(tmp_path, server.url, shlex.split(command)[1:]), command
 
 
 def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
@@ -422,7 +428,7 @@ def test_the_commands_of_the_page_about_the_console_serve_it(tmp_path):
                 assert re.fullmatch(r"\s*console\s+http://127\.0\.0\.1:\d+/\?token=\S{32}\n", said), command
             finally:
                 process.terminate()
-                process.communicate(timeout=30)
+                process.communicate(timeout=60)
 
 
 def test_every_link_of_the_documents_leads_somewhere():

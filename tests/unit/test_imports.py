@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -231,16 +232,19 @@ def nodes_at_run_time(node):
         yield from nodes_at_run_time(child)
 
 
+@cache
 def imports(name):
     """What a module imports at run time, also inside its functions."""
+    found = set()
     for node in nodes_at_run_time(ast.parse(PATHS[name].read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: imports are absolute"
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield whole if whole in PATHS else node.module
+                found.add(whole if whole in PATHS else node.module)
+    return found
 
 
 def ours(name):
