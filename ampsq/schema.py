@@ -600,7 +600,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
 #: Fields of hashes and stream entries, `F.<name>` in Lua.
 FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # instance
+        # instance; `registered`: the numbers of the subscriptions that came last, newest first; `logons`: that of the
+        # session that did
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "former": "former",
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to

@@ -3,20 +3,37 @@
 --- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
 --- GIVES {subscription, effective max_backlog}
 --- FLAGS allow-oom
---- @include clock, fail, catalog, membership, happenings
+--- @include clock, fail, catalog, membership, happenings, sessions
 -- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
 -- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
 -- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
 local ms = clock_ms(now)
-local made = tonumber(call('HGET', K.instance(), F.registered) or 0)
-for number = made, math.max(made - 31, 1), -1 do
-  local id = string.format('s%08d', number)
+
+-- Names rise with registration.
+local function named(number)
+  return string.format(tonumber(number) < 100000000 and 's%08d' or 's%012d', number)
+end
+
+-- Gives the next number, which no other subscription had, known or lost; the last ones are kept, newest first.
+local function next_number(known)
+  local number = number_after(string.match(known, '^%d+') or 0, ms)
+  local kept = {number}
+  for each in string.gmatch(known, '%d+') do
+    if #kept < 32 then kept[#kept + 1] = each end
+  end
+  call('HSET', K.instance(), F.registered, table.concat(kept, ' '))
+  return number
+end
+
+local made = call('HGET', K.instance(), F.registered) or ''
+for number in string.gmatch(made, '%d+') do
+  local id = named(number)
   local fields = call('HMGET', K.subscription(id), F.client, F.max)
   if fields[1] == client then return {id, tonumber(fields[2])} end
 end
 if version ~= '' then check_catalog(version) end
 check_queues(filter, {unpack(ARGV, queues_from)})
-local id = string.format('s%08d', call('HINCRBY', K.instance(), F.registered, 1))
+local id = named(next_number(made))
 call('HSET', K.subscription(id), F.queues, '', F.asked, asked, F.max, 0, F.leased, 0, F.client, client)
 if filter ~= V.none then call('HSET', K.subscription(id), F.filter, filter, F.tree, tree) end
 for i = queues_from, #ARGV do join(id, ARGV[i]) end

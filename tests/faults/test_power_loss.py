@@ -178,3 +178,26 @@ def test_a_durable_subscription_whose_beginning_was_lost_is_ended_by_a_later_one
         ask(reader_calls.claim("audit", "somebody else"))
         with pytest.raises(NameInUse, match="somebody else"):
             eventually(lambda: messages.get("100ms") == "never", within=60.0)
+
+
+# Names of subscriptions
+
+
+def test_the_name_of_a_subscription_that_was_lost_is_nobody_elses(power, client_of):
+    one, other = client_of(), client_of()
+    one.apply(Queue(name="work", underlying_topic="orders", lease_period="1h"))
+    mark = power.mark()
+    with one.subscribe("work") as first:
+        lost = first.id
+        # When the server loses a subscription, and the next one comes before its client knows
+        power.lose_power(mark)
+        with other.subscribe("work") as second:
+            assert second.id != lost
+            one.publish_many("orders", range(2))
+            # Then its client subscribes anew, and each of both gets a message of its own
+            held = [first.get("60s"), second.get("60s")]
+            assert {message.data for message in held} == {0, 1}
+            assert first.id not in {lost, second.id}
+            for message in held:
+                message.ack(wait=True)
+    assert one.queue_stats("work").acknowledged == 2

@@ -347,3 +347,32 @@ def test_a_subscription_that_ended_since_its_pattern_was_matched_joins_nothing(w
     state = world.state()
     assert ":q:work:subscriptions" not in state
     assert not [suffix for suffix in state if suffix.startswith(":s:")]
+
+
+def test_a_name_is_given_to_nobody_else_though_the_server_lost_it(world):
+    world.queue("work", "orders")
+    world.now = 1_767_225_600_000 + 28_412_345_678
+    before = world.store.redis.hget(world.key(":instance"), "registered")
+    first = world.subscribe("work", client="c/1")
+    assert first == "s028412345678"
+    assert before is None
+
+    world.store.redis.hdel(world.key(":instance"), "registered")
+    world.store.redis.delete(world.key(f":s:{first}"))
+    world.now += 5
+
+    assert world.subscribe("work", client="c/2") == "s028412345683"
+
+
+def test_of_the_last_subscriptions_each_is_answered_again_to_who_asks_again(world):
+    world.queue("work", "orders")
+    world.now = 1_767_225_600_000 + 28_412_345_678
+    known = []
+    for number in range(40):
+        world.now += 7 * number
+        known.append(world.subscribe("work", client=f"c/{number}"))
+    world.mark()
+
+    assert [world.subscribe("work", client=f"c/{number}") for number in range(8, 40)] == known[8:]
+    assert world.changes() == {}
+    assert known == sorted(set(known))
