@@ -187,7 +187,8 @@ def _paths() -> dict[str, Any]:
                     _TOPIC,
                     _FILTER,
                     _BOOKMARK,
-                    _parameter("max_backlog", "of a queue: unacknowledged messages at most; default 1", schema=_WHOLE),
+                    _parameter("max_backlog", "unacknowledged messages at most; of a queue default 1", schema=_WHOLE),
+                    _parameter("sub_id", "of a topic: makes it durable under this name of the user's own"),
                 ],
             )
         },

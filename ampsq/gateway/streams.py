@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
 from ampsq.errors import AmpsqError, Closed, DefinitionError
+from ampsq.gateway.orders import Handling, Leases, said_by
 from ampsq.gateway.requests import asked, number_of, refusal
-from ampsq.gateway.wire import Problem, dumped, leased, loaded, problem_of, told
-from ampsq.messages.returns import checked_reason
+from ampsq.gateway.wire import Problem, dumped, problem_of, told
 from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import Desk
     from ampsq.gateway.rules import Bounds
-    from ampsq.subscriptions.async_subscription import AsyncSubscription
-    from ampsq.subscriptions.delivery import AsyncMessage
 
 __all__ = ["Streams"]
 
@@ -40,10 +38,7 @@ _LOOK: Final = 1.0
 _SIGN: Final = 15.0
 #: Codes of the WebSocket protocol.
 _POLICY, _TOO_BIG, _FAILED, _LATER = 1008, 1009, 1011, 1013
-_CLOSES: Final = {401: _POLICY, 403: _POLICY, 400: _POLICY, 413: _TOO_BIG, 429: _LATER, 503: _LATER}
-#: Messages of a subscription that are known by their number, in backlogs: leases that lapsed, too.
-_REMEMBERED: Final = 4
-_VERBS: Final = ("ack", "cancel", "expire", "extend")
+_CLOSES: Final = {401: _POLICY, 403: _POLICY, 400: _POLICY, 409: _POLICY, 413: _TOO_BIG, 429: _LATER, 503: _LATER}
 
 
 class Streams:
@@ -125,14 +120,33 @@ class Streams:
         if name not in await self._desk.client.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
-            session = _Leases(self, socket, subscription)
+            session = Leases(socket, partial(self._send, socket), subscription)
             await _first_of(session.push(), session.take_orders(), stream.is_over.wait())
 
     # -- topics and records
 
     async def _topic(self, socket: WebSocket, stream: OpenStream) -> None:
-        given = asked(socket, {"topic", "filter", "bookmark"})
+        given = asked(socket, {"topic", "filter", "bookmark", "sub_id", "max_backlog"})
+        if "sub_id" in given:
+            await self._durable(socket, stream, given)
+            return
+        if "max_backlog" in given:
+            raise DefinitionError("max_backlog goes with queue=, or with sub_id=, whose messages are acknowledged")
         await _first_of(self._push(socket, self._messages(stream, given)), _drain(socket), stream.is_over.wait())
+
+    async def _durable(self, socket: WebSocket, stream: OpenStream, given: dict[str, str]) -> None:
+        most = self._bounds.max_backlog
+        backlog = number_of(given, "max_backlog", most, least=1, default=most)
+        topic, text = await self._topic_to_read(stream, given)
+        async with self._desk.client.subscribe(
+            topic,
+            bookmark=given.get("bookmark") or "most_recent",
+            filter=text,
+            sub_id=_own(stream.user, _name(given, "sub_id")),
+            auto_ack=False,
+        ) as subscription:
+            session = Handling(socket, partial(self._send, socket), subscription, backlog)
+            await _first_of(session.push(), session.take_orders(), stream.is_over.wait())
 
     async def _records(self, socket: WebSocket, stream: OpenStream) -> None:
         given = asked(socket, {"topic", "filter", "oof", "order_by", "top_n"})
@@ -146,17 +160,22 @@ class Streams:
 
     async def _messages(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
         """What is pushed of a topic; None where nothing came for a while."""
-        topic = _name(given, "topic")
-        text = stream.reads(self._desk.rules, topic, given.get("filter"))
+        topic, text = await self._topic_to_read(stream, given)
         bookmark = given.get("bookmark") or "now"
-        # Read as topics, a queue's name means all that its topics ever had.
-        if topic in await self._desk.client.queues() and topic not in await self._desk.client.topics():
-            raise Problem(404, "UnknownTopic", f"{topic!r} is a queue here; it is subscribed to with queue=")
         async with self._desk.client.subscribe(topic, bookmark=bookmark, filter=text) as subscription:
             while not subscription.completed:
                 message = await subscription.get(_LOOK)
                 yield None if message is None else told(message)
             yield {"type": "completed", "topic": topic}
+
+    async def _topic_to_read(self, stream: OpenStream, given: dict[str, str]) -> tuple[str, str | None]:
+        """The topic and the filter to read it with."""
+        topic = _name(given, "topic")
+        text = stream.reads(self._desk.rules, topic, given.get("filter"))
+        # Read as topics, a queue's name means all that its topics ever had.
+        if topic in await self._desk.client.queues() and topic not in await self._desk.client.topics():
+            raise Problem(404, "UnknownTopic", f"{topic!r} is a queue here; it is subscribed to with queue=")
+        return topic, text
 
     async def _changes(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
         topic, rules = _name(given, "topic"), self._desk.rules
@@ -245,97 +264,10 @@ async def _told_as_events(
         yield f"event: error\ndata: {dumped(stream.problem.as_dict())}\n\n"
 
 
-class _Leases:
-    """One subscription to a queue: what it holds, by the numbers that its subscriber has of it."""
-
-    def __init__(self, streams: Streams, socket: WebSocket, subscription: AsyncSubscription) -> None:
-        self._streams, self._socket, self._subscription = streams, socket, subscription
-        self._numbers = itertools.count(1)
-        self._held: dict[int, AsyncMessage] = {}
-        self._sending = asyncio.Lock()
-
-    async def push(self) -> None:
-        """Send what is delivered, as far as the backlog allows."""
-        await self._send({"type": "subscribed", "max_backlog": self._subscription.max_backlog})
-        while True:
-            message = await self._subscription.get(_LOOK)
-            if message is None:
-                continue
-            number = next(self._numbers)
-            if not message.is_barrier:
-                self._held[number] = message
-            # What lapsed is not told, and must not pile up.
-            while len(self._held) > self._subscription.max_backlog * _REMEMBERED:
-                del self._held[next(iter(self._held))]
-            await self._send(leased(message, number))
-
-    async def take_orders(self) -> None:
-        """Settle what the subscriber says, each order answered."""
-        while True:
-            said, given = await _said(self._socket), None
-            try:
-                given = loaded(said)
-                await self._send(await self._settle(given))
-            except AmpsqError as error:
-                number = given.get("id") if isinstance(given, dict) else None
-                # Infinity, of which Python makes a number, is none that JSON has.
-                known = number if isinstance(number, int) else None
-                await self._send({**problem_of(error).as_dict(), "id": known})
-
-    async def _settle(self, given: Any) -> dict[str, Any]:
-        if (
-            not isinstance(given, dict)
-            or given.get("do") not in _VERBS
-            or given.keys() - {"do", "id", "delay", "period", "reason"}
-        ):
-            raise DefinitionError(
-                f'{shown(given)}: allowed is {{"do": "ack", "id": 1}}, or "cancel" with "delay", "expire", '
-                'both perhaps with "reason", and "extend" with "period"'
-            )
-        verb, number = given["do"], given.get("id")
-        if not isinstance(number, int) or number not in self._held:
-            raise DefinitionError(f"id {shown(number)} is held by nobody here; allowed: the id of a message, once")
-        message = self._held[number]
-        checked_reason(given.get("reason"))
-        if verb == "extend":
-            await message.extend(given.get("period"))  # type: ignore[arg-type]  # it refuses what is none
-        else:
-            # Whatever comes of it, the lease is not held here any more.
-            del self._held[number]
-            await self._end(message, verb, given)
-        return {"type": "settled", "do": verb, "id": number}
-
-    @staticmethod
-    async def _end(message: AsyncMessage, verb: str, given: dict[str, Any]) -> None:
-        if verb == "ack":
-            await message.ack(wait=True)
-        elif verb == "cancel":
-            await message.cancel(given.get("delay"), reason=given.get("reason"))
-        else:
-            await message.expire(reason=given.get("reason"))
-
-    async def _send(self, facts: dict[str, Any]) -> None:
-        async with self._sending:
-            await self._streams._send(self._socket, facts)  # noqa: SLF001  (a part of it)
-
-
 async def _drain(socket: WebSocket) -> None:
     """Wait until the subscriber goes; what it says is not asked for."""
     while True:
-        await _said(socket)
-
-
-async def _said(socket: WebSocket) -> str | bytes:
-    """What a subscriber says, as text or not.
-
-    Raises:
-        WebSocketDisconnect: it has gone.
-    """
-    message = await socket.receive()
-    if message["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(message.get("code", 1005))
-    found: str | bytes = message.get("text") or message.get("bytes") or b""
-    return found
+        await said_by(socket)
 
 
 async def _first_of(*doing: Awaitable[Any]) -> None:
@@ -350,6 +282,21 @@ async def _first_of(*doing: Awaitable[Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _own(user: str, sub_id: str) -> str:
+    """The name of a durable subscription, which is its user's own, whatever others call theirs.
+
+    Raises:
+        DefinitionError: it is too long.
+    """
+    # With the length, so that no user's name and subscription read like another's.
+    name = f"gateway/{len(user)}/{user}/{sub_id}"
+    if not is_name(name):
+        raise DefinitionError(
+            f"sub_id={shown(sub_id)}: allowed is a name, with the user's one of 240 characters at most"
+        )
+    return name
 
 
 def _name(given: dict[str, str], element: str) -> str:
