@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from ampsq.console.listing import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ampsq.console.observer import Moment
-    from ampsq.replication.report import LinkStatus
+    from ampsq.replication.report import LinkStatus, Replication
 
 __all__ = ["Line", "Node", "Spark", "links_drawn", "rates", "spark"]
 
@@ -70,10 +70,21 @@ def spark(values: Sequence[tuple[float, float]], what: str) -> Spark:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An instance in the graph; x and y are those of its middle."""
+    """An instance in the graph.
+
+    Attributes:
+        name: its name.
+        detail: its group, or what is missing.
+        owns: how many messages of shared queues are its to deliver; "" where nothing is shared.
+        owned: the same by queue.
+        x, y: its middle.
+        is_here: whether it is the one that is looked at.
+    """
 
     name: str
     detail: str
+    owns: str
+    owned: str
     x: float
     y: float
     is_here: bool
@@ -109,20 +120,47 @@ _APART: Final = 9.0
 _NEAR: Final = 0.66
 
 
-def links_drawn(instance: str, group: str, links: Sequence[LinkStatus]) -> tuple[list[Node], list[Line], float]:
-    """Place this instance at the left, the others at the right, and a line for each link; and the height of it all."""
+def links_drawn(found: Replication) -> tuple[list[Node], list[Line], float]:
+    """Place this instance at the left, the others at the right, and a line for each link; and the height of it all.
+
+    Others are those with a link, and those that own messages of the queues that are shared.
+    """
     peers: dict[str, str] = {}
-    for link in links:
+    for link in found.links:
         name = link.instance or link.destination
         peers[name] = peers.get(name) or (f"group {link.group}" if link.group else "")
+    owned = _owned(found, peers)
+    for name in owned:
+        if name != found.instance:
+            peers.setdefault(name, "no link")
     height = max(len(peers), 1) * _STEP + 16
-    here = Node(instance, f"group {group}", _HERE_X, height / 2, is_here=True)
+    here = _node(found.instance, f"group {found.group}", owned, _HERE_X, height / 2, is_here=True)
     nodes, lines = [here], []
     for number, (name, detail) in enumerate(peers.items()):
-        there = Node(name, detail, _THERE_X, _STEP * number + _STEP / 2 + 8, is_here=False)
+        there = _node(name, detail, owned, _THERE_X, _STEP * number + _STEP / 2 + 8, is_here=False)
         nodes.append(there)
-        lines += [_line(link, here, there) for link in links if (link.instance or link.destination) == name]
+        lines += [_line(link, here, there) for link in found.links if (link.instance or link.destination) == name]
     return nodes, lines, height
+
+
+def _owned(found: Replication, peers: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Instance -> queue -> messages that are its to deliver."""
+    owned: dict[str, dict[str, int]] = {}
+    for queue in found.queues:
+        owned.setdefault(found.instance, {})[queue.queue] = queue.owned
+        for owner, number in queue.owners.items():
+            # An owner is a name, or a name and an incarnation.
+            name = owner if owner in peers else owner.rpartition(".")[0] or owner
+            queues = owned.setdefault(name, {})
+            queues[queue.queue] = queues.get(queue.queue, 0) + number
+    return owned
+
+
+def _node(name: str, detail: str, owned: Mapping[str, Mapping[str, int]], x: float, y: float, *, is_here: bool) -> Node:
+    queues = {queue: number for queue, number in owned.get(name, {}).items() if number}
+    owns = f"owns {sum(queues.values()):,}" if owned else ""
+    by_queue = ", ".join(f"{queue} {number:,}" for queue, number in queues.items()) or "nothing"
+    return Node(name, detail, owns, f"{name} owns {by_queue}", x, y, is_here)
 
 
 def _line(link: LinkStatus, here: Node, there: Node) -> Line:

@@ -23,6 +23,7 @@ from ampsq.definitions.definition import nearest
 from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
 from ampsq.message_types import MessageType
 from ampsq.messages.browse import Scene
+from ampsq.replication.report import carried_to, read_destinations
 from ampsq.written import moment, size_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
+    from ampsq.console.figures import QueueFigures
     from ampsq.console.guard import Access
     from ampsq.console.observer import Observer
 
@@ -184,14 +186,26 @@ class Pages:
         except (ExpressionError, DefinitionError) as error:
             found, wrong = None, str(error)
         explained = self._observer.client(instance).explain(name)
+        is_shared, alone = self._sharing(instance, queue)
         return self._page(
             "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
             more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained, rates=rates(moments),
             depth=spark([(each.at, each.depth) for each in moments], "depth"),
             subscribers=self._observer.run(instance, read_subscribers(instance, name)),
-            is_shared=bool(queue.definition.owner and self._observer.reading(instance).figures.links),
+            is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
         )  # fmt: skip
+
+    def _sharing(self, instance: str, queue: QueueFigures) -> tuple[bool, str]:
+        """Whether another instance may own messages of a queue; and why not, where others could."""
+        if not self._observer.reading(instance).figures.links:
+            return False, ""
+        if not queue.definition.owner:
+            return False, "it is a local queue, of which each instance delivers copies of its own"
+        destinations = carried_to(self._observer.run(instance, read_destinations(instance)), queue.definition)
+        if destinations or queue.stats.remote or queue.ages.proxied:
+            return True, ""
+        return False, "no destination is sent this queue, so that all its messages are this instance's"
 
     def _limit(self, request: Request) -> int:
         text = request.query_params.get("limit", "")
@@ -238,7 +252,7 @@ class Pages:
     def _replication(self, request: Request) -> Response:
         instance = self._named(request)
         found = self._observer.client(instance).replication()
-        nodes, lines, height = links_drawn(found.instance, found.group, found.links)
+        nodes, lines, height = links_drawn(found)
         return self._page(
             "replication.html", request, title="Replication", found=found, nodes=nodes, lines=lines, height=height
         )

@@ -8,20 +8,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.definitions.destination import Destination
-from ampsq.definitions.destination_checks import sent_topic
+from ampsq.definitions.destination_checks import sent_queue, sent_topic
 from ampsq.flow import command
+from ampsq.models import Queue
 from ampsq.replication import replication_calls as links
 from ampsq.replication.recovering import read_recovery
-from ampsq.schema import FIELDS, key
+from ampsq.schema import key
 from ampsq.topics.log_index import complete, rank_of
 from ampsq.topics.places import FIRST, parse_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
     from ampsq.replication.recovering import Recovery
 
-__all__ = ["SILENT", "LinkStatus", "QueueOwnership", "Replication", "heard_of", "read_links", "read_replication"]
+__all__ = [
+    "SILENT", "LinkStatus", "QueueOwnership", "Replication", "carried_to", "heard_of", "read_destinations",
+    "read_links", "read_replication",
+]  # fmt: skip
 
 #: Seconds after which a link that says nothing of itself is not running.
 SILENT: Final = 5.0
@@ -98,6 +104,7 @@ class QueueOwnership:
         transferred_out: how often one was given to another.
         deferred: what was told of messages that are still to come.
         proxied: whether this instance may act for owners out of reach.
+        carried_to: the destinations that are sent what is settled and transferred of it.
     """
 
     queue: str
@@ -111,6 +118,7 @@ class QueueOwnership:
     transferred_out: int
     deferred: int
     proxied: bool
+    carried_to: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -125,7 +133,8 @@ class Replication:
         instance: its name.
         group: its group.
         links: those to its destinations, then those that come in.
-        queues: the queues that are not this instance's alone.
+        queues: the queues that are not this instance's alone: a destination is sent them, or another instance owns
+            messages of them.
         recovery: of a new incarnation that does not know yet what the last one did: which queues are held, and for
             which destinations that waits; else None.
     """
@@ -146,15 +155,32 @@ def read_replication(instance: str) -> Flow[Replication]:
     catalog: Catalog = yield calls.catalog()
     now: int = yield command(["TIME"], _milliseconds)
     found = yield from _links(instance, catalog, now)
+    carried = _carried(catalog) if found else {}
     queues = []
-    for queue in sorted(catalog.queues):
-        owner = yield command(
-            ["HGET", key(instance, "queue", queue), FIELDS["owner"]], lambda reply: (reply or b"").decode()
-        )
-        if owner and found:
-            queues.append((yield from _ownership(queue, owner, now)))
+    for queue, destinations in carried.items():
+        ownership = yield from _ownership(queue, destinations, now)
+        if destinations or ownership.elsewhere or ownership.proxied:
+            queues.append(ownership)
     recovery = yield from read_recovery(instance)
     return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
+
+
+def _carried(catalog: Catalog) -> dict[Queue, tuple[str, ...]]:
+    """The queues that may be shared, each with the destinations that are sent it."""
+    destinations = [Destination.from_json(text) for _, text in sorted(catalog.destinations.items())]
+    queues = [Queue.from_json(text) for _, text in sorted(catalog.queues.items())]
+    return {queue: carried_to(destinations, queue) for queue in queues if queue.owner}
+
+
+def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, ...]:
+    """Those of the destinations, by name, that are sent what is settled and transferred of a queue."""
+    return tuple(each.name for each in destinations if sent_queue(each, queue) is not None)
+
+
+def read_destinations(instance: str) -> Flow[list[Destination]]:
+    """The destinations that are defined, without all else that is."""
+    texts: dict[str, str] = yield command(["HGETALL", key(instance, "destinations")], _texts)
+    return [Destination.from_json(text) for _, text in sorted(texts.items())]
 
 
 def read_links(instance: str, catalog: Catalog) -> Flow[tuple[LinkStatus, ...]]:
@@ -264,11 +290,11 @@ def _status(known: dict[str, Any], now: int, *, patience: float, **facts: Any) -
     )
 
 
-def _ownership(queue: str, owner: str, now: int) -> Flow[QueueOwnership]:
-    counted: links.OwnerCounts = yield links.count_owners(queue, _COUNTED)
+def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> Flow[QueueOwnership]:
+    counted: links.OwnerCounts = yield links.count_owners(queue.name, _COUNTED)
     return QueueOwnership(
-        queue=queue,
-        initial_owner="origin" if owner == "*" else owner,
+        queue=queue.name,
+        initial_owner="origin" if queue.owner == "*" else queue.owner,
         owned=counted.owned,
         elsewhere=counted.elsewhere,
         owners=counted.owners,
@@ -278,6 +304,7 @@ def _ownership(queue: str, owner: str, now: int) -> Flow[QueueOwnership]:
         transferred_out=counted.transferred_out,
         deferred=counted.deferred,
         proxied=counted.proxied,
+        carried_to=destinations,
     )
 
 

@@ -201,7 +201,7 @@ def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, ser
     client.apply(
         Topic(name="orders"),
         Queue(name="shared", underlying_topic="orders"),
-        Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders"]),
+        Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders", "shared"]),
     )
     link(client, "ldn-1")
     client.publish("orders", {"id": 1})
@@ -227,6 +227,36 @@ def test_a_link_is_downgraded_and_upgraded_and_a_queue_proxied(client, look, ser
     page.get_by_role("link", name="Disable proxied transfer").click()
     confirm(page, "Disable proxied transfer")
     assert not client.replication().queues[0].proxied
+
+
+def test_who_owns_what_is_drawn_and_proxied_transfer_offered_where_it_can_do_something(client, look, serve, valkey):
+    # given: a queue that goes to ldn-1, one that stays, and a local one
+    client.apply(
+        Queue(name="shared", underlying_topic="orders"),
+        Queue(name="alone", underlying_topic="orders"),
+        LocalQueue(name="local", underlying_topic="orders"),
+        Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders", "shared"]),
+    )
+    link(client, "ldn-1")
+    client.publish("orders", {"id": 1})
+    with client.subscribe("shared") as messages:
+        messages.get(timeout="5s").cancel()
+    asked = serve(valkey.url, [client.instance])
+    asked.instance = client.instance
+    page = look(asked)
+    # when
+    page.get_by_role("link", name="Replication").click()
+    # then
+    expect(page.locator("svg.graph .here")).to_contain_text(f"{client.instance} owns shared 1")
+    expect(page.locator("svg.graph .node").last).to_contain_text("ldn-1 owns nothing")
+    expect(row_of(page, "shared")).to_contain_text("Enable proxied transfer")
+    expect(page.get_by_role("link", name="alone", exact=True)).to_have_count(0)
+    for name, why in (("alone", "no destination is sent this queue"), ("local", "it is a local queue")):
+        page.goto(f"{asked.console.base}/i/{client.instance}/queues/{name}")
+        expect(page.get_by_text(f"Proxied transfer is not offered: {why}")).to_be_visible()
+        expect(page.get_by_role("link", name="Enable proxied transfer")).to_have_count(0)
+    page.goto(f"{asked.console.base}/i/{client.instance}/queues/shared")
+    expect(page.get_by_role("link", name="Enable proxied transfer")).to_be_visible()
 
 
 def test_an_event_that_an_action_failed_at_is_seen_and_dropped(site, look, client, stop_coordinator):
