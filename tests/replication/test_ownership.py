@@ -446,10 +446,9 @@ def test_every_bookmark_of_a_message_is_passed_on(fabric):
 def test_what_was_published_twice_and_trimmed_since_does_not_come_again(fabric, pair):
     a, b = pair
     a.run("define_destination", a.version(), "b", "{}", 0)
-    a.run("logon", fabric.now, "p", "c", 1, "", "")
-    a.run("publish", fabric.now, "orders", "p", "1 1", "b", "1")
-    b.run("logon", fabric.now, "p", "c", 1, "", "")
-    b.run("publish", fabric.now, "orders", "p", "1 1", "b", "1")
+    for each in (a, b):
+        session = each.run("logon", fabric.now, "p", "c", 1, "", "")[0]
+        each.run("publish", fabric.now, "orders", "p", f"{session} 1", "b", "1")
     a.store.redis.xtrim(a.key("log", "orders"), maxlen=0)
 
     fabric.links["b", "a"].step()
