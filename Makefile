@@ -9,9 +9,16 @@ JOBS ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
+# Folders or files whose tests `make roles` runs, and those of them that `make test` does.
+ROLES ?= tests/semantics tests/lua tests/replication tests/faults tests/cli
+ROLES_IN_TEST := $(patsubst %,tests/semantics/test_%.py,acknowledging actions aggregates at_most_once check \
+	conflated_topics durable_subscriptions foreign_entries guaranteed_names guaranteed_publishing guaranteed_records history \
+	letters message_flow publishers publishing rebuild record_subscriptions redrive retention returning sow subscribing \
+	view_publishing views) tests/replication/test_running.py
+UNDER_ROLES = PYTHONPATH=tests $(BIN)/python -m pytest -p under_roles -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quick bench clean
+.PHONY: help install demo test check quick roles bench clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +50,8 @@ test: $(TOOLS) check ## everything that must hold; ARGS for pytest
 	$(BIN)/python -m pytest -n 0 tests/spark $(ARGS) >$(VENV)/spark.log 2>&1 & spark=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark $(ARGS); others=$$?; \
 	wait $$spark; code=$$?; cat $(VENV)/spark.log; [ $$others -eq 0 ] && exit $$code; exit $$others
+	@echo "and again, a part of them under users of roles alone"
+	@$(UNDER_ROLES) $(ROLES_IN_TEST) $(ARGS)
 
 check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -55,6 +64,9 @@ check: $(TOOLS) ## format, lint and types
 quick: $(TOOLS) ## the tests without the slow ones
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --ignore tests/spark $(ARGS)
 	$(BIN)/python -m pytest -n 0 -m 'not slow' tests/spark $(ARGS)
+
+roles: $(TOOLS) ## tests where servers let in users of roles alone; ROLES names files
+	$(UNDER_ROLES) $(ROLES) $(ARGS)
 
 bench: $(STAMP) ## ampsq beside raw Redis Streams
 	@$(BIN)/ampsq bench $(ARGS)

@@ -144,6 +144,7 @@ def store_of(kind, path):
     return MemoryPublishStore(timeout="60s") if kind == "memory" else FilePublishStore(path / "till.db")
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 @pytest.mark.parametrize("store", ["memory", "file"])
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_a_server_that_is_killed_has_what_it_persisted_and_gets_the_rest(  # noqa: PLR0917 - fixtures, parameters
@@ -175,6 +176,7 @@ def test_a_server_that_is_killed_has_what_it_persisted_and_gets_the_rest(  # noq
         assert log_of(server) == [(n + 1, n) for n in range(number)]
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 @pytest.mark.parametrize("name", ["publish", "logon", "confirm", "INFO", "SCRIPT"])
 @pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
 @pytest.mark.parametrize("nth", [1, 3])

@@ -250,6 +250,7 @@ def _lost():
     return Unavailable("the connection broke")
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 def test_a_fully_durable_subscription_waits_for_the_sync_destination(durable_pair):
     pair = durable_pair
     pair.destination()

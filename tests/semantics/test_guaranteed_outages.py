@@ -92,6 +92,7 @@ def test_closing_without_a_server_leaves_it_to_the_next_process_with_a_file(conn
 # -- levels
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_fsync_waits_until_the_server_has_flushed(start_server, connect_to, kind):
     server = start_server(kind, appendonly=True, options=["--appendfsync", "everysec"])
@@ -105,6 +106,7 @@ def test_fsync_waits_until_the_server_has_flushed(start_server, connect_to, kind
     assert (told[-1].sequence, told[-1].level) == (100, "fsync")
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 def test_fsync_is_refused_where_the_server_cannot_say_it(start_server, connect_to):
     def refused(server, text):
         with pytest.raises(ServerUnsuitable, match=text):
@@ -119,6 +121,7 @@ def test_fsync_is_refused_where_the_server_cannot_say_it(start_server, connect_t
     client.flush("10s")
 
 
+@pytest.mark.default_user(reason="its replica logs in as the default user")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_replicas_are_waited_for(start_server, connect_to, kind):
     port = str(free_port())

@@ -223,6 +223,7 @@ def test_a_subscription_holds_its_log_while_messages_are_asked_for_also_when_it_
 # -- full durability
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 @pytest.mark.parametrize("flushed", ["everysec", "always"])
 def test_a_fully_durable_subscription_hands_out_what_is_on_disk(start_server, instance, flushed):
     server = start_server("valkey", appendonly=True, options=["--appendfsync", flushed])
@@ -248,6 +249,7 @@ def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, instance):
             assert redis.info("stats")["total_connections_received"] <= before + 1
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance, kind):
     # Given a server that writes its file to disk each second
@@ -269,6 +271,7 @@ def test_a_fully_durable_subscription_waits_for_the_disk(start_server, instance,
             assert time.monotonic() - before < 4
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 def test_a_server_that_cannot_say_what_is_durable_is_refused_with_the_reason(client, start_server, instance):
     client.apply(Topic(name="orders"))
     with pytest.raises(ServerUnsuitable, match="appendonly yes"):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import redis
@@ -341,3 +345,27 @@ def test_only_logs_and_what_coordinators_keep_begin_with_the_letter_that_workers
 def test_what_cannot_be_a_rule_is_refused(role, options, said):
     with pytest.raises(DefinitionError, match=re.escape(said)):
         rules(role, "nyc", **options)
+
+
+@pytest.mark.parametrize(("lacking", "code"), [("", 0), ("XADD", 1)])
+def test_a_right_that_roles_lack_fails_a_test_under_roles(tmp_path, lacking, code):
+    (tmp_path / "lacking.py").write_text(
+        "from ampsq.roles import Role\n"
+        "known = Role.commands.fget\n"
+        f"Role.commands = property(lambda role: [each for each in known(role) if each != {lacking!r}])\n"
+    )
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-n", "0", "-p", "lacking", "-p", "under_roles"),
+            *(folder / "test_subscribing.py", "-k", "test_one_backlog_counts"),
+        ],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{folder.parent}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("the server refused" in done.stdout) is bool(lacking)

@@ -84,6 +84,7 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url):
     assert_hidden(refused.value)
 
 
+@pytest.mark.default_user(reason="its users have rights of their own")
 def test_a_connected_client_shows_no_password(valkey, instance, logged):
     found = rules("worker", instance, user="till", password=SECRET)
     with Client(valkey.url, instance=instance) as admin:

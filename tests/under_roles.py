@@ -1,0 +1,457 @@
+"""A plugin of pytest under which the tests' servers let in users of roles alone: `make roles`.
+
+Every server that a test starts begins with its default user off. Whoever calls it is the user of a role, made with the
+rules that `ampsq acl` prints for the instance:
+
+- what a client does, by the method that is called: publishing as *publisher*, subscribing, settling, querying and
+  looking as *worker* (of a client with a publisher's name as *publisher*), everything else as *admin*; so one client of
+  a test is several users. A client is opened in the role of its first concern, and makes a new instance as *admin*;
+- signs of life and what readers report as *worker*; the threads of a guaranteed publisher as *publisher*, with a
+  worker's rights beside, since acknowledgements of leases are kept and sent there too;
+- coordinators as *coordinator*; a link there as *coordinator* at its own end and as *replicator* at the other;
+- calls that a test makes itself, past all clients: a script in turn as each role that has it, a command as *admin*;
+- what a test looks at with redis-py's own clients as a user of tests, with all rights.
+
+A test fails where the server refused its users anything but what is done without (`DONE_WITHOUT`). What needs the
+default user is marked, ``default_user(reason=...)``, and left out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import itertools
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+import ampsq
+from ampsq import embedded
+from ampsq.connections.failover import Failover
+from ampsq.connections.lines import AsyncLines, Lines
+from ampsq.connections.presence import Presence
+from ampsq.coordinator import main, rebuilds
+from ampsq.publishing.publishing import Publishing
+from ampsq.replication.gate import Gate
+from ampsq.replication.link import Link
+from ampsq.replication.running import Run
+from ampsq.roles import ROLES, rules
+from ampsq.schema import key
+from ampsq.scripts import names, script
+from ampsq.store import AsyncStore, Store
+from ampsq.subscriptions.async_subscription import Subscribing
+from ampsq.topics.reporting import Reporting
+
+PASSWORD = "secret"  # noqa: S105 - of these tests alone
+TESTS = "tests"
+#: What is asked for and done without: settings of the server, and telling it the name of redis-py.
+DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
+
+PUBLISHES = {"delta_publish", "flush", "publish", "publish_many", "sow_delete"}
+SUBSCRIBES = {"ack", "aggregate", "sow", "sow_and_subscribe", "subscribe"}
+LOOKS = {"close", "definitions", "explain", "history", "publishers", "queue_stats", "queues", "topics", "views"}
+#: What clients hand out, all in the role of a worker.
+HANDED_OUT = (
+    *("Subscription", "AsyncSubscription", "TopicSubscription", "AsyncTopicSubscription", "RecordSubscription"),
+    *("AsyncRecordSubscription", "RowSubscription", "AsyncRowSubscription"),
+    *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
+)
+#: Scripts -> those roles that may run them.
+_HAVE = {
+    name: [role for role, each in ROLES.items() if each.scripts is None or name in each.scripts] for name in names()
+}
+_turns = {script(name).sha: itertools.cycle(roles) for name, roles in _HAVE.items()}
+
+#: The role of what runs now, or what tells it of the lines that are used; None: the test itself calls.
+_acting = contextvars.ContextVar("acting", default=None)
+#: The role of connections that are made now, whoever uses them later.
+_making = contextvars.ContextVar("making", default=None)
+
+
+class Guarded:
+    """A server that lets in only users that were made here.
+
+    Attributes:
+        path: of its socket.
+        keeps: whether it has a file of users, so that it knows them after a restart.
+    """
+
+    def __init__(self, path, *, keeps):
+        self.path, self.keeps = str(path), keeps
+        self._made = set()
+        self._making = threading.Lock()
+
+    def plain(self):
+        """A client of redis-py's with all rights, that does not wait for a server that is away."""
+        retry = Retry(NoBackoff(), 0)
+        return redis.Redis(unix_socket_path=self.path, username=TESTS, password=PASSWORD, protocol=2, retry=retry)
+
+    def user(self, role, instance):
+        """The name of a user of a role at an instance; it is made where it is not there."""
+        instance = instance or "none"
+        name = f"{role}@{instance.replace('/', '-')}".replace("+", "_")
+        with self._making:
+            if name not in self._made:
+                words = _words([rules(each, instance, user=name, password=PASSWORD) for each in role.split("+")])
+                with contextlib.closing(self.plain()) as plain:
+                    plain.execute_command("ACL", "SETUSER", name, *words)
+                    if self.keeps:
+                        plain.execute_command("ACL", "SAVE")
+                self._made.add(name)
+        return name
+
+    def refused(self):
+        """What it refused since it was last asked."""
+        with contextlib.closing(self.plain()) as plain:
+            told = plain.acl_log()
+            plain.acl_log_reset()
+        return {(each["username"], each["reason"], each["object"], each["context"]) for each in told}
+
+
+#: Path of a socket -> the server behind it.
+SERVERS: dict[str, Guarded] = {}
+
+
+def _words(several):
+    """The rules of a user who has those of several roles."""
+    first, *others = (each.words() for each in several)
+    return [*first, *(word for words in others for word in words if word[0] in "~%&+")]
+
+
+# --- who calls
+
+
+@contextlib.contextmanager
+def _set(variable, value):
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+async def _awaiting(variable, value, awaitable):
+    with _set(variable, value):
+        return await awaitable
+
+
+def _within(variable, value, function):
+    """The function, within which a variable has a value (or what `value` gives for its object)."""
+
+    def known(arguments):
+        return value(arguments[0]) if callable(value) else value
+
+    @functools.wraps(function)
+    def called(*arguments, **options):
+        found = known(arguments)
+        with _set(variable, found):
+            given = function(*arguments, **options)
+        return _awaiting(variable, found, given) if inspect.iscoroutine(given) else given
+
+    return called
+
+
+def _as(owner, role, methods=None, variable=_acting):
+    """Let methods of a class, by default all that it has itself and are public, run in a role."""
+    for name, function in list(vars(owner).items()):
+        is_wanted = name in methods if methods is not None else not name.startswith("_") or name == "__next__"
+        if is_wanted and inspect.isfunction(function) and not inspect.isasyncgenfunction(function):
+            setattr(owner, name, _within(variable, role, function))
+
+
+def _public(kind):
+    """The public functions of a class and of those that it is made of."""
+    for owner in kind.__mro__[:-1]:
+        for name, function in list(vars(owner).items()):
+            if not name.startswith("_") and inspect.isfunction(function):
+                yield owner, name
+
+
+def _of_client(name):
+    if name in PUBLISHES:
+        return "publisher"
+    if name in SUBSCRIBES:
+        return "worker"
+    if name in LOOKS:
+        return _first_concern
+    return "admin"
+
+
+def _first_concern(client):
+    return "publisher" if client._manner.publisher else "worker"
+
+
+def _opening(client):
+    """Who opens an instance: an administrator, where it is not there yet."""
+    for home in client._homes:
+        known = _behind(home.url)
+        if known is not None:
+            with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
+                if plain.exists(key(home.instance, "instance")):
+                    return _first_concern(client)
+    return "admin"
+
+
+def _in_roles():
+    """Let everything that calls a server do so in its role."""
+    seen = set()
+    for kind in (ampsq.Client, ampsq.AsyncClient):
+        for owner, name in _public(kind):
+            if (owner, name) not in seen and name not in {"add_connection_state_listener", "connect"}:
+                seen.add((owner, name))
+                _as(owner, _of_client(name), {name})
+        _as(kind, "worker", {"_move"})
+    _as(ampsq.Client, _opening, {"_begin"})
+    _as(ampsq.AsyncClient, _opening, {"_begin"})
+    for name in HANDED_OUT:
+        kind = _found(name)
+        for owner in kind.__mro__[:-1]:
+            if owner.__module__.startswith("ampsq") and owner not in seen:
+                seen.add(owner)
+                _as(owner, "worker")
+    plainly = Subscribing.__init__
+    Subscribing.__init__ = lambda self, making, to: plainly(self, _awaiting(_acting, "worker", making), to)
+    for kind in (Presence, Reporting, Failover):
+        _as(kind, "worker")
+    for kind in (Presence, Reporting):
+        _as(kind, "worker", {"__init__"}, _making)
+    _as(Publishing, "publisher+worker", {"__init__", "may_move", "move"}, _making)
+    _as(main.Coordinator, "coordinator", {"run", "_serve"})
+    _as(main.Coordinator, "coordinator", {"run", "_serve"}, _making)
+    rebuilds._take_over = _within(_making, "coordinator", rebuilds._take_over)
+    _as(Run, "coordinator", {"run"}, _making)
+    _as(Run, "replicator", {"_reach"}, _making)
+    _as(Link, _ends, variable=_acting)
+    _as(Gate, "coordinator")
+
+
+def _found(name):
+    for module in ("sync_subscription", "async_subscription", "delivery"):
+        found = getattr(__import__(f"ampsq.subscriptions.{module}", fromlist=[name]), name, None)
+        if found is not None:
+            return found
+    for module in ("topics.topic_subscription", "topics.topic_message", "records.record_subscription",
+                   "views.row_subscription", "worker"):  # fmt: skip
+        found = getattr(__import__(f"ampsq.{module}", fromlist=[name]), name, None)
+        if found is not None:
+            return found
+    raise LookupError(name)
+
+
+def _ends(link):
+    return lambda lines: "replicator" if lines is link._destination._lines else "coordinator"
+
+
+# --- connections
+
+
+def _behind(url):
+    return SERVERS.get(urlsplit(url.partition(",")[0].partition("#")[0]).path)
+
+
+def _role_of(lines):
+    acting = _acting.get()
+    return lines._forced or (acting(lines) if callable(acting) else acting) or "admin"
+
+
+def _several(kind):
+    """Let the connections of a store be those of several users, one pool each."""
+    plainly, made, taken, closed = kind.__init__, kind._made, kind.take, kind.close
+
+    def begin(self, route):
+        plainly(self, route)
+        self._forced, self._roles, self._role = _making.get(), {}, TESTS
+
+    def of_role(self):
+        role = _role_of(self)
+        found = self._roles.get(role)
+        if found is None:
+            found = self._roles[role] = kind(self._route)
+            found._role = role
+        return found
+
+    def take(self):
+        return taken(of_role(self) if self._role == TESTS else self)
+
+    def pool_of(self, place):
+        pool = made(self, place)
+        known = _behind(place.url)
+        # An address with a user of its own keeps it.
+        if known is not None and pool.connection_kwargs.get("username", TESTS) == TESTS:
+            user = TESTS if self._role == TESTS else known.user(self._role, self._route.instance)
+            pool.connection_kwargs |= {"username": user, "password": PASSWORD}
+        return pool
+
+    kind.__init__, kind._made, kind.take = begin, pool_of, take
+    return closed
+
+
+def _pools():
+    close = _several(Lines)
+
+    def close_all(self):
+        for each in list(self._roles.values()):
+            close(each)
+        close(self)
+
+    Lines.close = close_all
+    close_async = _several(AsyncLines)
+
+    async def close_all_async(self):
+        for each in list(self._roles.values()):
+            await close_async(each)
+        await close_async(self)
+
+    AsyncLines.close = close_all_async
+
+
+def _own_calls(kind):
+    """A call that a test makes itself comes in turn from each role that has its script."""
+    plainly = kind.call
+
+    @functools.wraps(plainly)
+    def call(self, call):
+        if _acting.get() is not None or self._lines._forced or call.script is None:
+            return plainly(self, call)
+        role = next(_turns.get(call.script.sha, itertools.repeat("admin")))
+        with _set(_acting, role):
+            given = plainly(self, call)
+        return _awaiting(_acting, role, given) if inspect.iscoroutine(given) else given
+
+    kind.call = call
+
+
+def _look_ins(kind):
+    """A connection of redis-py's own to such a server is that of the tests' user."""
+    plainly = kind.on_connect_check_health
+
+    @functools.wraps(plainly)
+    def on_connect(self, *arguments, **options):
+        if getattr(self, "path", None) in SERVERS and not self.username and not self.password:
+            self.username, self.password = TESTS, PASSWORD
+        return plainly(self, *arguments, **options)
+
+    kind.on_connect_check_health = on_connect
+
+
+def _threads():
+    """A thread acts for whom it was started by."""
+    plainly = threading.Thread.start
+
+    @functools.wraps(plainly)
+    def start(self):
+        run, context = self.run, contextvars.copy_context()
+        self.run = lambda: context.run(run)
+        plainly(self)
+
+    threading.Thread.start = start
+
+
+# --- servers
+
+
+def _url(server):
+    """The address as tests and the processes that they start know it: with the tests' user, where there is one."""
+    user = f"{TESTS}:{PASSWORD}@" if str(server.socket) in SERVERS else ""
+    return f"unix://{user}{server.socket}"
+
+
+def _launching(plainly):
+    """Start a server whose default user is off."""
+
+    @functools.wraps(plainly)
+    def launch(kind, directory, *, appendonly=False, options=()):
+        if any(option in {"--aclfile", "--requirepass"} for option in options):
+            return plainly(kind, directory, appendonly=appendonly, options=options)
+        directory.mkdir(parents=True, exist_ok=True)
+        users = directory / "users.acl"
+        if not users.exists():
+            users.write_text(f"user default off\nuser {TESTS} on >{PASSWORD} ~* &* +@all\n")
+        SERVERS.setdefault(str(directory / "s"), Guarded(directory / "s", keeps=appendonly))
+        return plainly(kind, directory, appendonly=appendonly, options=[*options, "--aclfile", str(users)])
+
+    return launch
+
+
+def _acquiring(plainly):
+    """Know an embedded server, whose default user stays, since those who start and end it have no other one."""
+
+    @functools.wraps(plainly)
+    def acquire(*arguments, **options):
+        server = plainly(*arguments, **options)
+        path = urlsplit(server.url).path
+        with contextlib.closing(redis.Redis(unix_socket_path=path, username="default", password=TESTS)) as client:
+            client.execute_command("ACL", "SETUSER", TESTS, "on", f">{PASSWORD}", "~*", "&*", "+@all")
+        SERVERS[path] = Guarded(path, keeps=False)
+        return server
+
+    return acquire
+
+
+def _relaying(kind):
+    """A relay leads to the server behind it."""
+    plainly = kind.__init__
+
+    @functools.wraps(plainly)
+    def begin(self, path, upstream):
+        plainly(self, path, upstream)
+        if str(upstream) in SERVERS:
+            SERVERS[str(path)] = SERVERS[str(upstream)]
+
+    kind.__init__ = begin
+
+
+def pytest_configure(config):
+    here = Path(__file__).parent
+    for plugin in config.pluginmanager.get_plugins():
+        if getattr(plugin, "__file__", None) == str(here / "conftest.py"):
+            plugin.launch = _launching(plugin.launch)
+            plugin.Server.url = property(_url)
+    embedded.acquire = _acquiring(embedded.acquire)
+    _threads()
+    _pools()
+    for kind in (Store, AsyncStore):
+        _own_calls(kind)
+    for kind in (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection):
+        _look_ins(kind)
+    _in_roles()
+
+
+def pytest_collection_modifyitems(config, items):
+    left = [item for item in items if item.get_closest_marker("default_user")]
+    for item in left:
+        assert item.get_closest_marker("default_user").kwargs.get("reason"), f"{item.nodeid}: why the default user?"
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+    # A module of the tests of faults, where these were collected.
+    if "proxy" in sys.modules:
+        _relaying(sys.modules["proxy"].Proxy)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_refused():
+    """What the server refused to the users of a test's roles fails it."""
+    _refused()
+    yield
+    refused = sorted(each for each in _refused() if each[1:3] not in DONE_WITHOUT)
+    assert not refused, f"the server refused {refused}"
+
+
+def _refused():
+    """What servers refused since they were last asked; one that is gone is forgotten."""
+    refused = set()
+    for path, known in list(SERVERS.items()):
+        try:
+            refused |= known.refused()
+        except (redis.RedisError, OSError):
+            del SERVERS[path]
+    return refused
