@@ -50,6 +50,10 @@ _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage
 _CHECKS: Final = """
     check_counts check_due check_index check_leased check_live check_log check_queue check_room correct_count repair
 """
+_PUBLISHING: Final = f"{_OPENING} {_LOOKING} confirm logoff logon mark publish sow_delete"
+_SUBSCRIBING: Final = (
+    f"{_OPENING} {_LOOKING} {_TOPICS} beat mark replace resize resume settle subscribe take unsubscribe"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +98,19 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
         "publisher": _role(
             "publishes messages, also with a guarantee, and deletes records",
-            f"{_OPENING} {_LOOKING} {_JOBS} confirm logoff logon mark publish sow_delete",
+            f"{_PUBLISHING} {_JOBS}",
             f"{_READS} {_DURABLE}",
         ),
         "worker": _role(
             "subscribes to queues and topics, acknowledges, queries",
-            f"{_OPENING} {_LOOKING} {_TOPICS} beat mark replace resize resume settle subscribe take unsubscribe",
+            _SUBSCRIBING,
             f"{_READS} {_DURABLE} BLMPOP BLPOP",
             writes_logs=False,
+        ),
+        "gateway": _role(
+            "publishes and subscribes for clients that have no rights at the server: `ampsq gateway`",
+            f"{_PUBLISHING} {_SUBSCRIBING}",
+            f"{_READS} {_DURABLE} BLMPOP BLPOP",
         ),
         "coordinator": _role(
             "does what must happen over time: sweeps, actions, views, trimming, links",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["acl"]
 
 #: In the order of `ampsq.roles.ROLES`, against which a test holds them.
-_ROLES: Final = ("publisher", "worker", "coordinator", "replicator", "admin")
+_ROLES: Final = ("publisher", "worker", "gateway", "coordinator", "replicator", "admin")
 _EPILOG = """\b
 Examples:
   ampsq acl worker --instance nyc-1 --password-file worker.secret
@@ -45,7 +45,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     topics: tuple[str, ...],
     as_file: bool,  # noqa: FBT001
 ) -> None:
-    """Print the access rules of a server's user: publisher, worker, coordinator, replicator or admin.
+    """Print the access rules of a server's user: publisher, worker, gateway, coordinator, replicator, admin.
 
     No server is asked: the rules are what the role's scripts and commands are made of. Scripts see all keys of their
     instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single

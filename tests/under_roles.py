@@ -8,6 +8,7 @@ rules that `ampsq acl` prints for the instance:
   a test is several users. A client is opened in the role of its first concern, and makes a new instance as *admin*;
 - signs of life and what readers report as *worker*; the threads of a guaranteed publisher as *publisher*, with a
   worker's rights beside, since acknowledgements of leases are kept and sent there too;
+- a gateway as *gateway*;
 - coordinators as *coordinator*; a link there as *coordinator* at its own end and as *replicator* at the other;
 - calls that a test makes itself, past all clients: a script in turn as each role that has it, a command as *admin*;
 - what a test looks at with redis-py's own clients as a user of tests, with all rights.
@@ -40,12 +41,13 @@ from ampsq.connections.failover import Failover
 from ampsq.connections.lines import AsyncLines, Lines
 from ampsq.connections.presence import Presence
 from ampsq.coordinator import main, rebuilds
+from ampsq.gateway import Gateway
 from ampsq.publishing.publishing import Publishing
 from ampsq.replication.gate import Gate
 from ampsq.replication.link import Link
 from ampsq.replication.running import Run
 from ampsq.roles import ROLES, rules
-from ampsq.schema import key
+from ampsq.schema import INSTANCES, key
 from ampsq.scripts import names, script
 from ampsq.store import AsyncStore, Store
 from ampsq.subscriptions.async_subscription import Subscribing
@@ -196,7 +198,7 @@ def _opening(client):
         known = _behind(home.url)
         if known is not None:
             with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
-                if plain.exists(key(home.instance, "instance")):
+                if plain.exists(key(home.instance, "instance")) and plain.sismember(INSTANCES, home.instance):
                     return _first_concern(client)
     return "admin"
 
@@ -227,6 +229,7 @@ def _in_roles():
     _as(Publishing, "publisher+worker", {"__init__", "may_move", "move"}, _making)
     _as(main.Coordinator, "coordinator", {"run", "_serve"})
     _as(main.Coordinator, "coordinator", {"run", "_serve"}, _making)
+    _as(Gateway, "gateway", {"start"}, _making)
     rebuilds._take_over = _within(_making, "coordinator", rebuilds._take_over)
     _as(Run, "coordinator", {"run"}, _making)
     _as(Run, "replicator", {"_reach"}, _making)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.connections.server import examine
 from ampsq.errors import Unavailable
 from ampsq.flow import Collect, Post, command
 from ampsq.publishing.acknowledged import Acknowledged
@@ -59,7 +60,7 @@ class Persisting:
     """
 
     def __init__(self, store: AsyncStore, instance: str, server: Server) -> None:
-        self._store, self._server = store, server
+        self._store, self._instance, self._server = store, instance, server
         self._channel = store.channel()
         self._marker = key(instance, "marker")
         self._acknowledged = Acknowledged(instance)
@@ -75,6 +76,9 @@ class Persisting:
         Raises:
             ServerUnsuitable: this server cannot reach the level. Unavailable: there is none.
         """
+        if not self._server.appendfsync:
+            # A coordinator may have noted it meanwhile.
+            self._server = await self._store.run(examine(self._instance))
         watched = level.watch(self._server)
         async with self._turn:
             if level.level == "fsync" and self._flushed is None:

@@ -207,6 +207,7 @@ def test_a_full_server_refuses_publishes_and_drains(kind, start_server, connect,
     assert client.queue_stats("work").depth == 1
 
 
+@pytest.mark.default_user(reason="counts on one connection for all that its client does")
 def test_a_server_that_is_emptied_says_so(start_server, connect):
     # Given a client with a subscription
     server = start_server("valkey")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
+import time
 
 import pytest
 from observing import eventually
@@ -11,6 +13,8 @@ from observing import eventually
 from ampsq import Client, MemoryPublishStore, Queue, Topic
 from ampsq.connections.server import examine
 from ampsq.errors import FlushingUnknown, ServerUnsuitable
+from ampsq.gateway.client import GatewayClient
+from ampsq.publishing.persisted import Persisted
 from ampsq.roles import rules
 from ampsq.schema import key
 
@@ -175,6 +179,23 @@ def test_at_most_once_is_not_assumed_where_nobody_knows(login, instance, coordin
         eventually(lambda: plain.exists(key(instance, "lasting")), 20)
         admin.apply(queue)
         assert admin.queues()["once"].semantics == "at-most-once"
+
+
+@pytest.mark.usefixtures("defined", "no_wait")
+def test_a_gateway_learns_it_when_it_is_noted_after_it_connected(login, instance, plain):
+    fsync = Persisted.parse("fsync")
+
+    async def serve():
+        async with GatewayClient(login("gateway"), instance=instance) as client:
+            persisting = client.persisting()
+            with pytest.raises(FlushingUnknown):
+                await persisting.begin(fsync)
+            plain.set(key(instance, "lasting"), f"{plain.info('server')['run_id']} everysec no")
+            wanted = await persisting.begin(fsync)
+            await client.publish("orders", {"id": 1})
+            assert await persisting.wait(wanted, "orders", time.monotonic() + 20)
+
+    asyncio.run(serve())
 
 
 @pytest.mark.usefixtures("defined")

@@ -155,6 +155,7 @@ def lasting(request, start_server, instance):
         yield client
 
 
+@pytest.mark.default_user(reason="no coordinator notes how the server flushes")
 def test_what_is_to_be_on_the_disk_is_answered_when_it_is(lasting, serving_on):
     audit = Asking(serving_on(lasting), "audit")
 
