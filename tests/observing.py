@@ -10,7 +10,7 @@ from ampsq.values import Bookmark, parse_ref
 __all__ = ["eventually", "journal_of"]
 
 
-def eventually(condition, within=5.0):
+def eventually(condition, within=30.0):
     """Wait until a condition holds and give what it gave; fails after `within` seconds."""
     deadline = time.monotonic() + within
     while not (found := condition()):

@@ -139,7 +139,7 @@ def test_a_letter_that_is_settled_or_held_is_told_so_with_when_and_how(dead):
         )
     assert ". The message was acknowledged at 2" in dead("dead-letters", "show", "dead", dead.bookmarks[1], code=1).err
     with dead.client() as client, client.subscribe("dead") as letters:
-        letters.get("5s")
+        letters.get("30s")
         held = dead("dead-letters", "show", "dead", dead.bookmarks[2], code=1).err
     assert ". The message is leased to subscription " in held
 
@@ -208,7 +208,7 @@ def test_redrive_stops_on_a_signal_and_says_how_many_were_put_back(dead, number,
     with dead.client() as client:
         client.publish_many("letters", [letter(**LETTERS[0]) for _ in range(500)])
     process = dead.start("dead-letters", "redrive", "dead", "--yes", "--rate", "100/s")
-    eventually(lambda: messages(dead, "work"), within=20.0)
+    eventually(lambda: messages(dead, "work"), within=40.0)
     done = dead.end(process, number)
     assert done.code == code
     with dead.client() as client:

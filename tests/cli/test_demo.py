@@ -136,7 +136,7 @@ def test_children_end_soon_after_their_parent_was_killed(tmp_path):
     children = children_of(demo.pid)
     demo.kill()
     demo.communicate()
-    eventually(lambda: not processes().keys() & set(children), within=20.0)
+    eventually(lambda: not processes().keys() & set(children), within=40.0)
 
 
 @pytest.mark.parametrize(

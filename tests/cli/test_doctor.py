@@ -164,7 +164,7 @@ def test_a_log_that_is_kept_beyond_its_retention_is_told_with_who_needs_it(run):
         client.apply(Topic(name="orders", retention_count=1), Queue(name="work", underlying_topic="orders"))
         for number in range(3):
             client.publish("orders", number)
-        eventually(lambda: client.topics()["orders"]["pinned"], within=20.0)
+        eventually(lambda: client.topics()["orders"]["pinned"], within=40.0)
         pinned = client.topics()["orders"]["pinned"]
         with client.subscribe("work"):
             found = findings(run)
@@ -182,7 +182,7 @@ def test_an_action_whose_events_fail_is_told(run):
         client.apply(Topic(name="orders"), Action(name="copy", on={"publish": "orders"}, do=Do.publish(topic="target")))
         client._store.redis.set(key(client.instance, "log", "target"), "planted")
         client.publish("orders", 1)
-        eventually(lambda: client.actions()["copy"].failed, within=20.0)
+        eventually(lambda: client.actions()["copy"].failed, within=40.0)
         # It is tried again much later.
         client._store.redis.zadd(key(client.instance, "retries", "copy"), {"1": 1e15}, xx=True)
         client._store.redis.delete(key(client.instance, "log", "target"))

@@ -18,7 +18,7 @@ def test_the_head_of_a_queue(defined):
 def test_a_message_with_all_that_could_get_it(defined):
     _, bookmark = defined.publish({"n": 1}, {"n": 2})
     with defined.client() as client, client.subscribe("work", filter="/n = 1") as subscription:
-        subscription.get(5)
+        subscription.get(30)
         done = defined("explain", "work", bookmark)
         told = defined("explain", "work", bookmark, "--json").json[0]
     head, row = [line.split("  ") for line in done.out.splitlines()[-2:]]
@@ -35,7 +35,7 @@ def test_a_message_with_all_that_could_get_it(defined):
 def test_a_leased_message_s_lease_is_told(defined):
     (bookmark,) = defined.publish(1)
     with defined.client() as client, client.subscribe("work") as subscription:
-        subscription.get(5)
+        subscription.get(30)
         shown = defined("explain", "work", bookmark).out
     assert f"The message is leased to subscription {subscription.id} of " in shown
     facts = dict(line.split(maxsplit=1) for line in shown.splitlines()[2:])

@@ -61,7 +61,7 @@ def test_one_message_gives_its_bookmark(defined):
 def test_json_is_recorded_as_it_is_written(defined):
     defined("publish", "orders", '{"b":1.50,  "a": 12345678901234567890}')
     with defined.client() as client, client.subscribe("work") as messages:
-        assert messages.get(5).raw == b'{"b":1.50,  "a": 12345678901234567890}'
+        assert messages.get(30).raw == b'{"b":1.50,  "a": 12345678901234567890}'
 
 
 def test_headers(defined):
@@ -182,9 +182,9 @@ def test_what_comes_through_a_pipe_is_published_at_once(defined):
     process.stdin.write('{"n":0}\n')
     process.stdin.flush()
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").depth == 1, within=20.0)
+        eventually(lambda: client.queue_stats("work").depth == 1, within=40.0)
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(30) == 0
 
 
 # -- subscribe
@@ -252,7 +252,7 @@ def test_a_lower_backlog_is_told(defined):
 def test_a_timeout_counts_from_the_last_message(defined):
     began = time.monotonic()
     assert defined("subscribe", "work", "--timeout", "500ms").out == ""
-    assert 0.5 <= time.monotonic() - began < 5
+    assert 0.5 <= time.monotonic() - began < 30
 
 
 def test_a_regular_expression_of_queues(defined):
@@ -282,7 +282,7 @@ def test_each_line_is_there_at_once_and_ctrl_c_ends_quietly(defined):
     defined.publish(1)
     assert json.loads(process.stdout.readline())["data"] == 1
     with defined.client() as client:
-        eventually(lambda: client.queue_stats("work").acknowledged == 1, within=20.0)
+        eventually(lambda: client.queue_stats("work").acknowledged == 1, within=40.0)
     done = defined.end(process, signal.SIGINT)
     assert done.code == 130
     assert done.out == ""
@@ -303,7 +303,7 @@ def test_a_closed_pipe_ends_quietly(defined):
     process = defined.start("subscribe", "work", "--json")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(10) == 0
+    assert process.wait(30) == 0
     assert process.stderr.read() == ""
     # The one that met the closed pipe was not printed, so it was not acknowledged.
     with defined.client() as client:
@@ -325,7 +325,7 @@ def test_nothing_is_lost_between_commands_in_a_row(defined):
 def test_ack_tells_how_many(defined, option, verb):
     bookmarks = defined.publish(1, 2, 3)
     with defined.client() as client, client.subscribe("work", max_backlog=3) as messages:
-        assert messages.get(5)
+        assert messages.get(30)
         assert defined("ack", "work", *bookmarks[:2], *option).out == f"{verb} 2\n"
         assert defined("ack", "work", bookmarks[2], *option, "--json").json == [{verb: 1, "refused": 0}]
 

@@ -160,7 +160,7 @@ def test_url_and_data_dir_exclude_each_other(alone):
 def test_no_server_is_told_at_once_and_without_the_password(alone):
     began = time.monotonic()
     done = alone("queues", "--url", "redis://:secret@localhost:1", code=1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert done.err.startswith("Error: redis://:***@localhost:1")
     assert done.out == ""
 

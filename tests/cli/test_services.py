@@ -57,7 +57,7 @@ def test_up_keeps_the_embedded_server_until_it_is_stopped(alone, number):
     assert alone("topics", "--json").json[0]["messages"] == 1
     done = alone.end(process, number)
     assert (done.code, done.out, done.err) == (0, "", "")
-    eventually(lambda: embedded.status(alone.folder / ".ampsq") is None, within=20.0)
+    eventually(lambda: embedded.status(alone.folder / ".ampsq") is None, within=40.0)
 
 
 def test_up_tells_a_person_how_to_go_on(alone):
@@ -126,7 +126,7 @@ def test_a_worker_handles_messages_until_it_is_stopped(tasks, number):
     tasks.publish(1, "reject", "fail")
     process = tasks.start("worker", "tasks:handle", "--queue", "work", "--json")
     assert [process.stdout.readline() for _ in range(2)] == ["handled 1\n", "handled fail\n"]
-    eventually(lambda: depth(tasks) == 0, within=20.0)
+    eventually(lambda: depth(tasks) == 0, within=40.0)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -143,7 +143,7 @@ def test_several_processes_of_a_coroutine_function(tasks):
     seen = sorted(process.stdout.readline() for _ in range(10))
     assert seen == [f"later {n}\n" for n in range(10)]
     with tasks.client() as client:
-        eventually(lambda: client.queue_stats("work").subscriptions == 2, within=20.0)
+        eventually(lambda: client.queue_stats("work").subscriptions == 2, within=40.0)
     done = tasks.end(process)
     assert done.code == 0
     assert done.err.count("concurrency 2, max_backlog 3") == 2

@@ -27,7 +27,7 @@ def test_one_refresh_shows_queues_and_who_holds_what(defined):
     # Given messages, one of them leased
     defined.publish(*range(5))
     with defined.client() as client, client.subscribe("work", max_backlog=1) as messages:
-        assert messages.get(timeout="5s").data == 0
+        assert messages.get(timeout="30s").data == 0
 
         # When one looks
         (found,) = defined("top", *ONCE, "--json").json
@@ -128,7 +128,7 @@ def terminal(program, *arguments, size=(24, 80)):
     os.close(theirs)
     shown = ""
 
-    def until(text, within=15.0):
+    def until(text, within=25.0):
         nonlocal shown
         deadline = time.monotonic() + within
         while not re.search(text, shown):
@@ -150,7 +150,7 @@ def terminal(program, *arguments, size=(24, 80)):
         assert process.wait(1) == 0
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(30)
         os.close(ours)
 
 

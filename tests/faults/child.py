@@ -39,7 +39,7 @@ def work(url, instance, record):
 def hold(url, instance, record):
     """Take two messages, and acknowledge the first when it has waited long enough, then the second."""
     with Client(url, instance=instance) as client, client.subscribe("work", max_backlog=2) as messages:
-        held = [messages.get(10), messages.get(10)]
+        held = [messages.get(30), messages.get(30)]
         record("held", bookmarks=[message.bookmark for message in held])
         # As long as the test wants: it stops this process meanwhile.
         time.sleep(0.3)

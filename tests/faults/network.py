@@ -61,7 +61,7 @@ class Node:
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         with self.client() as client:
-            eventually(lambda: answers(client), within=20.0)
+            eventually(lambda: answers(client), within=40.0)
             assert client.info("server")["process_id"] == self.process.pid
 
     def client(self):
@@ -84,7 +84,7 @@ class Node:
     def follow(self, other):
         """Become a replica, and wait until all is here."""
         self.ask("REPLICAOF", "127.0.0.1", other.port)
-        eventually(self.has_link, within=20.0)
+        eventually(self.has_link, within=40.0)
 
     def has_link(self):
         """Whether it follows a primary and has all of it."""
@@ -112,13 +112,13 @@ class Cluster:
             self.nodes[number].ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
             node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        eventually(lambda: all(self._knows_all(node) for node in self.nodes), within=20.0)
+        eventually(lambda: all(self._knows_all(node) for node in self.nodes), within=40.0)
         for primary, replica in zip(self.nodes[:3], self.nodes[3:], strict=False):
             name = primary.ask("CLUSTER", "MYID")
-            eventually(lambda replica=replica, name=name: replicates(replica, name), within=20.0)
+            eventually(lambda replica=replica, name=name: replicates(replica, name), within=40.0)
         eventually(lambda: all(self._is_well(node) for node in self.nodes), within=30.0)
         for replica in self.nodes[3:]:
-            eventually(lambda r=replica: r.has_link(), within=20.0)
+            eventually(lambda r=replica: r.has_link(), within=40.0)
 
     def _knows_all(self, node):
         lines = node.ask("CLUSTER", "NODES").splitlines()
@@ -206,7 +206,7 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(30)
 
 
 class Heard:
@@ -223,6 +223,6 @@ class Heard:
     def states(self):
         return [str(event.state) for event in self.events]
 
-    def wait_for(self, state, *, number=1, within=20.0):
+    def wait_for(self, state, *, number=1, within=40.0):
         eventually(lambda: self.states.count(state) >= number, within=within)
         return [event for event in self.events if event.state == state][number - 1]

@@ -83,7 +83,7 @@ def other_protocol():
     yield listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(5)
+    thread.join(30)
 
 
 @dataclass
@@ -226,7 +226,7 @@ async def enter(client):
 def test_the_cause_is_named(request, instance, case):
     # Given a server that cannot be used
     given = case(request)
-    patience = "15s" if given.error in AT_ONCE else "300ms"
+    patience = "60s" if given.error in AT_ONCE else "300ms"
     # When a client of either kind connects
     for connect in (
         lambda: Client(given.url, instance=instance, patience=patience, heartbeat="300ms"),
@@ -243,7 +243,7 @@ def test_the_cause_is_named(request, instance, case):
         assert given.url.rpartition("@")[2].rpartition("/")[2].partition("?")[0] in text
         assert [word for word in given.words if word not in text] == [], text
         assert not raised.value.may_have_run
-        assert time.monotonic() - started < 5.0
+        assert time.monotonic() - started < 20
 
 
 def test_every_cause_has_a_case():

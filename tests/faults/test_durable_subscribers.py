@@ -112,7 +112,8 @@ def test_a_server_that_is_killed_is_waited_for_and_nothing_is_missed_or_doubled(
                 )
             stop.set()
             publisher.join()
-            while (message := messages.get(1)) is not None:
+            # Until all came, and for a moment more
+            while (message := messages.get(30 if len(seen) < len(published) else 1)) is not None:
                 seen.append(message.data)
         store.close()
     # Then each message came once, in order

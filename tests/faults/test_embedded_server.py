@@ -111,7 +111,7 @@ def folder():
     top = Path(tempfile.mkdtemp(prefix="ampsq-test-", dir="/tmp"))
     inside = top / "data"
     yield inside
-    eventually(lambda: down(inside), within=10.0)
+    eventually(lambda: down(inside), within=25.0)
     shutil.rmtree(top)
 
 
@@ -153,7 +153,7 @@ def test_the_server_ends_when_all_users_are_killed(folder, user):
     keeper = embedded.status(folder).supervisor_process_id
     for process in users:
         process.kill()
-    eventually(lambda: not any(map(alive, [*servers, keeper])), within=3)
+    eventually(lambda: not any(map(alive, [*servers, keeper])), within=30)
     assert embedded.status(folder) is None
     assert not (folder / "valkey.sock").exists()
 
@@ -161,7 +161,7 @@ def test_the_server_ends_when_all_users_are_killed(folder, user):
 def test_data_outlive_users(folder):
     with acquire(folder) as server:
         ask(server, "SET color blue")
-    eventually(lambda: down(folder), within=10.0)
+    eventually(lambda: down(folder), within=25.0)
     with acquire(folder) as server:
         assert ask(server, "GET color")[1] == "blue"
 
@@ -172,7 +172,7 @@ def test_a_killed_server_comes_back_with_its_data_at_the_same_address(folder):
             former = server.process_id
             ask(server, f"SET color {n}")
             os.kill(former, signal.SIGKILL)
-            eventually(lambda former=former: new_process(server, former), within=3)
+            eventually(lambda former=former: new_process(server, former), within=30)
             assert ask(server, "GET color")[1] == str(n)
             assert server.process_id == embedded.status(folder).process_id != former
 
@@ -183,7 +183,7 @@ def test_the_server_dies_with_a_killed_supervisor_and_the_next_user_gets_its_dat
         first = embedded.status(folder)
         os.kill(first.supervisor_process_id, signal.SIGKILL)
         # From here on the server may still be dying.
-        eventually(lambda: free(folder / "supervisor.lock"), within=10.0)
+        eventually(lambda: free(folder / "supervisor.lock"), within=25.0)
         with acquire(folder) as other:
             assert other.url == server.url
             assert other.process_id != first.process_id
@@ -195,7 +195,7 @@ def test_a_supervisor_that_is_told_to_stop_shuts_down(folder):
     with acquire(folder):
         first = embedded.status(folder)
         os.kill(first.supervisor_process_id, signal.SIGTERM)
-        eventually(lambda: down(folder), within=3)
+        eventually(lambda: down(folder), within=30)
         with acquire(folder) as server:
             assert server.process_id != first.process_id
 
@@ -212,11 +212,11 @@ def test_leftovers_of_a_crash_are_recovered_from_and_harm_nobody(folder):
         assert embedded.status(folder) is None
         with acquire(folder) as server:
             assert answers(server) is not None
-        eventually(lambda: down(folder), within=10.0)
+        eventually(lambda: down(folder), within=25.0)
         assert bystander.poll() is None
     finally:
         bystander.kill()
-        bystander.wait(10)
+        bystander.wait(30)
 
 
 def test_what_a_former_server_left_running_ends_before_the_next_one_starts(folder):
@@ -228,7 +228,7 @@ def test_what_a_former_server_left_running_ends_before_the_next_one_starts(folde
     os.write(lock, f"{left.pid}\n".encode())
     os.close(lock)
     with acquire(folder) as server:
-        assert left.wait(1) == -signal.SIGKILL
+        assert left.wait(30) == -signal.SIGKILL
         assert answers(server) is not None
 
 
@@ -243,9 +243,9 @@ def test_a_deep_folder_has_its_socket_in_a_private_short_one(folder):
         time.sleep(0.2)
         path.unlink()
         path.parent.rmdir()
-        eventually(lambda: new_process(server, former), within=10.0)
+        eventually(lambda: new_process(server, former), within=25.0)
         assert answers(server) is not None
-    eventually(lambda: down(deep), within=10.0)
+    eventually(lambda: down(deep), within=25.0)
     assert not path.parent.exists()
 
 
@@ -257,7 +257,7 @@ def test_a_user_that_comes_as_the_last_one_leaves_gets_a_live_server(folder):
         server.release()
         if n % 3:
             leaving = len(last_words(folder)) + 1
-            eventually(lambda leaving=leaving: len(last_words(folder)) == leaving, within=10.0)
+            eventually(lambda leaving=leaving: len(last_words(folder)) == leaving, within=25.0)
             time.sleep(chance.uniform(0, 0.05))
         else:
             # The grace is 0.3 s and a look every 0.1 s: the shutdown begins and ends within this span.
@@ -286,11 +286,11 @@ def test_a_forked_child_is_a_user_and_an_executed_one_is_not(folder, user):
     time.sleep(0.8)  # longer than the grace
     assert alive(server)
     os.kill(child, signal.SIGKILL)
-    eventually(lambda: not alive(server), within=3)
+    eventually(lambda: not alive(server), within=30)
     leaves = user(folder, EXEC)
     child, server = int(leaves.stdout.readline()), int(leaves.stdout.readline())
     leaves.kill()
-    eventually(lambda: not alive(server), within=3)
+    eventually(lambda: not alive(server), within=30)
     assert alive(child)
     os.kill(child, signal.SIGKILL)
 
@@ -301,22 +301,22 @@ def test_releasing_twice_is_harmless_and_garbage_is_released(folder):
     server.release()
     server = acquire(folder)
     del server
-    eventually(lambda: down(folder), within=3)
+    eventually(lambda: down(folder), within=30)
 
 
 def test_a_corrupt_file_is_an_error_that_quotes_the_server(folder):
     with acquire(folder) as server:
         for n in range(20):
             ask(server, f"SET key{n} {'x' * 50}")
-    eventually(lambda: down(folder), within=10.0)
+    eventually(lambda: down(folder), within=25.0)
     (file,) = (folder / "appendonlydir").glob("*.incr.aof")
     content = bytearray(file.read_bytes())
     content[200:300] = b"?" * 100
     file.write_bytes(content)
     begun = time.monotonic()
     with pytest.raises(EmbeddedServerError, match="Bad file format") as caught:
-        acquire(folder, timeout=10)
-    assert time.monotonic() - begun < 8
+        acquire(folder, timeout=90)
+    assert time.monotonic() - begun < 60
     assert "failed to start 5 times in a row" in str(caught.value)
     assert file.read_bytes() == content
 
@@ -325,7 +325,7 @@ def test_a_torn_last_write_is_cut_off(folder):
     with acquire(folder) as server:
         ask(server, "SET first 1")
         ask(server, "SET second 2")
-    eventually(lambda: down(folder), within=10.0)
+    eventually(lambda: down(folder), within=25.0)
     (file,) = (folder / "appendonlydir").glob("*.incr.aof")
     file.write_bytes(file.read_bytes()[:-3])
     with acquire(folder) as server:
@@ -343,7 +343,7 @@ def test_syncing_always_beats_every_second_and_outlives_a_restart(folder):
         with acquire(folder):
             former = server.process_id
             os.kill(former, signal.SIGKILL)
-            eventually(lambda: new_process(server, former), within=10.0)
+            eventually(lambda: new_process(server, former), within=25.0)
             assert setting() == "always"
 
 
@@ -356,7 +356,7 @@ def test_a_removed_folder_ends_its_server_and_leaves_the_successor_alone(folder)
             path = Path(unquote(server.url.removeprefix("unix://")))
             inode = path.stat().st_ino
             os.kill(found.supervisor_process_id, signal.SIGCONT)
-            eventually(lambda: not alive(found.process_id), within=3)
+            eventually(lambda: not alive(found.process_id), within=30)
             assert answers(server) is not None
             assert server.process_id != found.process_id
             assert path.stat().st_ino == inode
@@ -391,23 +391,23 @@ def test_a_later_user_may_ask_for_the_coordinator_which_ends_before_the_server(f
         time.sleep(0.3)  # some looks of the supervisor, which would have started it
         assert not coordinator(folder)
         with acquire(folder, coordinator=True) as server:
-            first = eventually(lambda: coordinator(folder), within=10.0)
+            first = eventually(lambda: coordinator(folder), within=25.0)
             assert (folder / "coordinator.pid").read_text().endswith(f" --url {server.url}")
             os.kill(first, signal.SIGKILL)
-            again = eventually(lambda: (found := coordinator(folder)) != first and found, within=10.0)
+            again = eventually(lambda: (found := coordinator(folder)) != first and found, within=25.0)
         process_id = server.process_id
         time.sleep(0.3)  # some looks of the supervisor, which would have ended it
         assert alive(again)
-    eventually(lambda: down(folder), within=10.0)
+    eventually(lambda: down(folder), within=25.0)
     assert not alive(again)
     assert (folder / "last-words").read_text() == str(process_id)
 
 
 def test_the_coordinator_dies_with_a_killed_supervisor(folder, coordinator):
     with acquire(folder, coordinator=True):
-        process_id = eventually(lambda: coordinator(folder), within=10.0)
+        process_id = eventually(lambda: coordinator(folder), within=25.0)
         os.kill(embedded.status(folder).supervisor_process_id, signal.SIGKILL)
-        eventually(lambda: not alive(process_id), within=3)
+        eventually(lambda: not alive(process_id), within=30)
 
 
 def test_without_kernel_help_a_watcher_ends_the_child(folder):
@@ -426,5 +426,5 @@ time.sleep(30)
         child = int(parent.stdout.readline())
         assert alive(child)
         parent.kill()
-        eventually(lambda: not alive(child), within=3)
+        eventually(lambda: not alive(child), within=30)
     assert not folder.exists()

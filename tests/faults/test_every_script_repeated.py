@@ -226,7 +226,7 @@ class Work:
             self.run(core.close(channel))
             channel.close()
 
-    def take(self, core, channel, number, within=2.0):
+    def take(self, core, channel, number, within=30.0):
         """What is handed out: (body, delivery)."""
         got, until = [], time.monotonic() + within
         while len(got) < number and time.monotonic() < until:
@@ -257,7 +257,7 @@ def consume(work):
     work.publish("orders", *({"id": number} for number in range(12)))
     with work.subscription("work", 5) as (core, channel):
         got = []
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(got) < 12:
             assert time.monotonic() < until, got
             for parts, body in work.take(core, channel, 1):
@@ -649,6 +649,7 @@ WORK = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_script_s_outcome_is_that_of_running_once(work, ledger):
     for part in WORK:
         part(work)

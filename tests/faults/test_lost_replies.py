@@ -28,7 +28,7 @@ def consume(messages, number):
     """Settle in every way until `number` are acknowledged; gives (bookmark, delivery) of all that were handed out."""
     seen, acked = [], 0
     while acked < number:
-        message = messages.get(5)
+        message = messages.get(30)
         assert message is not None, f"{acked} of {number} came; handed out {len(seen)}"
         seen.append((message.bookmark, message.delivery))
         if message.data % 10 == 3 and message.delivery == 1:
@@ -63,7 +63,7 @@ def test_a_consumer_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures a
     assert len(seen) == len(set(seen))
     assert {delivery for _, delivery in seen} == {1, 2}
     assert sum(delivery == 2 for _, delivery in seen) == NUMBER // 10
-    eventually(lambda: publisher.queue_stats("work").depth == 0, within=10.0)
+    eventually(lambda: publisher.queue_stats("work").depth == 0, within=25.0)
     evidence_of(publisher).check("orders", "work", range(NUMBER))
 
 
@@ -84,7 +84,7 @@ def test_what_a_lost_push_brought_comes_again(  # noqa: PLR0917 - fixtures and p
             # When messages come one by one while it waits, and a reply is lost
             assert messages.get(0.02) is None
             publisher.publish("orders", number)
-            message = messages.get(5)
+            message = messages.get(30)
             seen.append((message.data, message.delivery))
             message.ack(wait=True)
         # Then all come, as first deliveries
@@ -148,12 +148,12 @@ def test_a_lost_unsubscribe_gives_back_once(valkey, proxy, connect, late):
     watcher.publish_many("orders", range(10))
     client = connect(proxy.url)
     messages = client.subscribe("work", max_backlog=10)
-    assert messages.get(1).data == 0
+    assert messages.get(30).data == 0
     proxy.lose("unsubscribe", 1, late=late)
     messages.close()
     assert proxy.lost == ["unsubscribe"]
     with watcher.subscribe("work", max_backlog=20) as others:
-        got = [others.get(1) for _ in range(10)]
+        got = [others.get(30) for _ in range(10)]
         assert [(message.data, message.delivery) for message in got] == [(0, 2)] + [(n, 1) for n in range(1, 10)]
         # The late one, when it comes, takes nothing from the next subscription
         assert others.get(0.3) is None
@@ -165,7 +165,7 @@ def test_an_acknowledgement_that_was_done_before_the_reply_was_lost_is_done(valk
     define(client)
     client.publish("orders", 1)
     with client.subscribe("work") as messages:
-        message = messages.get(1)
+        message = messages.get(30)
         proxy.lose("settle")
         message.ack(wait=True)
         with pytest.raises(AlreadyAcked):
@@ -190,7 +190,7 @@ def test_the_asyncio_client_survives_the_same(  # noqa: PLR0917 - fixtures and p
                     assert await messages.get(0.02) is None
                 await client.publish_many("orders", range(100), batch=10)
                 while len(seen) < 100:
-                    message = await messages.get(5)
+                    message = await messages.get(30)
                     assert message is not None
                     seen.append((message.data, message.delivery))
                     await message.ack(wait=message.data % 3 == 0)

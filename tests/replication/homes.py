@@ -92,8 +92,8 @@ class Pair:
     def connected(self, here, there):
         """Wait until the link from here stands."""
         links, redis = key(self.name(here), "links"), self.admins[here]._store.redis
-        eventually(lambda: b'"connected"' in (redis.hget(links, f"out {there}") or b""), 15)
+        eventually(lambda: b'"connected"' in (redis.hget(links, f"out {there}") or b""), 30)
 
 
 def at(pair, client, short):
-    return eventually(lambda: client.instance == pair.name(short), 10)
+    return eventually(lambda: client.instance == pair.name(short), 30)

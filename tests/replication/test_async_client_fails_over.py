@@ -36,19 +36,19 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
         async with AsyncClient([homes.address("a"), homes.address("b")], **options) as client:
             await client.publish_many("orders", [1, 2, 3, 4])
             await client.publish("positions", {"id": 1, "qty": 1})
-            await client.flush("10s")
+            await client.flush("30s")
             live = await client.subscribe("orders", bookmark="now")
             wish = {"sub_id": "audit", "bookmark_store": MemoryBookmarkStore(), "auto_ack": False}
             durable = await client.subscribe("orders", bookmark="most_recent", **wish)
             changes = await client.sow_and_subscribe("positions")
             rows = await client.aggregate("positions", ["SUM(/qty) AS /sum"])
             work = await client.subscribe("work", max_backlog=10)
-            leased = [await work.get(10) for _ in range(4)]
+            leased = [await work.get(30) for _ in range(4)]
             await leased[0].ack(wait=True)
-            first = await durable.get(10)
+            first = await durable.get(30)
             await first.ack(wait=True)
-            assert (await changes.get(10)).command == "sow"
-            assert await rows.get(10) == {"sum": 1}
+            assert (await changes.get(30)).command == "sow"
+            assert await rows.get(30) == {"sum": 1}
             # Somebody waits all the while.
             waiting = asyncio.create_task(take(live, 2))
             await asyncio.sleep(0.1)
@@ -58,13 +58,13 @@ def test_all_that_an_asyncio_client_does_goes_on_at_the_other_instance(homes):
             await client.publish("orders", 5)
             await client.publish("orders", 6)
             await client.publish("positions", {"id": 1, "qty": 7})
-            await client.flush("10s")
+            await client.flush("30s")
 
             assert await waiting == [5, 6]
             assert await take(durable, 5) == [2, 3, 4, 5, 6]
-            change = await changes.get(10)
+            change = await changes.get(30)
             assert (change.command, change.data["qty"]) == ("publish", 7)
-            assert await rows.get(10) == {"sum": 8}
+            assert await rows.get(30) == {"sum": 8}
             assert await take(work, 2) == [5, 6]
             with pytest.raises(StaleLease):
                 await leased[1].ack(wait=True)
@@ -79,7 +79,7 @@ def test_what_was_acknowledged_at_one_instance_is_not_handed_out_at_the_one_that
         async with AsyncClient([homes.address("a"), homes.address("b")], **OPTIONS) as client:
             work = await client.subscribe("work", max_backlog=10)
             await client.publish_many("orders", [1, 2])
-            first, second = await work.get(10), await work.get(10)
+            first, second = await work.get(30), await work.get(30)
             await until(lambda: homes.bodies("b") == [1, 2])
             homes.kill("a")
             await arrive(homes, client, "b")
@@ -109,6 +109,6 @@ def test_an_asyncio_client_stays_where_the_link_was_downgraded_and_says_why(home
                 await client.flush("200ms")
             assert client.instance == homes.name("a")
             homes.restart("a")
-            await client.flush("10s")
+            await client.flush("30s")
 
     asyncio.run(asyncio.wait_for(scene(), 60))

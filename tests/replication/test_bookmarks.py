@@ -66,7 +66,7 @@ def test_a_message_that_is_delivered_has_the_bookmark_of_its_origin_and_its_own_
     fabric.run()
 
     with b.subscribe("work") as messages:
-        message = messages.get(5)
+        message = messages.get(30)
 
     assert (message.bookmark, message.headers, message.data) == (bookmark, {"kind": "new"}, {"id": 1})
 
@@ -78,7 +78,7 @@ def test_what_somebody_wrote_without_ampsq_has_no_fields_of_the_copy(twins, fabr
     fabric.run()
 
     with b.subscribe("work", max_backlog=2) as messages:
-        delivered = [messages.get(5), messages.get(5)]
+        delivered = [messages.get(30), messages.get(30)]
     read = everything(b.subscribe("orders", bookmark="[epoch:now]"))
 
     for found in (delivered, read):
@@ -94,7 +94,7 @@ def test_filters_see_the_fields_of_the_message_and_its_bookmark(twins, fabric, w
     b.publish("orders", {"v": "other"})
 
     with b.subscribe("work", filter=wanted) as messages:
-        delivered = [messages.get(5), messages.get(0.2)]
+        delivered = [messages.get(30), messages.get(0.2)]
     read = everything(b.subscribe("orders", bookmark="[epoch:now]", filter=wanted))
 
     assert delivered[0].bookmark == bookmark
@@ -109,7 +109,7 @@ def test_an_entry_that_ends_like_a_copy_belongs_to_the_instance_where_it_was_wri
     a.foreign("orders", s="100", v="5")
 
     with a.subscribe("work") as messages:
-        assert messages.get(5).data == {"s": "100", "v": "5"}
+        assert messages.get(30).data == {"s": "100", "v": "5"}
 
 
 # -- replayed
@@ -169,11 +169,11 @@ def test_a_durable_subscription_goes_on_behind_the_copies_that_it_handled(twins,
         a.publish("orders", n)
     fabric.run()
     with b.subscribe("orders", bookmark="epoch", sub_id="audit", auto_ack=False) as messages:
-        first, second = messages.get(5), messages.get(5)
+        first, second = messages.get(30), messages.get(30)
         second.ack(wait=True)
 
     with b.subscribe("orders", bookmark="most_recent", sub_id="audit") as messages:
-        assert [messages.get(5).data, messages.get(5).data] == [0, 2]
+        assert [messages.get(30).data, messages.get(30).data] == [0, 2]
     assert first.data == 0
 
 
@@ -199,10 +199,10 @@ def test_a_query_that_goes_on_tells_the_bookmarks_of_messages_and_of_ends(twins,
     fabric.run()
 
     with b.sow_and_subscribe("prices", oof=True, bookmark=first) as changes:
-        told = [changes.get(5), changes.get(5)]
+        told = [changes.get(30), changes.get(30)]
         a.sow_delete("prices", keys=["1"])
         fabric.run()
-        told.append(changes.get(5))
+        told.append(changes.get(30))
 
     assert [(change.command, change.bookmark) for change in told[:2]] == [("sow", first), ("publish", second)]
     assert (told[2].command, told[2].reason, told[2].bookmark.origin) == ("oof", "deleted", a.origin)
@@ -274,7 +274,7 @@ def test_explain_says_who_owns_a_message_and_how_to_get_it(twins, fabric):
         assert "this instance asked for it" in b.explain("work", bookmark).sentence
         assert b.explain("work", bookmark).facts["asked"] > 0
         fabric.run()
-        assert messages.get(5).bookmark == bookmark
+        assert messages.get(30).bookmark == bookmark
         assert b.explain("work", bookmark).reason == "leased"
     told = a.explain("work", bookmark)
     assert (told.reason, told.facts["owner"]) == ("owned_elsewhere", "b")
@@ -295,7 +295,7 @@ def test_a_barrier_is_named_by_its_bookmark_in_what_is_told_of_those_behind_it(t
     fabric.run()
 
     with b.subscribe("work") as messages:
-        assert messages.get(5).bookmark == first
+        assert messages.get(30).bookmark == first
         told = b.explain("work", second)
 
     assert (told.reason, told.facts["barrier"]) == ("behind_barrier", barrier)
@@ -319,7 +319,7 @@ def test_history_tells_where_a_message_came_from_and_who_did_what(twins, fabric)
     with b.subscribe("work") as messages:
         b.site.ask("work")
         fabric.run()
-        messages.get(5).ack(wait=True)
+        messages.get(30).ack(wait=True)
     fabric.run()
 
     at_b, at_a = b.history(bookmark), a.history(bookmark)
@@ -387,7 +387,7 @@ def test_a_queue_begins_behind_the_message_of_another_instance(twins, fabric):
     b.apply(LocalQueue(name="late", underlying_topic="orders", recovery_point=bookmarks[1]))
 
     with b.subscribe("late") as messages:
-        assert [messages.get(5).bookmark, messages.get(0.2)] == [bookmarks[2], None]
+        assert [messages.get(30).bookmark, messages.get(0.2)] == [bookmarks[2], None]
     assert "recovery point" in b.explain("late", bookmarks[0]).sentence
 
 
@@ -396,7 +396,7 @@ def test_check_names_what_is_wrong_by_its_bookmark(twins, fabric):
     bookmark = a.publish("orders", 1)
     fabric.run()
     with b.subscribe("work") as messages:
-        messages.get(5)
+        messages.get(30)
         # The lease is lost, and the message with it
         b.site.store.redis.hdel(b.site.key("leases", "work"), messages_ref(b, bookmark))
         (found,) = b.check("work")
@@ -437,7 +437,7 @@ def test_what_an_earlier_incarnation_recorded_keeps_its_bookmark(twins, fabric):
 
         read = everything(again.subscribe("orders", bookmark="[epoch:now]"))
         with again.subscribe("work", max_backlog=2) as messages:
-            delivered = [messages.get(5), messages.get(5)]
+            delivered = [messages.get(30), messages.get(30)]
         assert [message.bookmark for message in read] == [message.bookmark for message in delivered] == [old, new]
         assert behind(again, old) == [{"id": 2}]
         assert again.history(old).events[0].event == "published"

@@ -42,7 +42,7 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
     number = 0
     for number in range(1, 301):
         client.publish("orders", number)
-    client.flush("10s")
+    client.flush("30s")
     stopped = threading.Event()
 
     def publish_on():
@@ -63,14 +63,14 @@ def test_a_publisher_goes_on_at_the_other_instance_without_loss_or_double(pair):
     thread.join()
     # The other direction would be waited for.
     pair.admins["b"].downgrade_replication("a")
-    client.flush("10s")
+    client.flush("30s")
 
     last = numbers[0]
     assert pair.bodies("b") == list(range(1, last + 1))
 
     # The one that is back has each of them, once: in the order in which it received them.
     pair.restart("a")
-    eventually(lambda: len(pair.bodies("a")) >= last, 15)
+    eventually(lambda: len(pair.bodies("a")) >= last, 30)
     assert sorted(pair.bodies("a")) == list(range(1, last + 1))
     assert pair.bodies("b") == list(range(1, last + 1))
 
@@ -85,10 +85,10 @@ def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
     with pytest.raises(
         NotPersisted, match=r"not going on elsewhere.*was downgraded at .*may lack messages.*failover='warn'"
     ):
-        client.flush("3s")
+        client.flush("30s")
     assert client.instance == pair.name("a")
     pair.restart("a")
-    client.flush("10s")
+    client.flush("30s")
 
     assert pair.bodies("a") == [1]
 
@@ -103,7 +103,7 @@ def test_with_a_warning_a_client_goes_on_across_a_downgraded_link(pair, caplog):
         at(pair, client, "b")
     pair.admins["b"].downgrade_replication("a")
     client.publish("orders", 1)
-    client.flush("10s")
+    client.flush("30s")
 
     assert "though destination 'b'" in caplog.text
     assert pair.bodies("b") == [1]
@@ -113,7 +113,7 @@ def test_an_instance_that_lacks_what_was_told_to_be_persisted_is_refused(pair):
     client = pair.client(publisher="till", publish_store=MemoryPublishStore())
     for number in range(3):
         client.publish("orders", number)
-    client.flush("10s")
+    client.flush("30s")
     redis = pair.admins["b"]._store.redis
     redis.hset(key(pair.name("b"), "publishers"), "till", "2 1-0 orders")
     pair.kill("a")
@@ -130,7 +130,7 @@ def test_a_publisher_stays_where_the_other_instance_would_pass_over_what_it_does
     client = pair.client(publisher="till", publish_store=MemoryPublishStore())
     client.publish("local", b"1")
     client.publish("orders", b"2")
-    eventually(lambda: pair.bodies("b") == [2], 10)
+    eventually(lambda: pair.bodies("b") == [2], 30)
     pair.kill("a")
 
     with pytest.raises(NotPersisted, match=r"up to 2, and is not sent topic 'local'.* replicate all topics"):
@@ -138,13 +138,13 @@ def test_a_publisher_stays_where_the_other_instance_would_pass_over_what_it_does
     assert client.instance == pair.name("a")
     pair.restart("a")
     pair.admins["a"].remove_destination("c")
-    client.flush("10s")
+    client.flush("30s")
 
 
 def test_calls_without_a_store_go_to_the_other_instance(pair):
     client = pair.client()
     client.publish("orders", 1)
-    eventually(lambda: pair.bodies("b") == [1], 10)
+    eventually(lambda: pair.bodies("b") == [1], 30)
     pair.kill("a")
     at(pair, client, "b")
 
@@ -166,14 +166,14 @@ def test_a_consumer_goes_on_with_what_is_published_at_the_other_instance(pair):
     client = pair.client()
     with client.subscribe("work", max_backlog=10) as messages:
         pair.admins["a"].publish("orders", 1)
-        first = messages.get(10)
+        first = messages.get(30)
         first.ack(wait=True)
-        eventually(lambda: pair.admins["b"].queue_stats("work").acknowledged == 1, 10)
+        eventually(lambda: pair.admins["b"].queue_stats("work").acknowledged == 1, 30)
         pair.kill("a")
         at(pair, client, "b")
         pair.admins["b"].publish("orders", 2)
 
-        second = messages.get(10)
+        second = messages.get(30)
         assert (first.data, second.data) == (1, 2)
         second.ack(wait=True)
         assert messages.get(0.3) is None
@@ -184,8 +184,8 @@ def test_what_was_leased_at_the_other_instance_is_not_settled_at_this_one(pair):
     client = pair.client()
     with client.subscribe("work", max_backlog=10) as messages:
         pair.admins["a"].publish("orders", 1)
-        message = messages.get(10)
-        eventually(lambda: pair.bodies("b") == [1], 10)
+        message = messages.get(30)
+        eventually(lambda: pair.bodies("b") == [1], 30)
         pair.kill("a")
         at(pair, client, "b")
 
@@ -207,5 +207,5 @@ def test_iterating_goes_on_at_the_other_instance(pair):
     at(pair, client, "b")
     pair.admins["b"].publish("orders", 2)
 
-    eventually(lambda: seen == [1, 2], 10)
+    eventually(lambda: seen == [1, 2], 30)
     messages.close()

@@ -197,7 +197,7 @@ def test_a_restored_server_delivers_nothing_until_it_knows_what_was_settled_sinc
     with messages:
         assert messages.get(0.2) is None
         joined.carry()
-        assert sorted(messages.get(10).data["id"] for _ in range(2)) == [3, 4]
+        assert sorted(messages.get(30).data["id"] for _ in range(2)) == [3, 4]
         assert messages.get(0.2) is None
         assert a.replication().recovery is None
     assert sorted(handle(a, 2)) == [3, 4]
@@ -259,7 +259,7 @@ def test_a_group_local_queue_s_owner_delivers_nothing_again_that_it_acknowledged
 
     with a.subscribe("work", max_backlog=10) as messages:
         sites.carry()
-        assert messages.get(10).data["id"] == 2
+        assert messages.get(30).data["id"] == 2
         assert messages.get(0.2) is None
     assert a.replication().recovery is None
 
@@ -346,7 +346,7 @@ def test_a_queue_that_is_shared_with_nobody_is_not_held(sites):
     sites.begin("a")
 
     with a.subscribe("own") as messages:
-        assert messages.get(10).data["id"] == 1
+        assert messages.get(30).data["id"] == 1
     assert a.replication().recovery.queues == ("work",)
 
 

@@ -29,7 +29,7 @@ def to(name, *topics, **elements):
 def handle(client, number):
     with client.subscribe("work", max_backlog=number) as messages:
         for _ in range(number):
-            messages.get(10).ack()
+            messages.get(30).ack()
 
 
 def told(client, name, **places):

@@ -40,7 +40,7 @@ def test_the_state_of_the_world_is_the_same_after_changes_and_deletions(pair):
         return sorted((row.data["id"], row.data.get("x"), row.data.get("y")) for row in client.sow("prices"))
 
     assert rows(a) == [(1, 5, 1), (2, 2, None)]
-    eventually(lambda: rows(b) == rows(a), 10)
+    eventually(lambda: rows(b) == rows(a), 30)
 
 
 def test_entries_that_somebody_else_wrote_and_headers_and_large_bodies_come_as_they_are(pair):
@@ -50,7 +50,7 @@ def test_entries_that_somebody_else_wrote_and_headers_and_large_bodies_come_as_t
     a.publish("orders", b'"' + b"x" * 3_000_000 + b'"')
     a.publish_many("orders", [{"id": number} for number in range(600)])
 
-    eventually(lambda: len(log_of(b)) == 603, 20)
+    eventually(lambda: len(log_of(b)) == 603, 30)
 
     def own(fields):
         return list(fields.items())[: len(fields) - 2]
@@ -69,7 +69,7 @@ def test_a_queue_by_priority_with_filters_hands_over_what_the_asking_one_may_tak
     with b.subscribe("work", max_backlog=10, filter="/even") as messages:
         got = []
         for _ in range(2):
-            message = messages.get(10)
+            message = messages.get(30)
             got.append(message.data["p"])
             message.ack()
         assert messages.get(0.3) is None
@@ -88,8 +88,8 @@ def test_a_life_ends_at_its_owner_and_everywhere(pair):
 
     a.publish("orders", {"id": 1})
 
-    eventually(lambda: a.queue_stats("work").expired == 1, 10)
-    eventually(lambda: b.queue_stats("work").expired == 1, 10)
+    eventually(lambda: a.queue_stats("work").expired == 1, 30)
+    eventually(lambda: b.queue_stats("work").expired == 1, 30)
     assert not b._store.redis.exists(key(b.instance, "remote", "work"))
 
 
@@ -98,9 +98,9 @@ def test_a_message_for_later_is_delivered_later_by_its_owner_alone(pair):
 
     with b.subscribe("work", max_backlog=10) as there, a.subscribe("work", max_backlog=10) as here:
         a.publish("orders", {"id": 1}, delay="1s")
-        eventually(lambda: len(log_of(b)) == 1, 10)
+        eventually(lambda: len(log_of(b)) == 1, 30)
         assert there.get(0.3) is None
-        message = here.get(10)
+        message = here.get(30)
         assert message.data == {"id": 1}
         message.ack()
         assert there.get(0.2) is None
@@ -118,11 +118,11 @@ def test_what_fails_too_often_is_a_dead_letter_at_its_owner_once(pair):
 
     with b.subscribe("work", max_backlog=1) as messages:
         for _ in range(2):
-            messages.get(10).cancel()
+            messages.get(30).cancel()
 
-    eventually(lambda: len(log_of(b, "letters")) >= 1, 10)
-    eventually(lambda: a.queue_stats("work").expired == 1, 10)
-    eventually(lambda: len(log_of(a, "letters")) >= 1, 10)
+    eventually(lambda: len(log_of(b, "letters")) >= 1, 30)
+    eventually(lambda: a.queue_stats("work").expired == 1, 30)
+    eventually(lambda: len(log_of(a, "letters")) >= 1, 30)
     # It is told by the instance that gave it up, and comes to the other one as a copy
     assert [len(log_of(client, "letters")) for client in (a, b)] == [1, 1]
 
@@ -133,12 +133,12 @@ def test_why_a_message_ended_is_told_at_every_instance_and_why_it_came_back_wher
     ended, waits = a.publish_many("orders", [{"id": 1}, {"id": 2}])
     with a.subscribe("work", max_backlog=2) as messages:
         for _ in range(2):
-            messages.get(10).cancel(reason="not now", delay=0)
+            messages.get(30).cancel(reason="not now", delay=0)
         # When one of them is expired
-        messages.get(10).expire(reason="no such flight")
-        messages.get(10).cancel(reason="not yet", delay="1h")
+        messages.get(30).expire(reason="no such flight")
+        messages.get(30).cancel(reason="not yet", delay="1h")
     # Then the other instance is told all of its returns, and of the other message nothing
-    eventually(lambda: b.queue_stats("work").expired == 1, 20)
+    eventually(lambda: b.queue_stats("work").expired == 1, 30)
     told = [(event.event, event.details.get("consumer_reason")) for event in b.history(ended).events if event.queue]
     assert told == [("cancelled", "not now"), ("expired", "no such flight")]
     assert "(no such flight)" in b.explain("work", ended).sentence

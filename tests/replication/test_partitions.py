@@ -68,7 +68,7 @@ class Host:
 
     def start(self):
         self.run(*self._server)
-        eventually((self._folder / "s").exists, 20)
+        eventually((self._folder / "s").exists, 30)
 
     def coordinate(self, instance):
         program = ["-m", "ampsq.cli", "coordinator", "--url", "redis://127.0.0.1:6379", "--instance", instance]
@@ -167,6 +167,6 @@ def test_a_partition_loses_nothing_doubles_nothing_and_heals(hosts):
         eventually(lambda: sum((each.got for each in consumers), Counter()) == published, 60)
         consumers[1].stop()
         for client in clients:
-            eventually(lambda client=client: client.queue_stats("work").acknowledged == published.total(), 20)
+            eventually(lambda client=client: client.queue_stats("work").acknowledged == published.total(), 30)
             for name in ("ready", "remote", "owners", "asked"):
                 assert not client._store.redis.exists(key(client.instance, name, "work")), name

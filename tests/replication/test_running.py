@@ -19,7 +19,7 @@ def test_a_message_published_at_one_instance_is_delivered_at_another_that_has_ro
     a.publish("orders", {"id": 1})
 
     with b.subscribe("work") as messages:
-        message = messages.get(10)
+        message = messages.get(30)
         assert message.data == {"id": 1}
         message.ack()
     eventually(lambda: a.queue_stats("work").acknowledged == 1)
@@ -32,7 +32,7 @@ def test_a_destination_without_address_is_served_by_the_link_of_the_other_side(w
     a.publish("orders", {"id": 1})
 
     with b.subscribe("work") as messages:
-        message = messages.get(10)
+        message = messages.get(30)
         assert message.data == {"id": 1}
         message.ack()
     eventually(lambda: a.queue_stats("work").acknowledged == 1)
@@ -45,7 +45,7 @@ def test_the_next_address_is_taken_where_the_first_does_not_answer(world):
 
     a.publish("orders", {"id": 1})
 
-    eventually(lambda: b.queue_stats("work").topics, 10)
+    eventually(lambda: b.queue_stats("work").topics, 30)
     state = eventually(
         lambda: (found := world.link_of("a", "out to-b")) and found["state"] == "connected" and found, 10
     )
@@ -56,7 +56,7 @@ def test_a_link_to_an_instance_of_another_group_is_refused_and_says_so(world):
     world.site("b", Instance(group="London"), *shared(), to(world, "a"), coordinated=False)
     world.site("a", *shared(), to(world, "b", group="NewYork"))
 
-    state = eventually(lambda: (found := world.link_of("a", "out to-b")) and found["state"] == "refused" and found, 10)
+    state = eventually(lambda: (found := world.link_of("a", "out to-b")) and found["state"] == "refused" and found, 30)
 
     assert "'London'" in state["reason"]
     assert "NewYork" in state["reason"]
@@ -70,7 +70,7 @@ def test_a_link_that_is_defined_later_brings_what_was_published_before(world):
     a.apply(to(world, "b"))
 
     log = key(world.name("b"), "log", "orders")
-    eventually(lambda: b._store.redis.xlen(log) == 1200, 10)
+    eventually(lambda: b._store.redis.xlen(log) == 1200, 30)
 
 
 def test_a_new_topic_that_matches_a_destination_s_pattern_is_carried(world):
@@ -81,7 +81,7 @@ def test_a_new_topic_that_matches_a_destination_s_pattern_is_carried(world):
     a.publish("prices.eur", {"x": 1})
     a.publish("orders", {"x": 2})
 
-    eventually(lambda: b._store.redis.xlen(key(world.name("b"), "log", "prices.eur")) == 1, 10)
+    eventually(lambda: b._store.redis.xlen(key(world.name("b"), "log", "prices.eur")) == 1, 30)
     assert not b._store.redis.exists(key(world.name("b"), "log", "orders"))
 
 
@@ -96,7 +96,7 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
         a.publish_many("orders", [{"id": number} for number in range(4)])
         redis, links = b._store.redis, key(b.instance, "links")
         # Given an owner that is gone, and has been silent for a while,
-        eventually(lambda: redis.xlen(key(b.instance, "log", "orders")) == 4, 10)
+        eventually(lambda: redis.xlen(key(b.instance, "log", "orders")) == 4, 30)
         world.leave("a")
         a.close()
         lost.process.kill()
@@ -105,30 +105,30 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
         redis.hset(links, f"in {a.instance}", json.dumps(said | {"at": said["at"] - 6_000}))
         with b.subscribe("work", max_backlog=10) as messages:
             # when somebody is free elsewhere, it waits,
-            eventually(lambda: redis.zcard(key(b.instance, "asked", "work")) == 4, 10)
+            eventually(lambda: redis.zcard(key(b.instance, "asked", "work")) == 4, 30)
             assert b.queue_stats("work").remote == 4
             # until an operator lets that instance deliver them.
             b.enable_proxied_transfer("work")
-            taken = [messages.get(10) for _ in range(4)]
+            taken = [messages.get(30) for _ in range(4)]
             assert [message.data["id"] for message in taken] == [0, 1, 2, 3]
             for message in taken[:3]:
                 message.ack()
             # When the owner comes back, without consumers, it hears of it all,
-            start_server("valkey", appendonly=True, data_dir=lost.directory)
+            start_server("valkey", appendonly=True, options=["--appendfsync", "always"], data_dir=lost.directory)
             a = world.site("a")
-            eventually(lambda: _has_everything(a) and _has_everything(b), 20)
+            eventually(lambda: _has_everything(a) and _has_everything(b), 30)
             b.disable_proxied_transfer("work")
             assert (a.queue_stats("work").acknowledged, a.queue_stats("work").remote) == (3, 1)
             taken[3].ack()
-            eventually(lambda: a.queue_stats("work").acknowledged == 4, 10)
+            eventually(lambda: a.queue_stats("work").acknowledged == 4, 30)
         # and delivers what is published then, and nothing else.
         a.publish("orders", {"id": 4})
         with a.subscribe("work") as messages:
-            message = messages.get(10)
+            message = messages.get(30)
             assert message.data == {"id": 4}
             message.ack()
         for client in (a, b):
-            eventually(lambda client=client: (stats := client.queue_stats("work")).depth == stats.remote == 0, 10)
+            eventually(lambda client=client: (stats := client.queue_stats("work")).depth == stats.remote == 0, 30)
 
 
 def test_owners_that_are_heard_of_are_not_stood_in_for(world):
@@ -139,11 +139,11 @@ def test_owners_that_are_heard_of_are_not_stood_in_for(world):
     a.publish("orders", {"id": 1})
 
     with b.subscribe("work") as messages:
-        message = messages.get(10)
+        message = messages.get(30)
         # The owner gave it: it has not learnt of it from here.
         assert a.queue_stats("work").transferred_out == 1
         message.ack()
-    eventually(lambda: a.queue_stats("work").acknowledged == 1, 10)
+    eventually(lambda: a.queue_stats("work").acknowledged == 1, 30)
 
 
 def _has_everything(client):

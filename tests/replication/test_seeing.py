@@ -22,7 +22,7 @@ def link_from(client, name):
 
 
 def connected(client, name):
-    return eventually(lambda: (link := link_to(client, name)).state == "connected" and link, 10)
+    return eventually(lambda: (link := link_to(client, name)).state == "connected" and link, 30)
 
 
 def test_a_link_says_at_both_ends_who_is_there_and_what_it_brought(world):
@@ -30,7 +30,7 @@ def test_a_link_says_at_both_ends_who_is_there_and_what_it_brought(world):
     b = world.site("b", Instance(group="LDN"), *shared(), to(world, "a"))
     a.publish_many("orders", [{"id": number} for number in range(30)])
 
-    here = eventually(lambda: (link := link_to(a, "to-b")).messages == 30 and not link.behind and link, 10)
+    here = eventually(lambda: (link := link_to(a, "to-b")).messages == 30 and not link.behind and link, 30)
 
     assert (here.instance, here.group, here.state, here.acknowledgement) == (
         world.name("b"),
@@ -42,7 +42,7 @@ def test_a_link_says_at_both_ends_who_is_there_and_what_it_brought(world):
     assert here.bytes >= 30 * len('{"id":1}')
     assert here.connected_for >= 0
     assert here.disconnected_ago is None
-    there = eventually(lambda: (link := link_from(b, world.name("a"))).messages == 30 and link, 10)
+    there = eventually(lambda: (link := link_from(b, world.name("a"))).messages == 30 and link, 30)
     assert (there.destination, there.state, there.behind, there.address) == ("to-b", "connected", None, None)
     assert a.replication().group == "NYC"
 
@@ -52,7 +52,7 @@ def test_the_direction_that_the_other_side_pulls_is_seen_as_well(world):
     b = world.site("b", *shared(), to(world, "a"))
     a.publish("orders", {"id": 1})
 
-    here = eventually(lambda: (link := link_to(a, world.name("b"))).messages == 1 and link, 10)
+    here = eventually(lambda: (link := link_to(a, world.name("b"))).messages == 1 and link, 30)
 
     assert (here.state, here.instance) == ("connected", world.name("b"))
     assert link_from(b, world.name("a")).state == "connected"
@@ -72,7 +72,7 @@ def test_what_a_destination_lacks_is_counted_before_it_was_ever_reached(world):
 def test_a_destination_that_nobody_answers_for_waits_and_says_why(world):
     a = world.site("a", *shared(), to(world, "b", addresses=["unix:///tmp/nobody-is-here#b"]))
 
-    link = eventually(lambda: (link := link_to(a, "to-b")).state == "waiting" and link, 10)
+    link = eventually(lambda: (link := link_to(a, "to-b")).state == "waiting" and link, 30)
 
     assert "/tmp/nobody-is-here" in link.reason
 
@@ -96,9 +96,9 @@ def test_shared_queues_say_who_owns_what_and_how_much_changed_owner(world):
     b = world.site("b", *shared(), to(world, "a"))
     a.publish_many("orders", [{"id": number} for number in range(5)])
     with b.subscribe("work", max_backlog=2) as messages:
-        taken = [messages.get(10) for _ in range(2)]
-        (there,) = eventually(lambda: (queues := b.replication().queues)[0].elsewhere == 3 and queues, 10)
-        (here,) = eventually(lambda: (queues := a.replication().queues)[0].transferred_out == 2 and queues, 10)
+        taken = [messages.get(30) for _ in range(2)]
+        (there,) = eventually(lambda: (queues := b.replication().queues)[0].elsewhere == 3 and queues, 30)
+        (here,) = eventually(lambda: (queues := a.replication().queues)[0].transferred_out == 2 and queues, 30)
         assert there.owners == {a.origin: 3}
         assert there.initial_owner == "origin"
         assert there.oldest > 0

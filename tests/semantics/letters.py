@@ -29,7 +29,7 @@ def give_up(client, bodies, *, coordinate, queue="work", **options):
         for message in pick_up(messages, len(bodies)):
             message.cancel()
     if coordinate is not None:
-        eventually(lambda: client.queue_stats("dead").depth == before + len(bodies), within=15.0)
+        eventually(lambda: client.queue_stats("dead").depth == before + len(bodies), within=25.0)
 
 
 def die_in_two_queues(client, died):

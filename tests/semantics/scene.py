@@ -7,7 +7,7 @@ import time
 from observing import journal_of
 
 
-def pick_up(subscription, number, within=5.0):
+def pick_up(subscription, number, within=30.0):
     """The next `number` messages; fails when they do not come in time."""
     messages = []
     deadline = time.monotonic() + within

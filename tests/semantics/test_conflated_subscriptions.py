@@ -20,17 +20,17 @@ def trade(symbol, number):
 def test_in_an_interval_only_the_latest_of_each_key_comes(either):
     # Given a subscription that is conflated by symbol
     either.apply(Topic(name="trades"))
-    with either.subscribe("trades", conflation="400ms", conflation_key=["/symbol"]) as messages:
+    with either.subscribe("trades", conflation="3s", conflation_key=["/symbol"]) as messages:
         started = time.monotonic()
         either.publish_many("trades", [trade("IBM", 1), trade("A", 2), trade("IBM", 3), {"i": 4}, trade("A", 5)])
         # Then what has no key comes at once
         assert data_of(pick_up(messages, 1)) == [{"i": 4}]
-        assert time.monotonic() - started < 0.4
+        assert time.monotonic() - started < 3
         assert messages.get(0) is None
         # And when the interval is over the latest of each key, by their places
         either.publish("trades", trade("IBM", 6))
         assert data_of(pick_up(messages, 2)) == [trade("A", 5), trade("IBM", 6)]
-        assert time.monotonic() - started >= 0.4
+        assert time.monotonic() - started >= 3
         # And nothing more until something changes
         assert messages.get("600ms") is None
         either.publish("trades", trade("A", 7))
@@ -43,7 +43,7 @@ def test_auto_gives_each_key_once_to_who_is_behind_and_everything_to_who_is_not(
         # Given a consumer that keeps up, then it gets every message
         for i in range(5):
             either.publish("trades", trade("IBM", i))
-            assert messages.get("5s").data == trade("IBM", i)
+            assert messages.get("30s").data == trade("IBM", i)
         # When it is 300 messages behind
         either.publish_many("trades", [trade(f"S{i % 3}", i) for i in range(300)])
         # Then the latest of each key comes
@@ -151,7 +151,7 @@ def test_the_asyncio_client_conflates_the_same(server, instance):
             await client.apply(Topic(name="trades"))
             async with client.subscribe("trades", conflation="200ms", conflation_key="/symbol") as messages:
                 await client.publish_many("trades", [trade("IBM", 1), trade("A", 2), trade("IBM", 3), {"i": 4}])
-                got = [(await messages.get("5s")).data for _ in range(3)]
+                got = [(await messages.get("30s")).data for _ in range(3)]
                 assert got == [{"i": 4}, trade("A", 2), trade("IBM", 3)]
                 assert await messages.get("300ms") is None
             options = {"bookmark": "[epoch:now]", "conflation": "auto", "conflation_key": "/symbol"}

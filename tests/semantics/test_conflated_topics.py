@@ -110,6 +110,6 @@ def test_the_same_awaited(valkey, instance):
             await client.apply(Topic(name="trades", key="/symbol"), SLOW)
             async with client.subscribe("slow", filter="/i < 9") as messages:
                 await client.publish_many("trades", [trade("A", 1), trade("A", 2), trade("B", 9)])
-                return (await messages.get("5s")).data, [message.data for message in await client.sow("slow", "/i < 9")]
+                return (await messages.get("9s")).data, [message.data for message in await client.sow("slow", "/i < 9")]
 
     assert asyncio.run(run()) == (trade("A", 2), [trade("A", 2)])

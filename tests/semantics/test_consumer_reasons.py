@@ -108,9 +108,9 @@ def test_with_asyncio_it_is_the_same(valkey, client):
     async def settle():
         async with AsyncClient(valkey.url, instance=client.instance) as there:
             async with there.subscribe("work") as messages:
-                message = await messages.get(10)
+                message = await messages.get(30)
                 await message.cancel(reason="not now")
-                message = await messages.get(10)
+                message = await messages.get(30)
                 await message.expire(reason="never")
             return await there.ack("work", filter="/id = 2", option="expire", reason="void")
 
@@ -150,7 +150,7 @@ def test_a_worker_notes_what_its_handler_raised(valkey, client, is_coroutine):
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        eventually(lambda: client.queue_stats("work").depth == 0, within=20.0)
+        eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
     finally:
         worker.stop()
         thread.join()
@@ -169,7 +169,7 @@ def test_what_on_message_raises_is_noted(client):
         raise KeyError(*message.data)
 
     with client.subscribe("work", on_message=handle):
-        eventually(lambda: client.queue_stats("work").depth == 0, within=20.0)
+        eventually(lambda: client.queue_stats("work").depth == 0, within=40.0)
     assert told(client.history(bookmark)) == [("cancelled", "KeyError: 'id'"), ("expired", None)]
 
 
@@ -186,7 +186,7 @@ def test_a_letter_has_the_reason_and_filters_read_it(client):
         cancelled.cancel(reason=WHY)
         expired.expire(reason="void")
         silent.cancel()
-    eventually(lambda: client.queue_stats("dead").depth == 3, within=20.0)
+    eventually(lambda: client.queue_stats("dead").depth == 3, within=40.0)
     # Then each letter says what was said, and only that
     letters = {letter.data["id"]: letter for letter in client.dead_letters("dead")}
     assert [letters[number].consumer_reason for number in range(3)] == [WHY, "void", ""]
@@ -216,7 +216,7 @@ def test_an_action_reads_the_reason(client):
         other, flight = pick_up(messages, 2)
         other.expire(reason="something else")
         flight.expire(reason="no such flight")
-        assert pick_up(letters, 1, within=20.0)[0].raw == b"forced_expire no such flight"
+        assert pick_up(letters, 1, within=40.0)[0].raw == b"forced_expire no such flight"
         assert client.queue_stats("told").delivered == 1
 
 

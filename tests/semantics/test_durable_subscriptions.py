@@ -242,7 +242,7 @@ def test_one_that_only_waits_notices_within_seconds_that_another_has_its_name(cl
     waiting.start()
     # When another one of its name begins
     with durable():
-        waiting.join(10)
+        waiting.join(30)
     assert len(found) == 1
     assert found[0].detail == {"subscription": "audit", "by": client._session.client}
 
@@ -276,9 +276,9 @@ def test_an_awaited_one_ends_too_when_another_has_its_name(valkey, instance):
             await client.apply(Topic(name="a"))
             await client.publish_many("a", range(3))
             first = await client.subscribe("a", sub_id="s", auto_ack=False)
-            message = await first.get("5s")
+            message = await first.get("30s")
             async with client.subscribe("a", sub_id="s") as second:
-                assert (await second.get("5s")).data == 0
+                assert (await second.get("30s")).data == 0
                 with pytest.raises(NameInUse):
                     await message.ack(wait=True)
                 with pytest.raises(NameInUse):
@@ -326,7 +326,7 @@ def test_an_event_loop_goes_on_while_another_process_holds_the_file(valkey, inst
             await client.apply(Topic(name="a"))
             await client.publish_many("a", range(3))
             async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
-                await (await messages.get("5s")).ack()
+                await (await messages.get("30s")).ack()
                 # Given another process that is writing
                 with contextlib.closing(sqlite3.connect(tmp_path / "places", isolation_level=None)) as other:
                     other.execute("BEGIN IMMEDIATE")
@@ -337,6 +337,6 @@ def test_an_event_loop_goes_on_while_another_process_holds_the_file(valkey, inst
                     other.execute("ROLLBACK")
                     await written
             async with client.subscribe("a", sub_id="s", bookmark_store=store) as messages:
-                assert (await messages.get("5s")).data == 1
+                assert (await messages.get("30s")).data == 1
 
     asyncio.run(scenario())

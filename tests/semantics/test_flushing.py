@@ -86,7 +86,7 @@ def test_what_depends_on_no_disk_needs_no_note(login, instance):
         publisher.publish("orders", {"id": 1})
         assert publisher.server.appendfsync == ""
     with Client(login("worker"), instance=instance) as worker, worker.subscribe("work") as messages:
-        assert messages.get(timeout="10s").data == {"id": 1}
+        assert messages.get(timeout="30s").data == {"id": 1}
 
 
 @pytest.mark.usefixtures("defined")
@@ -110,10 +110,10 @@ def test_a_server_that_does_not_flush_is_refused_to_them_too_also_when_that_came
     login, instance, coordinate, noted, plain
 ):
     coordinate(login("coordinator"))
-    eventually(lambda: noted()[1:2] == ["everysec"], 20)
+    eventually(lambda: noted()[1:2] == ["everysec"], 30)
 
     plain.config_set("appendfsync", "no")
-    eventually(lambda: noted()[1:2] == ["no"], 20)
+    eventually(lambda: noted()[1:2] == ["no"], 30)
 
     with pytest.raises(ServerUnsuitable, match="appendfsync is no there"):
         publishing(login("publisher"), instance)
@@ -161,7 +161,7 @@ def test_a_publisher_waits_for_the_note_of_a_server_that_began_anew(start_server
         server.process.wait()
         publisher.publish("orders", {"id": 2})
         start_server(appendonly=True, data_dir=server.directory, options=options)
-        eventually(lambda: "how the server flushes is not known" in publisher._guaranteed._trouble, 20)
+        eventually(lambda: "how the server flushes is not known" in publisher._guaranteed._trouble, 30)
         # Then it goes on when a coordinator has
         coordinate(address("coordinator"))
         publisher.flush(timeout="20s")
@@ -176,7 +176,7 @@ def test_at_most_once_is_not_assumed_where_nobody_knows(login, instance, coordin
         # When a coordinator notes it, the same client may
         plain.config_set("appendfsync", "always")
         coordinate(login("coordinator"))
-        eventually(lambda: plain.exists(key(instance, "lasting")), 20)
+        eventually(lambda: plain.exists(key(instance, "lasting")), 30)
         admin.apply(queue)
         assert admin.queues()["once"].semantics == "at-most-once"
 
@@ -202,8 +202,8 @@ def test_a_gateway_learns_it_when_it_is_noted_after_it_connected(login, instance
 def test_a_coordinator_that_may_not_ask_either_says_so_and_notes_nothing(login, instance, coordinate, noted, caplog):
     coordinator = coordinate(login("coordinator", "-config|get"))
 
-    eventually(lambda: "how the server flushes is not noted" in caplog.text, 20)
-    eventually(lambda: (instance, "flushing") in coordinator.rounds, 20)
+    eventually(lambda: "how the server flushes is not noted" in caplog.text, 30)
+    eventually(lambda: (instance, "flushing") in coordinator.rounds, 30)
     assert noted() == []
 
 

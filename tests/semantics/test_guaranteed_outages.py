@@ -37,14 +37,14 @@ def test_a_full_store_makes_publishers_wait_and_then_teaches(connect_to, frail):
     # And takes more when there is room again, under the next number
     client.flush("20s")
     assert client.publish("orders", b"10") == 11
-    client.flush("10s")
+    client.flush("30s")
 
 
 def test_a_publisher_waits_for_room_as_long_as_it_comes_in_time(connect):
     client = connect(publisher="till-1", publish_store=MemoryPublishStore(messages=10), ack_conflation="10s")
     for number in range(1000):
         client.publish("orders", number)
-    client.flush("5s")
+    client.flush("30s")
     assert client.last_persisted == 1000
 
 
@@ -62,7 +62,7 @@ def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(conne
             client.publish("orders", 2)
     # Then everything goes on behind it
     assert client.publish("orders", 2) == 2
-    client.flush("5s")
+    client.flush("30s")
     assert (client.last_persisted, log_of("orders")) == (2, [(1, "1"), (2, "2")])
 
 
@@ -85,7 +85,7 @@ def test_closing_without_a_server_leaves_it_to_the_next_process_with_a_file(conn
         client.close()
     again = connect_to(frail, publish_store=tmp_path / "till.db")
     again.publish("orders", 4)
-    again.flush("5s")
+    again.flush("30s")
     assert frail.bodies("orders") == ["1", "2", "3", "4"]
 
 
@@ -102,7 +102,7 @@ def test_fsync_waits_until_the_server_has_flushed(start_server, connect_to, kind
     with pytest.raises(NotPersisted, match=r"not persisted \(fsync\)"):
         client.flush("500ms")
     client.flush("10s")
-    eventually(lambda: told, within=2.0)
+    eventually(lambda: told)
     assert (told[-1].sequence, told[-1].level) == (100, "fsync")
 
 
@@ -118,7 +118,7 @@ def test_fsync_is_refused_where_the_server_cannot_say_it(start_server, connect_t
     server = start_server("redis", appendonly=True, options=["--appendfsync", "always"])
     client = connect_to(server, publish_store=MemoryPublishStore(), persisted="fsync")
     client.publish_many("orders", range(100))
-    client.flush("10s")
+    client.flush("30s")
 
 
 @pytest.mark.default_user(reason="its replica logs in as the default user")
@@ -161,7 +161,7 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
     client = connect(publisher="till-1", publish_store=store, ack_conflation="1ms")
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
     client.publish_many("orders", range(10))
-    client.flush("5s")
+    client.flush("30s")
     with client.subscribe("work", max_backlog=10) as messages:
         found = pick_up(messages, 10)
         for message in found[:6]:
@@ -170,7 +170,7 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
         found[7].cancel(delay="1h")
         found[8].expire()
         client.ack("work", [found[9].bookmark])
-        client.flush("5s")
+        client.flush("30s")
         assert messages.late == []
     assert store.settlements() == {}
     stats = client.queue_stats("work")
@@ -182,7 +182,7 @@ def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, 
     client = connect_to(frail, publish_store=tmp_path / "till.db", patience="100ms")
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
     client.publish_many("orders", range(3))
-    client.flush("5s")
+    client.flush("30s")
     messages = client.subscribe("work", max_backlog=3)
     found = pick_up(messages, 3)
     with frail.stopped():
@@ -194,7 +194,7 @@ def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, 
             client.close()
     # When the next one begins, with the leases still there
     again = connect_to(frail, publish_store=tmp_path / "till.db")
-    again.flush("5s")
+    again.flush("30s")
     # Then they are settled
     stats = again.queue_stats("work")
     assert (stats.acknowledged, stats.depth) == (3, 0)
@@ -213,7 +213,7 @@ def test_an_acknowledgement_that_comes_too_late_is_told_and_touches_nothing(conn
         store.close()
         failed = []
         late = connect(publisher="till-1", publish_store=tmp_path / "till.db", on_failed_write=failed.append)
-        late.flush("5s")
+        late.flush("30s")
         # Then it is told, and the lease stands
         assert [(failure.kind, failure.topic, type(failure.error)) for failure in failed] == [
             ("settle", "work", StaleLease)

@@ -46,10 +46,10 @@ def test_changes_wait_for_records_that_are_behind_their_log(connect, valkey, ins
 
     client.delta_publish("orders", {"id": 1, "w": 2})
     with contextlib.closing(valkey.client()) as redis:
-        client.flush("10s")
+        client.flush("30s")
         redis.xadd(key(instance, "log", "orders"), {"b": '{"id": 3}'})
     client.sow_delete("orders", keys=[3])
-    client.flush("10s")
+    client.flush("30s")
 
     assert data_of(client.sow("orders")) == [{"id": 1, "v": 1, "w": 2}]
 
@@ -68,7 +68,7 @@ def test_refused_changes_and_deletions_are_told_and_the_others_recorded(connect)
     client.publish("fills", {"55": "IBM", "44": 1})
     client.delta_publish("fills", {"55": "IBM", "44": 2})
     client.delta_publish("orders", {"id": 1, "v": 2})
-    client.flush("10s")
+    client.flush("30s")
 
     assert [(type(each.error).__name__, each.sequence, each.kind, each.topic) for each in failed] == [
         ("MissingKey", 2, "publish", "orders"), ("NoRecords", 3, "sow_delete", "plain"),
@@ -93,7 +93,7 @@ def test_with_asyncio_changes_and_deletions_are_kept_as_well(valkey, instance, m
                 await client.sow_delete("orders", keys=[2]),
                 await client.sow_delete("orders", data={"id": 3}),
             ]
-            await client.flush("10s")
+            await client.flush("30s")
             return numbers, data_of(await client.sow("orders"))
 
     assert asyncio.run(work()) == ([3, 4, 5], [{"id": 1, "v": 1, "w": 2}])

@@ -123,15 +123,15 @@ def test_at_least_once_step_5_what_is_not_leased_expires_when_its_time_is_over(c
     ("elements", "ends"),
     [
         ({}, None),
-        ({"expiration": "100ms"}, "time_limit"),
+        ({"expiration": "3s", "lease_period": "3500ms"}, "time_limit"),
         ({"max_deliveries": 1}, "max_deliveries"),
-        ({"expiration": "100ms", "max_deliveries": 1}, "max_deliveries,time_limit"),
+        ({"expiration": "3s", "lease_period": "3500ms", "max_deliveries": 1}, "max_deliveries,time_limit"),
     ],
     ids=str,
 )
 @pytest.mark.usefixtures("coordinator")
 def test_at_least_once_step_6_a_lease_that_lapses_returns_the_message_or_ends_it(client, journal, elements, ends):
-    queue(client, lease_period="200ms", **elements)
+    queue(client, **{"lease_period": "1s", **elements})
     client.publish("orders", 1)
     with client.subscribe("work") as messages:
         pick_up(messages, 1)

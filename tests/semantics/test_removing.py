@@ -93,7 +93,7 @@ def test_a_queue_that_somebody_uses_is_not_removed(client):
     client.apply(WORK)
     client.publish("work", 1)
     with client.subscribe("work") as messages:
-        messages.get(5).cancel(delay="1h")
+        messages.get(30).cancel(delay="1h")
         eventually(lambda: client.queue_stats("work").delayed)
     with pytest.raises(QueueInUse, match="delayed=1"):
         client.remove(WORK)
@@ -121,7 +121,7 @@ def test_a_coordinator_goes_on_when_what_it_works_on_is_removed(client, coordina
     # And what is defined again works again, also what publishes under the same name
     client.apply(WORK, letters, totals)
     client.ack("work", client.publish("work", 2), "expire")
-    eventually(lambda: client.topics()["dead"]["messages"] == 2, within=15)
+    eventually(lambda: client.topics()["dead"]["messages"] == 2, within=25.0)
 
 
 def test_the_same_awaited(valkey, instance):

@@ -141,7 +141,7 @@ def test_a_local_queue_works_like_any_other(client):
     client.publish_many("orders", [1, 2])
     with client.subscribe("work", max_backlog=2) as messages:
         for expected in (1, 2):
-            message = messages.get(5)
+            message = messages.get(30)
             assert message.data == expected
             message.ack()
     assert client.queue_stats("work").depth == 0

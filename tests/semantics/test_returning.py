@@ -76,7 +76,7 @@ def test_with_a_coordinator_a_delay_ends_in_time(client):
         message.cancel(delay="200ms")
         started = time.monotonic()
         pick_up(messages, 1)
-        assert 0.15 <= time.monotonic() - started < 1.0
+        assert 0.15 <= time.monotonic() - started < 5.0
 
 
 def test_expire_removes_a_message_at_once(either):
@@ -105,13 +105,13 @@ def test_without_a_lease_period_a_lease_never_ends(client):
 
 
 def test_a_lapsed_message_comes_again_without_a_coordinator(either):
-    # Given a lease of 200 ms and two consumers
-    define(either, lease_period="200ms", fairness_model="round-robin")
+    # Given a lease of a second and two consumers
+    define(either, lease_period="1s", fairness_model="round-robin")
     either.publish("work", 1)
     with either.subscribe("work") as sleepy, either.subscribe("work") as awake:
         held = pick_up(sleepy, 1)[0]
         # When the first does nothing, then the other gets it, as its second delivery
-        again = pick_up(awake, 1, within=4.0)[0]
+        again = pick_up(awake, 1)[0]
         assert (again.data, again.delivery) == (1, 2)
         # And the first has lost it
         with pytest.raises(StaleLease):
@@ -129,17 +129,17 @@ def test_a_lapsed_message_comes_again_in_time_with_a_coordinator(client):
         started = time.monotonic()
         pick_up(sleepy, 1)
         pick_up(awake, 1)
-        assert 0.15 <= time.monotonic() - started < 1.0
+        assert 0.15 <= time.monotonic() - started < 5.0
 
 
 @pytest.mark.usefixtures("coordinator")
 def test_an_extended_lease_holds_longer(client):
-    # Given two messages with a lease of 200 ms, of which one is extended
-    define(client, lease_period="200ms")
+    # Given two messages with a lease of two seconds, of which one is extended
+    define(client, lease_period="2s")
     client.publish_many("work", ["extended", "left"])
     with client.subscribe("work", max_backlog=2) as messages, client.subscribe("work", max_backlog=2) as others:
         extended, left = rest_of(messages) + rest_of(others)
-        extended.extend("10s")
+        extended.extend("1h")
         # When the period is over, then only the other one came back
         again = eventually(lambda: rest_of(messages) + rest_of(others))
         assert data_of(again) == ["left"]

@@ -139,19 +139,19 @@ def test_a_worker_subscribes_and_settles_in_every_way(connect, plain):
     publisher.publish_many("orders", [{"id": i, "price": i, "symbol": "IBM"} for i in range(6)])
 
     with worker.subscribe("work", max_backlog=3, filter="/id < 3") as messages:
-        first, second, third = (messages.get(timeout="5s") for _ in range(3))
+        first, second, third = (messages.get(timeout="30s") for _ in range(3))
         first.ack(wait=True)
         second.extend("30s")
         second.expire()
         third.cancel()
         messages.replace(filter="/id >= 3")
-        assert messages.get(timeout="5s").data["id"] == 3
+        assert messages.get(timeout="30s").data["id"] == 3
     with worker.subscribe("by-price", max_backlog=1) as messages:
-        assert messages.get(timeout="5s").data["id"] == 5
+        assert messages.get(timeout="30s").data["id"] == 5
     with worker.subscribe("orders", bookmark="epoch", sub_id="ledger") as messages:
-        assert messages.get(timeout="5s").data["id"] == 0
+        assert messages.get(timeout="30s").data["id"] == 0
     with worker.aggregate("by-price", ["SUM(/price) AS /sum"]) as rows:
-        assert rows.get(timeout="5s") == {"sum": 15}
+        assert rows.get(timeout="30s") == {"sum": 15}
     assert len(worker.sow("by-price", "/price > 1")) == 4
     assert worker.explain("by-price").sentence
     assert worker.ack("by-price", filter="/id = 0") == 1
@@ -164,9 +164,9 @@ def test_a_worker_follows_records(connect, plain):
     publisher.publish("positions", {"symbol": "IBM", "qty": 5})
 
     with worker.sow_and_subscribe("positions", oof=True) as messages:
-        assert messages.get(timeout="5s").data == {"symbol": "IBM", "qty": 5}
+        assert messages.get(timeout="30s").data == {"symbol": "IBM", "qty": 5}
         publisher.publish("positions", {"symbol": "IBM", "qty": 6})
-        assert messages.get(timeout="5s").data == {"symbol": "IBM", "qty": 6}
+        assert messages.get(timeout="30s").data == {"symbol": "IBM", "qty": 6}
 
     assert refused(plain) == set()
 
@@ -178,8 +178,8 @@ def test_a_coordinator_does_its_duties(connect, coordinated, admin, plain):
     publisher.publish_many("other", [{"id": i} for i in range(9)])
 
     with worker.subscribe("work", max_backlog=1) as messages:
-        messages.get(timeout="5s").expire()
-        messages.get(timeout="5s").ack(wait=True)
+        messages.get(timeout="30s").expire()
+        messages.get(timeout="30s").ack(wait=True)
     worker.ack("by-price", filter="/id > 0")
 
     eventually(lambda: [letter.data["id"] for letter in admin.dead_letters("letters")] == [1])
@@ -193,7 +193,7 @@ def test_a_killed_workers_messages_come_back_by_a_coordinator_of_its_role(connec
     publisher, worker = connect("publisher"), connect("worker")
     publisher.publish("orders", {"id": 1})
     messages = worker.subscribe("work")
-    messages.get(timeout="5s")
+    messages.get(timeout="30s")
 
     # Its connections are cut, and it may not come back.
     user = re.search(r"worker-\d+", worker.url)[0]
@@ -209,7 +209,7 @@ def test_an_admin_defines_checks_repairs_and_redrives(admin, connect, plain):
     publisher, worker = connect("publisher"), connect("worker")
     publisher.publish_many("orders", [{"id": 1}, {"id": 2}])
     with worker.subscribe("work") as messages:
-        messages.get(timeout="5s").expire()
+        messages.get(timeout="30s").expire()
 
     eventually(lambda: len(admin.dead_letters("letters")) == 1)
     assert admin.redrive("letters") == 1
@@ -240,7 +240,7 @@ def test_links_run_with_a_replicator_at_their_other_end(login, server, instance,
         with second.subscribe("shared") as messages:
             found = []
             for _ in range(2):
-                message = messages.get(timeout="10s")
+                message = messages.get(timeout="30s")
                 found.append(message.data["id"])
                 message.ack(wait=True)
         assert sorted(found) == [1, 2]

@@ -111,7 +111,7 @@ def test_a_destination_shows_its_password_in_its_own_definition_alone(valkey, in
         thread = threading.Thread(target=coordinator.run)
         thread.start()
         try:
-            eventually(lambda: client._store.redis.hlen(f"{{{instance}}}:links"), within=10.0)
+            eventually(lambda: client._store.redis.hlen(f"{{{instance}}}:links"), within=25.0)
         finally:
             coordinator.stop()
             thread.join()

@@ -36,7 +36,7 @@ def numbers_of(messages):
     return [message.data["i"] for message in messages]
 
 
-def until(condition, within=10.0):
+def until(condition, within=25.0):
     """Wait until a condition holds; fails when it does not in time."""
     deadline = time.monotonic() + within
     while not condition():
@@ -90,7 +90,7 @@ def test_of_too_much_memory_a_subscription_is_offlined_and_gets_everything_in_or
         assert either.readers()[0].behind < 1_000_000
         # And everything comes, in order, also what comes meanwhile, and it is online again
         either.publish_many("orders", numbered(range(4000, 4100)))
-        got += numbers_of(pick_up(messages, 4099, within=20))
+        got += numbers_of(pick_up(messages, 4099, within=40.0))
         assert got == list(range(4100))
         assert messages.get("300ms") is None
         either.publish("orders", {"i": "live"})
@@ -196,7 +196,7 @@ def test_an_action_is_told_why_somebody_was_disconnected(client, start_coordinat
         client.publish("orders", 0)
         assert data_of(pick_up(messages, 1)) == [0]
         client.publish("orders", 1)
-        (message,) = pick_up(told, 1, within=15)
+        (message,) = pick_up(told, 1, within=25.0)
     assert message.raw.decode() == f"{client._session.client} client_message_age_limit"
 
 
@@ -290,15 +290,15 @@ def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instan
             await client.apply(Transport(name="*", **limits), Topic(name="orders"))
             async with client.subscribe("orders") as messages:
                 await client.publish_many("orders", numbered(range(3)))
-                got = [(await messages.get("5s")).data["i"] for _ in range(3)]
+                got = [(await messages.get("30s")).data["i"] for _ in range(3)]
                 # Given that it is offlined while others of its loop work
                 await client.publish_many("orders", numbered(range(3, 1000)))
                 await asyncio.to_thread(until, lambda: states(beside) == {"orders": "offline"})
                 # Then everything comes in order
-                got += [(await messages.get("5s")).data["i"] for _ in range(997)]
+                got += [(await messages.get("30s")).data["i"] for _ in range(997)]
                 assert got == list(range(1000))
                 await client.publish("orders", {"i": 1000})
-                assert (await messages.get("5s")).data == {"i": 1000}
+                assert (await messages.get("30s")).data == {"i": 1000}
                 # When it takes nothing for too long, it is disconnected
                 await client.publish("orders", {"i": 1001})
                 await asyncio.to_thread(until, lambda: states(beside) == {"orders": "disconnected"})
@@ -327,7 +327,7 @@ def test_nobodys_slowness_harms_others(connect, valkey):
             for i in range(50):
                 sent = time.monotonic()
                 client.publish("orders", {"i": i})
-                assert quick.get("5s") is not None
+                assert quick.get("30s") is not None
                 taken.append(time.monotonic() - sent)
         return rate, sorted(taken)[25]
 

@@ -114,7 +114,7 @@ def test_a_pushed_message_of_any_queue_wakes_an_idle_subscription(either):
             # When a message comes into one of them while the subscription waits
             timer = threading.Timer(0.1, either.publish, (name, name))
             timer.start()
-            message = messages.get(5)
+            message = messages.get(30)
             timer.join()
             # Then it comes
             assert (message.queue, message.data) == (name, name)
@@ -181,7 +181,7 @@ def test_get_waits_no_longer_than_it_is_told(client):
         for timeout, least in ((0, 0.0), (0.2, 0.2), ("150ms", 0.15)):
             started = time.monotonic()
             assert messages.get(timeout) is None
-            assert least <= time.monotonic() - started < least + 1.0
+            assert least <= time.monotonic() - started < least + 5.0
 
 
 def test_a_subscription_with_a_backlog_of_zero_waits_and_gets_nothing(client):
@@ -210,7 +210,7 @@ def test_close_ends_an_iteration_in_another_thread(client):
     # When the subscription is closed
     messages.close()
     # Then the iteration ends, and what was acknowledged is
-    assert ended.wait(3)
+    assert ended.wait(30)
     thread.join()
     assert client.queue_stats("work").depth == 0
     with pytest.raises(Closed):
@@ -298,7 +298,7 @@ def test_close_gives_back_what_nobody_began_without_burning_a_delivery(either):
     either.apply(queue("work", max_deliveries=2))
     either.publish_many("work", range(12))
     messages = either.subscribe("work", max_backlog=10)
-    seen = [messages.get(5), messages.get(5)]
+    seen = [messages.get(30), messages.get(30)]
     assert data_of(seen) == [0, 1]
     seen[0].ack()
     # When it is closed
@@ -316,7 +316,7 @@ def test_closing_the_client_closes_its_subscriptions(connect):
     one.apply(queue("work"))
     one.publish_many("work", range(10))
     held = [one.subscribe("work", max_backlog=4) for _ in range(2)]
-    assert held[0].get(1).data == 0
+    assert held[0].get(30).data == 0
     # When it is closed
     one.close()
     # Then another client gets all of them

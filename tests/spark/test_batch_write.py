@@ -44,7 +44,7 @@ def test_rows_are_recorded_once_in_order_and_a_queue_delivers_them_meanwhile(spa
         save(numbers(spark, 3_000), options, topic="work", commitProtocol=protocol)
         got = []
         while len(got) < 3_000:
-            message = messages.get(timeout=10)
+            message = messages.get(timeout=30)
             got.append(message.raw.decode())
             message.ack()
     assert sorted(map(int, got)) == list(range(3_000))
@@ -242,7 +242,7 @@ def test_rows_are_json_that_workers_read(spark, client, options):
     )
     save(frame, options, topic="orders")
     with client.subscribe("work") as messages:
-        message = messages.get(timeout=10)
+        message = messages.get(timeout=30)
         assert (message.data, message.headers) == ({"id": 1, "name": "x"}, {"by": "spark"})
         message.ack()
     assert json.loads(values(client)[0]) == {"id": 1, "name": "x"}

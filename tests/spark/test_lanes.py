@@ -177,7 +177,7 @@ def test_a_server_that_dies_fails_the_task_and_the_repeat_records_each_row_once(
         lane = kind(store, job(), 0)
         lane.write(rows(*range(9)))
         server.process.kill()
-        server.process.wait(10)
+        server.process.wait(30)
         with pytest.raises(Unavailable):
             lane.write(rows(*range(9, 30)))
 

@@ -43,7 +43,7 @@ def expire(client, queue, *bodies):
 
 def cancel(client, queue):
     with client.subscribe(queue) as messages:
-        messages.get(5).cancel()
+        messages.get(30).cancel()
 
 
 @pytest.mark.parametrize("changed", [["forced_expire"], ["max_cancels"], None])
@@ -165,7 +165,7 @@ def test_a_foreign_entry_with_a_field_like_our_headers_makes_a_letter_without_an
     Actions().run_once(store)
     # Then its letter can be read
     with client.subscribe("dead") as dead:
-        letter = dead.get(5)
+        letter = dead.get(30)
         assert letter.headers == {}
         assert letter.data["message"] == {"h": "12:30", "temp": "5"}
 

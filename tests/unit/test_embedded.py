@@ -49,7 +49,7 @@ def test_waiting_for_another_process_ends_at_the_deadline(tmp_path, monkeypatch)
         begun = time.monotonic()
         with pytest.raises(EmbeddedServerError, match="another process"):
             embedded.acquire(tmp_path, timeout=0.2)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10
     finally:
         os.close(lock)
 

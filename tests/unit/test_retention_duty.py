@@ -43,7 +43,7 @@ def publish_an_hour_ago(store, topic, number):
 def settle(client, queue, number):
     with client.subscribe(queue, max_backlog=1_000) as messages:
         for _ in range(number):
-            messages.get(5).ack()
+            messages.get(30).ack()
         messages.flush()
 
 

@@ -78,7 +78,7 @@ def stop_coordinator(coordinator, instance):
 
     def stop():
         coordinator.stop()
-        eventually(lambda: f"coordinator-{instance}" not in {thread.name for thread in threading.enumerate()}, 10)
+        eventually(lambda: f"coordinator-{instance}" not in {thread.name for thread in threading.enumerate()}, 30)
 
     return stop
 
@@ -121,7 +121,7 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
     for number in range(4):
         client.publish("orders", {"id": number, "price": number * 10})
     with client.subscribe("work", max_backlog=2, filter="/price >= 0") as messages:
-        stuck = messages.get(timeout="5s")
+        stuck = messages.get(timeout="30s")
         page = look(site())
 
         # In the list, whose figures come without a reload.
@@ -154,7 +154,7 @@ def test_a_stuck_message_is_found_given_up_redriven_and_delivered_again(site, lo
         expect(page.get_by_text("No letter is here.")).to_be_visible()
 
         for number in (1, 2, 3, 4, 0):
-            message = messages.get(timeout="5s")
+            message = messages.get(timeout="30s")
             assert message.data["id"] == number
             message.ack(wait=True)
     assert client.queue_stats("work").depth == 0
@@ -181,7 +181,7 @@ def test_all_that_match_a_filter_are_expired_after_being_counted(site, look, cli
         assert messages.get(timeout="50ms") is None
         page.get_by_role("link", name="Resume").click()
         confirm(page, "Resume")
-        assert messages.get(timeout="5s").data == {"id": 0}
+        assert messages.get(timeout="30s").data == {"id": 0}
     page.get_by_label("Filter").fill("/id >")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("alert")).to_contain_text("/id >")

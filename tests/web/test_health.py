@@ -115,4 +115,4 @@ def test_a_new_incarnation_of_an_instance_is_shown_as_soon_as_it_is_there(asked,
     def shown():
         return str(bookmark) in asked.anew().page(f"/i/{client.instance}/queues/work").text
 
-    eventually(shown, within=20)
+    eventually(shown, within=40.0)
