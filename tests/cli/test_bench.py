@@ -20,6 +20,7 @@ KEYS = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised():
     done = subprocess.run(
         [sys.executable, "-m", "ampsq.cli", "bench", "--quick", "--json"],
@@ -52,6 +53,7 @@ def test_the_quick_benchmark_prints_every_figure_and_the_memory_is_as_promised()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
     done = subprocess.run(
         [sys.executable, "-m", "ampsq.cli", "bench", "--part", "replication", "--quick", "--json"],

@@ -83,7 +83,7 @@ def test_a_person_at_a_terminal_is_asked(filled, answer, code, left):
     )
     os.close(theirs)
     os.write(ours, f"{answer}\n".encode())
-    out, err = asking.communicate(timeout=20)
+    out, err = asking.communicate(timeout=90)
     os.close(ours)
 
     assert (asking.returncode, "3 would be acknowledged" in err, "Go on?" in err) == (code, True, True), err

@@ -38,7 +38,7 @@ def test_the_file_is_one_that_an_engine_takes():
         pytest.skip("check-jsonschema is not installed: pip install 'ampsq[dev]'")
 
     command = [checker, "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert not re.search(r"\$\{\w+[^:\w]", TEXT), "each setting of the environment has a default"
@@ -115,7 +115,7 @@ def check_health(service, address):
     """The health check of a service, at the address where it is here."""
     _, *command = SERVICES[service]["healthcheck"]["test"]
     command = [part.replace("http://127.0.0.1:8080", address.partition("/?")[0]) for part in command]
-    subprocess.run([sys.executable, *command[1:]], check=True, timeout=20)
+    subprocess.run([sys.executable, *command[1:]], check=True, timeout=90)
 
 
 def test_a_message_published_at_one_instance_is_handled_at_the_other_whose_worker_is_free(stack):

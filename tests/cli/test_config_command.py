@@ -206,7 +206,7 @@ def read(text):
 @pytest.fixture(scope="module")
 def validator():
     done = subprocess.run(
-        [sys.executable, "-m", "ampsq.cli", "config", "schema"], capture_output=True, timeout=20, check=True
+        [sys.executable, "-m", "ampsq.cli", "config", "schema"], capture_output=True, timeout=90, check=True
     )
     schema = json.loads(done.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -25,7 +25,7 @@ def run_demo(*arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=280,
         env={name: value for name, value in os.environ.items() if not name.startswith("AMPSQ_")},
     )
 
@@ -109,7 +109,7 @@ def test_interrupted_demo_leaves_no_process_and_no_data(tmp_path):
     children = children_of(demo.pid)
     assert len(children) >= 4
     demo.send_signal(signal.SIGTERM)
-    demo.communicate(timeout=30)
+    demo.communicate(timeout=90)
     assert demo.returncode == 128 + signal.SIGTERM
     assert not processes().keys() & set(children)
     assert not list(tmp_path.iterdir())
@@ -161,7 +161,7 @@ def test_bad_input_is_refused_with_what_is_allowed(arguments, code, words):
 def test_options_before_the_name_count_too():
     done = subprocess.run(
         [sys.executable, "-m", "ampsq.cli", "--url", "localhost", "demo"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=90,
     )  # fmt: skip
     assert (done.returncode, "allowed are redis://" in done.stderr) == (1, True)
 

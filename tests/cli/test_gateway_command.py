@@ -33,7 +33,7 @@ def test_a_gateway_serves_until_it_is_stopped(ruled, command):
     told = process.stdout if command[0] == "gateway" else process.stderr
     address = next(line for line in told if line.startswith("gateway  ")).split()[1]
 
-    answer = httpx.post(f"{address}/v1/publish", json={"topic": "orders", "data": 1}, auth=("till", "tea"), timeout=10)
+    answer = httpx.post(f"{address}/v1/publish", json={"topic": "orders", "data": 1}, auth=("till", "tea"), timeout=90)
 
     assert answer.json()["bookmark"].startswith("orders~")
     assert ruled.end(process, signal.SIGTERM).code == 0
@@ -57,7 +57,7 @@ def test_a_hangup_lets_the_file_be_read(ruled, command):
     process.send_signal(signal.SIGHUP)
 
     assert any("the rules of before stay" in line for line in process.stderr)
-    assert httpx.get(f"{address}/v1/sow", params={"name": "x"}, auth=("till", "tea"), timeout=10).status_code == 403
+    assert httpx.get(f"{address}/v1/sow", params={"name": "x"}, auth=("till", "tea"), timeout=90).status_code == 403
     assert ruled.end(process, signal.SIGTERM).code == 0
 
 

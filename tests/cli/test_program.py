@@ -62,7 +62,7 @@ try:
 except SystemExit:
     print("\\n".join(sys.modules), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
     return set(done.stderr.split())
 
 

@@ -23,7 +23,7 @@ def test_readers_are_shown_where_limits_are_defined(defined):
     assert "low" in told.out
     # When somebody subscribes to a topic
     subscriber = defined.start("subscribe", "orders", "--bookmark", "now")
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not (found := defined("readers", "--json").json):
         assert time.monotonic() < deadline
     # Then it is there

@@ -128,7 +128,7 @@ def test_a_worker_handles_messages_until_it_is_stopped(tasks, number):
     assert [process.stdout.readline() for _ in range(2)] == ["handled 1\n", "handled fail\n"]
     eventually(lambda: depth(tasks) == 0, within=40.0)
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=90)
     assert process.returncode == 0
     assert json.loads(out) == {"processed": 2, "failed": 1, "rejected": 1}
     assert "tasks:handle handles 'work': concurrency 1, max_backlog 2" in err

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 
 def asked(address, path):
-    line = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    line = http.client.HTTPConnection(urlsplit(address).netloc, timeout=90)
     with contextlib.closing(line):
         line.request("GET", path)
         return line.getresponse().read().decode()
@@ -59,6 +59,6 @@ def test_nothing_of_the_console_is_imported_where_it_is_not_asked_for():
         "print([n for n in sys.modules if n.split('.')[0] in ('starlette', 'uvicorn', 'jinja2', 'prometheus_client')"
         " or n.startswith('ampsq.console')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
 
     assert done.stdout == "[]\n"

@@ -142,7 +142,7 @@ def terminal(program, *arguments, size=(24, 80)):
     try:
         yield process, ours, until
         # What it writes at its end must be read, or it waits.
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             if select.select([ours], [], [], 0.1)[0]:
                 with contextlib.suppress(OSError):

@@ -66,11 +66,11 @@ class Node:
 
     def client(self):
         """A plain client of redis-py, to be closed by its user."""
-        return redis.Redis(port=self.port, password=self._password, decode_responses=True, socket_timeout=5)
+        return redis.Redis(port=self.port, password=self._password, decode_responses=True, socket_timeout=30)
 
     def ask(self, *words):
         """One command, answered as it is, decoded."""
-        plain = redis.Connection(port=self.port, password=self._password, socket_timeout=5, decode_responses=True)
+        plain = redis.Connection(port=self.port, password=self._password, socket_timeout=30, decode_responses=True)
         try:
             plain.send_command(*words)
             return plain.read_response()

@@ -130,7 +130,7 @@ def user():
     yield start
     for process in processes:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def acquire(folder, **options):

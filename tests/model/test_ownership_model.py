@@ -19,7 +19,7 @@ _WORLDS = int(os.environ.get("AMPSQ_WORLDS", "0"))
 _SCENARIOS = SMALL | (LARGE if _WORLDS else {})
 
 
-@pytest.mark.timeout(3600 if _WORLDS else 120)
+@pytest.mark.timeout(3600 if _WORLDS else 600)
 @pytest.mark.parametrize("name", _SCENARIOS)
 def test_every_rule_holds_in_every_history(name):
     found = search(Steps(Protocol(_SCENARIOS[name])), _WORLDS or 100_000)

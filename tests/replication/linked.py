@@ -106,7 +106,7 @@ class Linked:
         return [int(fields[b"b"].partition(b":")[2].rstrip(b"}")) for _, fields in rows]
 
 
-def take(client, number, timeout=10, room=0):
+def take(client, number, timeout=30, room=0):
     """A subscription, of more room if that is said, and messages that are delivered, still leased."""
     messages = client.subscribe("work", max_backlog=max(room, number))
     return messages, [messages.get(timeout) for _ in range(number)]

@@ -31,7 +31,7 @@ def running(worker):
 def run(*arguments):
     """Run a command to its end, and give what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AMPSQ_")}
-    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, timeout=60, check=False, env=environment)
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, timeout=90, check=False, env=environment)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

@@ -257,7 +257,7 @@ class Traffic:
     def finish(self, client):
         """No more messages, and all that there are settled."""
         self.stopping.set()
-        eventually(lambda: not any(client.queue_stats(queue.name).depth for queue in self.queues), within=30)
+        eventually(lambda: not any(client.queue_stats(queue.name).depth for queue in self.queues), within=200)
 
     def __exit__(self, *_):
         self.stopping.set()

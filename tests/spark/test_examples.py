@@ -153,12 +153,13 @@ def run_alone(arguments, folder, url=""):
         env={**os.environ, "AMPSQ_URL": url},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=500,
         check=False,
     )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_what_the_readme_says_of_spark_runs(start_server, tmp_path):
     (program,) = re.findall(r"## Spark\n.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     server = start_server("valkey")
@@ -172,6 +173,7 @@ def test_what_the_readme_says_of_spark_runs(start_server, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_year_as_a_newcomer_runs_it_but_january_alone(tmp_path, flights):
     arrived = [flight["arr_delay"] for flight in flights if flight["arr_delay"] is not None]
 

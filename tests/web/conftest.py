@@ -36,7 +36,7 @@ class Asked:
 
     def __call__(self, path, method="GET", form=None, **headers):
         """Ask once; `form` is sent as a browser does."""
-        line = http.client.HTTPConnection(self.host, timeout=20)
+        line = http.client.HTTPConnection(self.host, timeout=90)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         body = None
         if form is not None:

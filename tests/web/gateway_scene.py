@@ -87,7 +87,7 @@ class Asking:
     def open(self, path, **parameters):
         address = httpx.URL(self.base.replace("http", "ws", 1) + path, params=parameters)
         bearer = {"authorization": f"Bearer {self.auth[0]}:{self.auth[1]}"}
-        return Socket(connect(str(address), additional_headers=bearer, open_timeout=10, close_timeout=5))
+        return Socket(connect(str(address), additional_headers=bearer, open_timeout=30, close_timeout=30))
 
 
 class Socket:
@@ -96,7 +96,7 @@ class Socket:
     def __init__(self, socket):
         self.socket = socket
 
-    def get(self, timeout=5):
+    def get(self, timeout=30):
         return json.loads(self.socket.recv(timeout))
 
     def say(self, **order):
