@@ -400,6 +400,7 @@ def test_what_was_trimmed_does_not_come_back(joined):
     assert joined.log("a") == []
 
 
+@pytest.mark.default_user(reason="counts on one connection for all that an instance is called for")
 def test_the_same_word_twice_begins_one_incarnation(joined):
     store = joined.clients["a"]._store
     script = replication_calls.script_call("begin_incarnation", ["", "zzz"], list)
