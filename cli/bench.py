@@ -47,6 +47,17 @@ def _print_tables(figures: dict[str, Any]) -> None:
         _print_replay(figures["replay"])
     if "replication" in figures:
         _print_replication(figures["replication"])
+    if "gateway" in figures:
+        _print_gateway(figures["gateway"])
+
+
+def _print_gateway(row: dict[str, Any]) -> None:
+    click.echo(
+        f"Over a gateway, one connection: publish {row['publish_per_second']:,}/s one by one (a client of the server "
+        f"{row['publish_directly_per_second']:,}/s), {row['publish_many_per_second']:,}/s 100 a request; "
+        f"subscribe + ack, backlog 100: {row['subscribe_per_second']:,}/s"
+    )
+    click.echo(f"Push to a subscriber at 200/s: p50 {row['latency']['p50_us']} us, p99 {row['latency']['p99_us']} us")
 
 
 def _print_replication(figures: dict[str, Any]) -> None:
@@ -227,14 +238,17 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--part",
-    type=click.Choice(["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay", "replication"]),
+    type=click.Choice(
+        ["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay", "replication", "gateway"]
+    ),
     default="all",
     show_default=True,
     help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
     "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
     "replay: topics read from a bookmark on; "
-    "replication: between two servers of its own, in none of the others.",
+    "replication: between two servers of its own, in none of the others; "
+    "gateway: over HTTP and WebSockets, in none of the others, either.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -293,6 +307,11 @@ def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], 
         figures["rebuild"] = Rebuild(url, settings, progress).run()
     if part in {"all", "publishing"}:
         figures["publishing"] = Publishing(url, settings, progress).run()
+    if part == "gateway":
+        # Of an extra, which the others do without.
+        from ampsq.bench.gateway import GatewayFigures
+
+        figures["gateway"] = GatewayFigures(url, settings, progress).run()
     if part in {"all", "replay"}:
         figures["replay"] = Replay(url, settings, progress).run()
     return figures

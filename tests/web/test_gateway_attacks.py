@@ -162,6 +162,14 @@ def test_who_answers_pings_stays(serving, client):
         assert mine.get(WITHIN)["data"] == 1
 
 
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(gateway, audit, line):
+    held = line(audit).say("GET /healthz")
+    assert held.socket.recv(12) == b"HTTP/1.1 200"
+
+    (made,) = gateway._server.server_state.connections
+    assert made.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 # -- who asks for too much
 
 
