@@ -52,7 +52,7 @@ class Till:
 
 def work(gateway: str, name: str, secret: str, count: int) -> list[Any]:
     """Work off so many messages of the queue; each is acknowledged when it is done."""
-    done = []
+    done: list[Any] = []
     address = gateway.replace("http", "ws", 1) + "/v1/subscribe?queue=work&max_backlog=10"
     with connect(address, additional_headers={"authorization": f"Bearer {name}:{secret}"}) as socket:
         while len(done) < count:
