@@ -135,7 +135,7 @@ def test_a_consumer_that_is_slow_in_a_random_way_gets_each_message_once_in_order
     assert len(spools) >= 2
 
 
-def test_who_takes_no_message_for_too_long_is_disconnected_and_others_of_its_client_go_on(either, server):
+def test_who_takes_no_message_for_too_long_is_disconnected_and_others_of_its_client_go_on(either, server, caplog):
     either.apply(Transport(name="*", client_message_age_limit="1s"), Topic(name="orders"), Topic(name="news"))
     with either.subscribe("orders") as slow, either.subscribe("news") as other:
         # Given that both had something to do
@@ -145,6 +145,8 @@ def test_who_takes_no_message_for_too_long_is_disconnected_and_others_of_its_cli
         # When one does not take what comes
         either.publish_many("orders", [1, 2, 3])
         until(lambda: states(either).get("orders") == "disconnected")
+        # It is told to others a moment before it knows itself
+        until(lambda: "'orders' was too slow" in caplog.text)
         # Then it is told so, each time, with the limit and what was used
         for _ in range(2):
             with pytest.raises(SlowClient, match=r"'orders' was too slow .* client_message_age_limit") as told:
@@ -215,7 +217,7 @@ def test_of_too_much_disk_it_is_disconnected_with_the_reason(client):
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client):
+def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client, caplog):
     # Given a durable subscription, whose place is in the log
     client.apply(Transport(name="*", message_memory_limit="64KB"), Topic(name="orders"))
     with client.subscribe("orders", sub_id="audit") as messages:
@@ -225,6 +227,7 @@ def test_a_durable_subscription_is_disconnected_and_goes_on_where_it_was(client)
         # When it is too far behind
         client.publish_many("orders", numbered(range(3, 500)))
         until(lambda: states(client) == {"orders": "disconnected"})
+        until(lambda: "'orders' was too slow" in caplog.text)
         with pytest.raises(SlowClient, match="message_memory_limit"):
             messages.get(0)
     # Then it goes on there when it comes again
@@ -284,7 +287,7 @@ def test_a_name_that_is_no_transport_is_refused(server, instance):
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instance):
+def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instance, caplog):
     async def scenario():
         async with AsyncClient(server.url, instance=instance) as client:
             limits = {"message_memory_limit": "64KB", "client_message_age_limit": "6s"}
@@ -303,6 +306,7 @@ def test_the_asyncio_client_is_offlined_and_disconnected_the_same(server, instan
                 # When it takes nothing for too long, it is disconnected
                 await client.publish("orders", {"i": 1001})
                 await asyncio.to_thread(until, lambda: states(beside) == {"orders": "disconnected"})
+                await asyncio.to_thread(until, lambda: "'orders' was too slow" in caplog.text)
                 assert [each.state for each in await client.readers()] == ["disconnected"]
                 with pytest.raises(SlowClient, match="client_message_age_limit"):
                     await messages.get("1s")
