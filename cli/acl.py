@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note
+from ampsq.cli.listing import formed, told
+from ampsq.cli.output import note
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
+
+    from ampsq.cli.options import Settings
 
 __all__ = ["acl"]
 
 #: In the order of `ampsq.roles.ROLES`, against which a test holds them.
 _ROLES: Final = ("publisher", "worker", "gateway", "coordinator", "replicator", "admin")
+_COLUMNS: Final = ("role", "user", "keys", "channels", "commands", "rule")
 _EPILOG = """\b
 Examples:
   ampsq acl worker --instance nyc-1 --password-file worker.secret
@@ -36,7 +39,7 @@ Examples:
 )
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of a publisher: record in this one; repeat.")
 @click.option("--file", "as_file", is_flag=True, help="A line of an ACL file instead of a command.")
-@connected
+@formed(_COLUMNS)
 def acl(  # noqa: PLR0917  (click passes them by name)
     settings: Settings,
     role: str,
@@ -56,18 +59,15 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     password = password_file.readline().rstrip("\r\n") if password_file is not None else None
     found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics)
     line = found.file_line() if as_file else f"ACL SETUSER {found.user} {' '.join(found.words())}"
-    if settings.json:
-        json_line(
-            {
-                "role": role,
-                "user": found.user,
-                "keys": list(found.keys),
-                "channels": list(found.channels),
-                "commands": [name.lower() for name in found.commands],
-                "rule": line,
-            }
-        )
-    else:
+    record = {
+        "role": role,
+        "user": found.user,
+        "keys": list(found.keys),
+        "channels": list(found.channels),
+        "commands": [name.lower() for name in found.commands],
+        "rule": line,
+    }
+    if not told(settings, [record]):
         print(line)
     if not found.password:
         note(f"{found.user} cannot log in yet: --password-file gives a password")

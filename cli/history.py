@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, json_text, table
+from ampsq.cli.listing import listed, told
+from ampsq.cli.output import json_text, table
 from ampsq.cli.wording import fact_text
 from ampsq.definitions.definition import nearest
 from ampsq.written import moment
 
 if TYPE_CHECKING:
+    from ampsq.cli.options import Settings
     from ampsq.messages.history import History
     from ampsq.values import Bookmark
 
@@ -22,12 +23,14 @@ _EPILOG = """\b
 Examples:
   ampsq history orders~ampsq.t6w1xka~1763640000000-0
   ampsq history orders~ampsq.t6w1xka~1763640000000-0 --json | jq '.events[].event'
+  ampsq history orders~ampsq.t6w1xka~1763640000000-0 -o csv     # the events
 """
+_COLUMNS = ("at", "queue", "event", "by", "details")
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("bookmark")
-@connected
+@listed(_COLUMNS)
 def history(settings: Settings, bookmark: str) -> None:
     """Tell a message's life as a timeline.
 
@@ -37,9 +40,8 @@ def history(settings: Settings, bookmark: str) -> None:
     with settings.client() as client:
         found = client.history(bookmark)
         topics = {} if found.recorded or found.events else client.topics()
-    if settings.json:
-        json_line(found.as_dict())
-    else:
+    records = [event.as_dict() for event in found.events] if settings.output == "csv" else [found.as_dict()]
+    if not told(settings, records):
         _show(found)
     if not found.recorded and not found.events:
         # A message that was removed may be told of all the same.

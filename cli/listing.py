@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ampsq.values import Interval
 
-__all__ = ["FORMS", "columns_of", "listed", "tell", "told"]
+__all__ = ["FORMS", "columns_of", "formed", "listed", "tell", "told"]
 
 #: table is for people; the others have every column, whatever fits a terminal.
 FORMS: Final = ("table", "json", "jsonl", "yaml", "csv")
@@ -30,8 +30,8 @@ _EVERY: Final = "2s"
 _COLUMNS: Final = "columns"
 
 
-def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command what `connected` gives, and --output and --watch.
+def formed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command what `connected` gives, and --output.
 
     Args:
         columns: what each of its records has, in this order, under names that stay: the columns of CSV.
@@ -39,7 +39,31 @@ def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         @click.option("-o", "--output", type=click.Choice(FORMS), help="How it is printed; --json is -o jsonl.")
-        @click.option(
+        @connected
+        @functools.wraps(function)
+        def wrapped(*arguments: Any, settings: Settings, output: str | None, **others: Any) -> None:
+            function(*arguments, settings=_chosen(settings, output), **others)
+
+        setattr(wrapped, _COLUMNS, tuple(columns))
+        return wrapped
+
+    return decorated
+
+
+def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command what `formed` gives, and --watch: what it prints changes with the server."""
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def again(*arguments: Any, settings: Settings, watch: Interval | None, **others: Any) -> None:
+            if watch is None:
+                function(*arguments, settings=settings, **others)
+                return
+            if click.get_current_context().invoked_subcommand is not None:
+                raise click.UsageError("--watch goes behind the subcommand")
+            _watch(settings, lambda held: function(*arguments, settings=held, **others), float(watch) / 1000)
+
+        watched = click.option(
             "--watch",
             type=INTERVAL,
             is_flag=False,
@@ -47,21 +71,7 @@ def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
             metavar="[INTERVAL]",
             help="Print it again and again, by default each 2s, until Ctrl-C.",
         )
-        @connected
-        @functools.wraps(function)
-        def wrapped(
-            *arguments: Any, settings: Settings, output: str | None, watch: Interval | None, **others: Any
-        ) -> None:
-            chosen = _chosen(settings, output)
-            if watch is None:
-                function(*arguments, settings=chosen, **others)
-                return
-            if click.get_current_context().invoked_subcommand is not None:
-                raise click.UsageError("--watch goes behind the subcommand")
-            _watch(chosen, lambda held: function(*arguments, settings=held, **others), float(watch) / 1000)
-
-        setattr(wrapped, _COLUMNS, tuple(columns))
-        return wrapped
+        return formed(columns)(watched(again))
 
     return decorated
 
