@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -26,6 +27,10 @@ from ampsq.store import Store
 _STARTED_WITHIN = 20.0
 _ENDED_WITHIN = 10.0
 _numbers = itertools.count(1)
+
+# What a shell starts in the background ignores SIGINT, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
