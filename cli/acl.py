@@ -48,7 +48,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     topics: tuple[str, ...],
     as_file: bool,  # noqa: FBT001
 ) -> None:
-    """Print the access rules of a server's user: publisher, worker, gateway, coordinator, replicator, admin.
+    """Print the access rules of a server's user by its role: publisher, worker, gateway and others.
 
     No server is asked: the rules are what the role's scripts and commands are made of. Scripts see all keys of their
     instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single

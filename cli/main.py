@@ -54,7 +54,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "dead-letters": "Look at dead letters, edit them, put them back where they came from.",
     "worker": "Handle the messages of a queue with a Python function.",
     "coordinator": "Do what must happen over time, for a server of your own.",
-    "acl": "Print the access rules of a server's user: publisher, worker, coordinator, replicator or admin.",
+    "acl": "Print the access rules of a server's user by its role: publisher, worker, gateway and others.",
     "gateway": "Serve HTTP and WebSockets to clients that hold no credentials of the server.",
     "bench": "Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.",
     "completion": "Print what completes commands, options and names in a shell.",
