@@ -146,7 +146,7 @@ class Presence:
             self._listen(self._line)
         for subscription in list(self._subscriptions):
             if subscription.acks_waiting() >= self._ack_timeout:
-                self._store.run(subscription.flush())
+                self._store.run(subscription.send_acks())
             if subscription.renewed:
                 self._store.run(subscription.renew())
         if time.monotonic() >= self._next_beat and self._subscriptions:

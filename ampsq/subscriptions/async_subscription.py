@@ -175,7 +175,7 @@ class AsyncSubscription(SubscriptionView):
         if wait:
             await self._store.run(self._core.settle(message, "acknowledged", None))
         elif self._core.acknowledge(message) and not self._core.buffer:
-            await self._store.run(self._core.flush())
+            await self._store.run(self._core.send_acks())
 
     async def settle(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""

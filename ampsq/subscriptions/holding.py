@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ampsq import calls
 from ampsq.errors import Rejected, rejection
-from ampsq.flow import command
+from ampsq.flow import Pause, command
 from ampsq.messages.returns import checked_reason
 from ampsq.schema import BATCH, key
 from ampsq.subscriptions.registration import Registration, Wanted
@@ -30,6 +30,8 @@ _log = logging.getLogger("ampsq")
 
 #: Seconds for which a queue's lease period is taken to be the same.
 _READ_PERIOD = 1.0
+#: Seconds between two looks whether another thread's acknowledgements are answered.
+_SENDING = 0.001
 #: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
 _ALREADY = ("AMPSQ_ALREADY_ACKED",)
 _DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
@@ -73,6 +75,8 @@ class Holding(Registration):
         self._renewals: dict[bytes, tuple[int, float, float]] = {}
         self._acks: deque[Parts] = deque()
         self._acks_since = 0.0
+        # One for each flow that has acknowledgements drained and not answered
+        self._senders: set[object] = set()
         # refs whose acknowledgement may have been done by a call that was never answered
         self._doubtful: set[bytes] = set()
 
@@ -117,10 +121,30 @@ class Holding(Registration):
                 continue
             raise self._refusal(ref, code)
 
+    def send_acks(self) -> Flow[None]:
+        """Send the acknowledgements collected so far; what another thread is sending is its own."""
+        while True:
+            sender = object()
+            self._senders.add(sender)
+            try:
+                acks = self._drain()
+                if not acks:
+                    return
+                yield from self._settle_acks(acks)
+            finally:
+                self._senders.discard(sender)
+
     def flush(self) -> Flow[None]:
-        """Send the acknowledgements collected so far."""
-        while acks := self._drain():
-            yield from self._settle_acks(acks)
+        """Send the acknowledgements collected so far, and wait for those that another thread is sending.
+
+        That ends with its call, which has a deadline. What it could not send is collected again, and sent here.
+        """
+        yield from self.send_acks()
+        others = frozenset(self._senders)
+        if others:
+            while others & self._senders:
+                yield Pause(_SENDING)
+            yield from self.send_acks()
 
     def _drain(self) -> list[Parts]:
         """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""

@@ -161,7 +161,7 @@ class Subscription(SubscriptionView):
         if wait:
             self._store.run(self._core.settle(message, "acknowledged", None))
         elif self._core.acknowledge(message) and not self._core.buffer:
-            self._store.run(self._core.flush())
+            self._store.run(self._core.send_acks())
 
     def settle(self, message: Message, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
