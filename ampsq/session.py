@@ -21,12 +21,9 @@ from ampsq.definitions.removing import check_removal
 from ampsq.errors import (
     AmpsqError,
     DefinitionError,
-    Rejected,
     ServerFull,
-    UnknownMessage,
     UnknownQueue,
     UnknownTopic,
-    rejection,
 )
 from ampsq.flow import command
 from ampsq.limits import limits
@@ -36,6 +33,7 @@ from ampsq.messages.letters import letter_filter, named_letters, read_letters
 from ampsq.messages.query import parse_query_filter
 from ampsq.messages.redrive import Order, redrive
 from ampsq.messages.returns import checked_reason
+from ampsq.messages.settling import settle_named
 from ampsq.models import Queue, View
 from ampsq.publishing import publish_calls
 from ampsq.publishing.publish_session import Identity
@@ -43,9 +41,9 @@ from ampsq.publishing.publishing import Publishing, Several
 from ampsq.records.record_following import RecordFollowing
 from ampsq.records.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.records.sow import sow
-from ampsq.schema import BATCH, COMPILED, FIELDS, INSTANCES, key
+from ampsq.schema import BATCH, FIELDS, INSTANCES, key
 from ampsq.subscriptions.delivery import cut
-from ampsq.topics.naming import find_bookmarks
+from ampsq.subscriptions.queue_stats import QueueStats
 from ampsq.topics.origins import next_incarnation, read_origin
 from ampsq.topics.readers import read_readers
 from ampsq.topics.retention import read_topics, trim
@@ -54,10 +52,9 @@ from ampsq.values import Bookmark, is_name, parse_name
 from ampsq.views.views import aggregated, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime, timedelta
 
-    from ampsq.calls import Verb
     from ampsq.connections.homes import Home
     from ampsq.connections.route import Route
     from ampsq.definitions.address_setting import AddressSetting
@@ -73,101 +70,15 @@ if TYPE_CHECKING:
     from ampsq.publishing.publish_settlements import Settlements
     from ampsq.records.records import How
     from ampsq.subscriptions.delivery import Bookmarks
-    from ampsq.topics.naming import Named
     from ampsq.topics.readers import ReaderState
     from ampsq.topics.retention import Trimmed
     from ampsq.views.views import Follower
 
-__all__ = ["QueueStats", "Session"]
+__all__ = ["Session"]
 
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
-_VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
-
-
-class QueueStats:
-    """A queue's figures at one moment.
-
-    Attributes:
-        depth: messages that are not settled: `waiting`, `ready`, `held`, `delayed`, `scheduled` and, at least once,
-            `leased`. In Artemis's words `message_count`, of which `delivering_count` are leased and `scheduled_count`
-            delayed or scheduled.
-        waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, where messages
-            were put back into another queue of its topic alone or records of the topic ended, and after others
-            removed log entries.
-        ready: read and waiting: came back, or have their place by priority and filters.
-        held: a barrier that waits, and what was read behind it.
-        filtered: messages that the queue's filter kept out.
-        delayed: come back later.
-        scheduled: were published for later.
-        leased: delivered and unacknowledged.
-        remote: of a queue that several instances share: read, and owned by another one; not a part of `depth`.
-        transferred_in, transferred_out: how often a message became this instance's, and became another's.
-        delivered, acknowledged, expired, evicted, returned, missing: events since the queue was defined.
-        subscriptions: how many it has.
-        topics: topic -> messages that it has there unread.
-    """
-
-    __slots__ = (
-        "acknowledged", "delayed", "delivered", "depth", "evicted", "expired", "filtered", "held", "leased", "missing",
-        "name", "ready", "remote", "returned", "scheduled", "subscriptions", "topics", "transferred_in",
-        "transferred_out", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, name: str, figures: calls.Figures) -> None:
-        def count(field: str) -> int:
-            return int(figures.fields.get(field, "0"))
-
-        self.name = name
-        self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
-        self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
-        self.ready, self.held = figures.ready + figures.sorted, figures.held
-        self.leased, self.delayed, self.scheduled = figures.leased, count("delayed"), count("scheduled")
-        compiled = dict(zip(COMPILED, figures.fields["compiled"].split(), strict=False))
-        # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
-        held = 0 if compiled["once"] == "1" else self.leased
-        self.depth = self.waiting + self.ready + self.held + self.delayed + self.scheduled + held
-        self.delivered = count("token") - count("skipped")
-        self.acknowledged, self.expired = count("acknowledged"), count("expired")
-        self.returned, self.missing = count("returned"), count("missing")
-        self.filtered, self.evicted = count("filtered"), count("evicted")
-        self.remote = figures.remote
-        self.transferred_in, self.transferred_out = count("transferred_in"), count("transferred_out")
-        self.subscriptions = figures.subscriptions
-
-    @property
-    def message_count(self) -> int:
-        """Artemis's name for `depth`."""
-        return int(self.depth)
-
-    @property
-    def delivering_count(self) -> int:
-        """Artemis's name for `leased`."""
-        return int(self.leased)
-
-    @property
-    def scheduled_count(self) -> int:
-        """Artemis's count of what is delivered later: `delayed` and `scheduled`."""
-        return int(self.delayed + self.scheduled)
-
-    @property
-    def settled(self) -> int:
-        """What left the queue for good since it was defined."""
-        return int(self.acknowledged + self.expired + self.evicted + self.missing)
-
-    @property
-    def entered(self) -> int:
-        """What came into the queue since it was defined, as far as it is not owned elsewhere."""
-        return int(self.settled + self.depth)
-
-    def __repr__(self) -> str:
-        figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
-        return f"QueueStats({figures})"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
-        return {name: getattr(self, name) for name in sorted(self.__slots__)}
 
 
 class Session:
@@ -405,7 +316,7 @@ class Session:
             return (yield from ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run))
         if dry_run:
             raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
-        return (yield from self._ack_each(queue, bookmarks or (), option, why))
+        return (yield from settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements))
 
     @property
     def scene(self) -> Scene:
@@ -512,33 +423,6 @@ class Session:
         """Begin to follow an aggregate; see `Client.aggregate`."""
         return (yield from follow(self.scene, aggregated(name, projection, grouping, filter)))
 
-    def _ack_each(self, queue: str, bookmarks: Iterable[Bookmark | str], option: str, reason: str) -> Flow[int]:
-        if option not in _VERBS:
-            raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
-        named = yield from find_bookmarks(self.origin, bookmarks)
-        failures: list[Rejected] = [_not_here(queue, each) for each in named if not each.id]
-        names = {each.ref.encode(): each.bookmark for each in named if each.id}
-        refs = [each.ref.encode() for each in named if each.id]
-        for first in range(0, len(refs), BATCH):
-            some = refs[first : first + BATCH]
-            messages = [[queue.encode(), b"", b"", b"", b"", ref] for ref in some]
-            # Not a cancel: made again, it could end a lease that began meanwhile.
-            kept = self.settlements if option != "cancel" else None
-            if kept is not None:
-                kept.keep(_VERBS[option], messages, None, "", reason)
-            try:
-                refused = yield calls.settle(_VERBS[option], queue.encode(), some, [b""] * len(some), reason=reason)
-            except AmpsqError as error:
-                if kept is not None:
-                    (kept.answered if isinstance(error, Rejected) else kept.abandon)(messages)
-                raise
-            if kept is not None:
-                kept.answered(messages)
-            failures += [_refusal(queue, names[ref], code) for ref, code in refused]
-        if failures:
-            raise _several(failures, len(named) - len(failures))
-        return len(refs)
-
     @taught("queue")
     def queue_stats(self, queue: str) -> Flow[QueueStats]:
         """Read a queue's figures."""
@@ -575,23 +459,6 @@ class Session:
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:
     return [bookmarks] if isinstance(bookmarks, str) else list(bookmarks)
-
-
-def _refusal(queue: str, bookmark: Bookmark, code: str) -> Rejected:
-    error = type(rejection(code) or Rejected())
-    return error(queue=queue, bookmark=str(bookmark))
-
-
-def _not_here(queue: str, named: Named) -> Rejected:
-    return UnknownMessage(queue=queue, bookmark=str(named.bookmark), absent=named.absence)
-
-
-def _several(failures: list[Rejected], done: int) -> Rejected:
-    """The first refusal, telling how many more there were and how many messages were settled."""
-    first = failures[0]
-    if len(failures) == 1 and not done:
-        return first
-    return type(first)(**first.detail, refused=len(failures), settled=done)
 
 
 def _check_choice(topic: str, keys: object, filter: object, data: object) -> None:  # noqa: A002

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ampsq import Bookmark
     from ampsq.cli.demo_crew import Child, Deadline
-    from ampsq.session import QueueStats
+    from ampsq.subscriptions.queue_stats import QueueStats
 
 __all__ = ["Kill", "Scene", "View", "run"]
 

@@ -14,7 +14,7 @@ from ampsq.cli.wording import element_text
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings
     from ampsq.models import Queue
-    from ampsq.session import QueueStats
+    from ampsq.subscriptions.queue_stats import QueueStats
 
 __all__ = ["queues"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ampsq.administration.survey import Survey, SurveyedSubscription
-    from ampsq.session import QueueStats
+    from ampsq.subscriptions.queue_stats import QueueStats
 
 __all__ = ["COLUMNS", "HEADS", "SORTS", "View", "screen", "tables"]
 

@@ -12,7 +12,7 @@ from ampsq.errors import UnknownQueue
 from ampsq.flow import Collect, Post, script_call
 from ampsq.models import Queue
 from ampsq.replication.report import read_links
-from ampsq.session import QueueStats
+from ampsq.subscriptions.queue_stats import QueueStats
 
 if TYPE_CHECKING:
     from ampsq.administration.actions import ActionState

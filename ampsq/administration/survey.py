@@ -15,7 +15,7 @@ from ampsq.errors import AmpsqError
 from ampsq.flow import Collect, Post, command
 from ampsq.replication.report import read_links
 from ampsq.schema import FIELDS, key
-from ampsq.session import QueueStats
+from ampsq.subscriptions.queue_stats import QueueStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

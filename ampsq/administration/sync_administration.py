@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from ampsq.replication.downgrading import SyncState
     from ampsq.replication.recovering import Recovery
     from ampsq.replication.report import Replication
-    from ampsq.session import QueueStats, Session
+    from ampsq.session import Session
     from ampsq.store import Store
+    from ampsq.subscriptions.queue_stats import QueueStats
     from ampsq.topics.readers import ReaderState
     from ampsq.topics.retention import Trimmed
     from ampsq.values import Bookmark

@@ -2,7 +2,8 @@
 
 The script `explain` gathers facts and changes nothing. `ampsq.messages.explain_look` chooses one reason among
 `REASONS`, in the order in which one thing hides another: what stands first has to end before what stands behind it
-matters. The words are made in `ampsq.messages.explain_words`. All of it is flows.
+matters. The words are made in `ampsq.messages.explain_words`, the same as plain values in
+`ampsq.messages.explain_facts`. All of it is flows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq import calls
 from ampsq.flow import command
+from ampsq.messages.explain_facts import facts_of
 from ampsq.messages.explain_look import ABSENT, EMPTY, Found, Look, settled_reason, state_of
-from ampsq.messages.explain_words import PATIENCE, REASONS, absence_of, facts_of, sentence_of
+from ampsq.messages.explain_words import PATIENCE, REASONS, absence_of, sentence_of
 from ampsq.messages.query import check_text
 from ampsq.messages.returns import last_reason, read_returns
 from ampsq.schema import FIELDS, key
