@@ -252,8 +252,8 @@ class Replication:
         process = subprocess.Popen(
             [sys.executable, "-c", _SUBSCRIBER, pair.urls["a"], str(_HELD)], stdout=subprocess.PIPE
         )
+        told: Any = process.stdout
         try:
-            told: Any = process.stdout
             told.readline()
             pair.clients["a"].publish_many("orders", [_BODY] * _HELD)
             told.readline()
@@ -269,6 +269,7 @@ class Replication:
                     message.ack()
         finally:
             end(process)
+            told.close()
         pair.until(lambda: pair.clients["a"].queue_stats("work").depth == 0)
         return times
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from ampsq.bench.stage import Settings
 
-__all__ = ["bench"]
+__all__ = ["bench", "flat", "measure", "print_tables"]
 
 
-def _flat(figures: dict[str, Any]) -> dict[str, Any]:
+def flat(figures: dict[str, Any]) -> dict[str, Any]:
     """The figures that goals are stated for, by their full names."""
     return {
         "publish.ratio": figures["publish"]["ratio"],
@@ -30,7 +30,8 @@ def _flat(figures: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_tables(figures: dict[str, Any]) -> None:
+def print_tables(figures: dict[str, Any]) -> None:
+    """Print what `measure` gave."""
     if "publish" in figures:
         _print_beside_raw(figures)
     if "kinds" in figures:
@@ -205,6 +206,9 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
     ]
     for what, row in rows:
         speed.add_row(what, f"{row['per_second']:,}", f"{row['raw_per_second']:,}", f"{row['ratio']:.2f}")
+    speed.add_row(
+        "publish, messages by the work of client and server", "", "", f"{figures['publish']['cpu_ratio']:.2f}"
+    )
     latency = figures["latency"]
     for percent in ("p50", "p99"):
         speed.add_row(
@@ -277,17 +281,18 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
 
         figures = {"replication": Replication(settings, progress).run()}
     elif url:
-        figures = _measure(url, part, settings, progress)
+        figures = measure(url, part, settings, progress)
     else:
         with private_server() as address:
-            figures = _measure(address, part, settings, progress)
+            figures = measure(address, part, settings, progress)
     if as_json:
-        click.echo(json.dumps({**(_flat(figures) if "publish" in figures else {}), **figures}))
+        click.echo(json.dumps({**(flat(figures) if "publish" in figures else {}), **figures}))
     else:
-        _print_tables(figures)
+        print_tables(figures)
 
 
-def _measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
+def measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Measure a part, or "all", at a server; gives groups of figures."""
     from ampsq.bench.expiry import Expiry
     from ampsq.bench.kinds import Kinds
     from ampsq.bench.measure import Bench
