@@ -85,7 +85,7 @@ def test_across_a_downgraded_link_a_client_stays_and_says_why(pair):
     with pytest.raises(
         NotPersisted, match=r"not going on elsewhere.*was downgraded at .*may lack messages.*failover='warn'"
     ):
-        client.flush("30s")
+        client.flush("5s")
     assert client.instance == pair.name("a")
     pair.restart("a")
     client.flush("30s")
