@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["count_text", "interval_text", "moment", "size_text", "span_text"]
+__all__ = ["count_text", "interval_text", "moment", "printable", "size_text", "span_text"]
 
 _SECOND: Final = 1_000
 _LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
 #: Length, ms -> what a shorter part of it is not worth telling, ms.
 _WORTH: Final = ((86_400_000, 3_600_000), (3_600_000, 60_000), (60_000, 1_000), (1_000, 100))
+#: What is no sign to look at and acts on those around it, but for line ends and tabs: controls, what turns the
+#: direction of writing, what ends a line elsewhere, halves of pairs, which UTF-8 does not have.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
 _SIZES: Final = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 
 
@@ -50,3 +56,12 @@ def moment(milliseconds: int) -> str:
 def count_text(number: int, what: str) -> str:
     """Write how many there are, as in ``1 message`` and ``2,000 messages``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Write what strangers wrote so that nothing of it acts on who looks: those characters as JSON escapes."""
+    return _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

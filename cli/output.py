@@ -10,6 +10,8 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.written import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -27,7 +29,8 @@ def json_text(value: Any) -> str:
     Raises:
         ValueError: it holds NaN or infinity.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_said)
+    # What acts on a terminal stands in texts alone, where JSON has these escapes, too.
+    text = printable(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_said))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -85,7 +88,7 @@ def labelled(facts: Sequence[tuple[str, object]]) -> None:
     """Print facts, each on a line behind its label, in one column."""
     width = max((len(label) for label, _ in facts), default=0)
     for label, value in facts:
-        print(f"{label:{width}}  {value}")
+        print(f"{label:{width}}  {printable(str(value))}")
 
 
 def note(text: str) -> None:
@@ -108,7 +111,7 @@ def table(
         spare: columns that such a terminal does not get, the first ones first, where they have nothing but zeros
             and dashes.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
     heads = list(columns)
     if sys.stdout.isatty():

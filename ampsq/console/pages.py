@@ -24,7 +24,7 @@ from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailab
 from ampsq.message_types import MessageType
 from ampsq.messages.browse import Scene
 from ampsq.replication.report import carried_to, read_destinations
-from ampsq.written import moment, size_text
+from ampsq.written import moment, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -68,7 +68,7 @@ class Pages:
         self._notes: OrderedDict[str, str] = OrderedDict()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True,
+            lstrip_blocks=True, finalize=_seen,
         )  # fmt: skip
         self._templates.filters |= {
             "wait": wait, "span": span, "moment": moment, "size": size_text, "number": "{:,}".format,
@@ -329,3 +329,8 @@ def _own(path: str, instance: str) -> str:
     own = f"/i/{instance}/"
     is_ours = path.startswith(own) and "\\" not in path and "//" not in path.partition("?")[0] and path.isprintable()
     return path if is_ours else f"{own}queues"
+
+
+def _seen(value: Any) -> Any:
+    """What a template shows, without what acts on who looks; markup, and what forms send back, is what it is."""
+    return printable(value) if type(value) is str else value

@@ -386,6 +386,18 @@ def test_a_body_that_cannot_be_printed_and_holds_more_than_any_float_is_escaped(
     assert line.endswith('{"a":\\n1e999}\n')
 
 
+def test_what_acts_on_a_terminal_is_printed_as_an_escape(defined):
+    # C1's CSI, DEL, and what turns the direction of writing, as letters of a JSON text
+    body = '{"a": "\x9b31m\x7f\u202egnp.exe", "b": "Zürich 東京"}'
+    with defined.client() as client:
+        client.publish("orders", body.encode())
+    line = defined("sow", "work").out
+    assert line.endswith('{"a": "\\u009b31m\\u007f\\u202egnp.exe", "b": "Zürich 東京"}\n')
+    # And a program reads what was published
+    assert json.loads(defined("sow", "work", "--json").out)["data"] == json.loads(body)
+    assert "\u202e" not in defined("sow", "work", "--json").out
+
+
 # -- expiration, delay, time
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from ampsq.cli.wording import element_text, fact_text
 from ampsq.values import Interval, shown
-from ampsq.written import count_text, interval_text, moment, size_text, span_text
+from ampsq.written import count_text, interval_text, moment, printable, size_text, span_text
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,17 @@ def test_a_fact_with_a_unit_is_written_with_it_and_others_stay():
 
 def test_an_error_shows_values_as_people_write_them():
     assert (shown(None), shown(Interval(5_400_000)), shown("x")) == ("nothing", "1h30m", "'x'")
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("\x1b[31mred\x1b[0m", "\\u001b[31mred\\u001b[0m"), ("\x9b31m\x7f", "\\u009b31m\\u007f"),
+        ("\u202egnp.exe", "\\u202egnp.exe"), ("\ud800 alone", "\\ud800 alone"), ("one\u2028two", "one\\u2028two"),
+        ("one\n\ttwo", "one\n\ttwo"), ("Zürich 東京 👩\u200d💻 a\xa0b", "Zürich 東京 👩\u200d💻 a\xa0b"),
+    ],
+)  # fmt: skip
+def test_what_acts_on_who_looks_is_shown_as_an_escape_and_all_else_as_it_is(text, seen):
+    assert printable(text) == seen
+    # What it says can be written, too
+    assert printable(text).encode()

@@ -314,6 +314,22 @@ def test_hostile_bodies_headers_and_names_are_shown_as_text(site, look, client):
     assert page.evaluate("window.hacked") is None
 
 
+def test_a_long_name_and_a_long_word_move_nothing_out_of_sight(site, look, client):
+    client.apply(LocalQueue(name="n" * 255, underlying_topic="orders"))
+    client.publish("orders", {"id": 1})
+    with client.subscribe("work") as messages:
+        messages.get(timeout=30).expire(reason="r" * 300)
+    page = look(site())
+    tables = "[...document.querySelectorAll('.scroll')].map(each => each.scrollWidth - each.clientWidth)"
+
+    expect(row_of(page, "nnn").get_by_role("cell").nth(0)).to_have_text("1")
+    assert page.evaluate(tables) == [0]
+    page.goto(f"{page.url.rpartition('/')[0]}/dead-letters/failed-orders")
+    eventually(lambda: page.reload() and row_of(page, "rrr").count())
+    expect(row_of(page, "rrr").get_by_role("link", name="Redrive")).to_be_in_viewport(ratio=1)
+    assert page.evaluate(tables) == [0]
+
+
 def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, client):
     bookmark = client.publish("orders", {"id": 1})
     page = look(site())

@@ -1,0 +1,67 @@
+"""What strangers wrote is shown whole on every page, and acts neither on the page nor on who looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampsq import Action, LocalQueue
+
+TURNED = "\N{RIGHT-TO-LEFT OVERRIDE}gnp.exe"
+
+
+@pytest.fixture
+def work(client):
+    client.apply(
+        LocalQueue(name="work", underlying_topic="orders"),
+        LocalQueue(name="dead", underlying_topic="failed"),
+        Action.dead_letter("work", "failed"),
+    )
+    return f"/i/{client.instance}/queues/work"
+
+
+def test_half_of_a_pair_in_a_body_takes_no_page_away(asked, client, work):
+    # JSON may say what UTF-8 cannot
+    bookmark = client.publish("orders", b'{"id": "\\ud800 alone"}')
+    client.publish("orders", {"id": 2})
+
+    page = asked.page(work)
+
+    assert page.status == 200
+    assert "\\ud800 alone" in page.text
+    assert "{&#34;id&#34;: 2}" in page.text
+    message = asked.page(f"/i/{client.instance}/messages?bookmark={bookmark}")
+    assert (message.status, "\\ud800 alone" in message.text) == (200, True)
+
+
+def test_half_of_a_pair_in_a_letter_takes_no_page_away(asked, client, valkey, coordinate, work):
+    bookmark = client.publish("orders", b'{"id": "\\ud800 alone"}')
+    client.ack("work", [bookmark], option="expire")
+    coordinate(valkey.url)
+    with client.subscribe("dead") as letters:
+        assert letters.get(timeout=30) is not None
+
+    page = asked.page(work.replace("queues/work", "dead-letters/dead"))
+
+    assert (page.status, "\\ud800 alone" in page.text) == (200, True)
+
+
+def test_what_turns_the_direction_of_writing_is_seen_and_turns_nothing(asked, client, work):
+    bookmark = client.publish("orders", {"file": TURNED}, headers={"from": TURNED})
+    for path in (work, f"/i/{client.instance}/messages?bookmark={bookmark}"):
+        text = asked.page(path).text
+        assert "\\u202egnp.exe" in text
+        assert TURNED not in text
+
+
+def test_what_a_form_sends_back_is_what_was_asked_for(asked, client, work):
+    client.publish_many("orders", [{"file": TURNED}, {"file": "exe.png"}])
+    filter_ = f"/file = '{TURNED}'"
+    change = work.replace("queues/work", "changes/expire")
+    question = asked.page(f"{change}?queue=work&filter=/file%20=%20%27%E2%80%AEgnp.exe%27")
+    # What is asked shows it, what is sent has it
+    assert "/file = &#39;\\u202egnp.exe&#39;" in question.text
+    assert f'name="filter" value="/file = &#39;{TURNED}&#39;"' in question.text
+
+    asked.change(change, queue="work", filter=filter_)
+
+    assert [each.data["file"] for each in client.sow("work")] == ["exe.png"]
