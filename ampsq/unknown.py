@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
 
-__all__ = ["explained", "meant", "taught"]
+__all__ = ["ended", "explained", "meant", "taught"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +82,11 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         return f"{name!r} is {what}; did you mean {close!r}?"
     there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
     return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
+
+def ended(text: str) -> str:
+    """The text as a whole sentence, behind which another one may stand."""
+    return text if text.endswith("?") else f"{text}."
 
 
 def _over(catalog: Catalog, topic: str, what: str) -> str:

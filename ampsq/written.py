@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["count_text", "interval_text", "moment", "printable", "size_text", "span_text"]
+__all__ = ["count_text", "fact_text", "interval_text", "moment", "printable", "size_text", "span_text"]
 
 _SECOND: Final = 1_000
 _LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
 #: Length, ms -> what a shorter part of it is not worth telling, ms.
 _WORTH: Final = ((86_400_000, 3_600_000), (3_600_000, 60_000), (60_000, 1_000), (1_000, 100))
+#: Facts that are times, ms since 1970; lengths of time, ms; and numbers of bytes.
+_MOMENTS: Final = ("now", "until", "due", "next_due", "ends", "at", "searched_back_to")
+_SPANS: Final = ("expiration",)
+_BYTES: Final = ("bytes",)
 #: What is no sign to look at and acts on those around it, but for line ends and tabs: controls, what turns the
 #: direction of writing, what ends a line elsewhere, halves of pairs, which UTF-8 does not have.
 _UNSEEN: Final = re.compile(
@@ -65,3 +69,14 @@ def printable(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+def fact_text(name: str, value: Any) -> Any:
+    """Write a fact about a message that has a unit; any other one is given back as it is."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if name in _MOMENTS:
+        return moment(value)
+    if name in _SPANS:
+        return interval_text(value)
+    return size_text(value) if name in _BYTES else value

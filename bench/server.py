@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import redis
 
 from ampsq.embedded import server_binary
-from ampsq.errors import EmbeddedServerError
+from ampsq.errors import EmbeddedServerError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["private_server"]
+__all__ = ["private_server", "told_breaks"]
 
 _DEADLINE = 10.0
 
@@ -72,3 +72,20 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
                 return
         time.sleep(0.02)
     raise EmbeddedServerError(f"the benchmark's server did not start on port {port}")
+
+
+@contextlib.contextmanager
+def told_breaks() -> Iterator[None]:
+    """Raise as ours what redis-py raises, with which alone raw Streams are measured.
+
+    Raises:
+        Unavailable: the connection broke.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        # It may be that of whoever reads our output.
+        raise
+    except (redis.RedisError, OSError) as error:
+        text = str(error).rstrip(".") or type(error).__name__
+        raise Unavailable(f"measuring broke off, there are no figures: {text}") from error

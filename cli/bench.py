@@ -264,7 +264,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
         raise click.ClickException("tables need the package rich: pip install 'ampsq[cli]', or say --json")
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
-    from ampsq.bench.server import private_server
+    from ampsq.bench.server import private_server, told_breaks
     from ampsq.bench.stage import Settings
 
     settings = (
@@ -276,15 +276,16 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
 
-    if part == "replication":
-        from ampsq.bench.replication import Replication
+    with told_breaks():
+        if part == "replication":
+            from ampsq.bench.replication import Replication
 
-        figures = {"replication": Replication(settings, progress).run()}
-    elif url:
-        figures = measure(url, part, settings, progress)
-    else:
-        with private_server() as address:
-            figures = measure(address, part, settings, progress)
+            figures = {"replication": Replication(settings, progress).run()}
+        elif url:
+            figures = measure(url, part, settings, progress)
+        else:
+            with private_server() as address:
+                figures = measure(address, part, settings, progress)
     if as_json:
         click.echo(json.dumps({**(flat(figures) if "publish" in figures else {}), **figures}))
     else:

@@ -12,7 +12,7 @@ import click
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, table
-from ampsq.cli.wording import fact_text
+from ampsq.written import fact_text
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings

@@ -8,9 +8,8 @@ import click
 
 from ampsq.cli.listing import listed, told
 from ampsq.cli.output import json_text, table
-from ampsq.cli.wording import fact_text
 from ampsq.definitions.definition import nearest
-from ampsq.written import moment
+from ampsq.written import fact_text, moment
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings

@@ -6,8 +6,10 @@ a test holds them against the commands.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
+import select
 import signal
 import sys
 from importlib import import_module
@@ -131,11 +133,23 @@ class _Commands(click.Group):
             sys.stdout.flush()
         except AmpsqError as error:
             raise click.ClickException(str(error)) from error
-        except BrokenPipeError:
+        except BrokenPipeError as error:
+            if not _is_unread():
+                # It was another pipe: a connection that somebody closed.
+                raise click.ClickException(f"a connection broke: {error}") from error
             # Whoever read our output has seen enough. Nothing may be flushed into the broken pipe at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         return result
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads our output any more."""
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            poll.register(stream.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @click.group(

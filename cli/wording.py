@@ -1,13 +1,13 @@
-"""How commands write values for people: what an element or a fact of some name means; ``--json`` has numbers."""
+"""How commands write values for people: what an element of some name means; ``--json`` has numbers."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from ampsq.values import Interval
-from ampsq.written import interval_text, moment, size_text
+from ampsq.written import interval_text, size_text
 
-__all__ = ["INTERVALS", "element_text", "fact_text"]
+__all__ = ["INTERVALS", "element_text"]
 
 #: Elements of definitions that are intervals.
 INTERVALS: Final = (
@@ -16,10 +16,6 @@ INTERVALS: Final = (
 )  # fmt: skip
 #: Elements of definitions that are sizes.
 _SIZES: Final = ("retention_size", "message_memory_limit", "message_disk_limit")
-#: Facts that are times, ms since 1970; lengths of time, ms; and numbers of bytes.
-_MOMENTS: Final = ("now", "until", "due", "next_due", "ends", "at", "searched_back_to")
-_SPANS: Final = ("expiration",)
-_BYTES: Final = ("bytes",)
 
 
 def element_text(element: str, value: Any) -> str:
@@ -35,14 +31,3 @@ def element_text(element: str, value: Any) -> str:
         # A size to a tenth is not what was defined.
         return text if value % 1024 == 0 and "." not in text else f"{value}B"
     return str(value)
-
-
-def fact_text(name: str, value: Any) -> Any:
-    """Write a fact that has a unit; any other one is given back as it is."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        return value
-    if name in _MOMENTS:
-        return moment(value)
-    if name in _SPANS:
-        return interval_text(value)
-    return size_text(value) if name in _BYTES else value

@@ -18,6 +18,8 @@ from ampsq.values import Interval, is_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ampsq.client import Client
+
 __all__ = ["worker"]
 
 _EPILOG = """\b
@@ -112,6 +114,7 @@ def _run(
     from ampsq.processes import stop_with_parent
 
     with settings.client(advise=True, patient=True, failover=failover) as client:
+        _refuse_unknown(client, options["queue"])
         made = ampsq.Worker(handler, client=client, **options)
         _log.info(
             "%s handles %r: concurrency %d, max_backlog %d",
@@ -127,6 +130,12 @@ def _run(
         json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
 
 
+def _refuse_unknown(client: Client, queue: str) -> None:
+    """Raise `UnknownQueue` where no queue has the name; a regular expression may match one that is to come."""
+    if is_name(queue):
+        client.queue_stats(queue)
+
+
 def _run_processes(
     settings: Settings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
 ) -> None:
@@ -134,8 +143,7 @@ def _run_processes(
     from ampsq.processes import run_processes
 
     with settings.client() as client:
-        if is_name(options["queue"]):
-            client.queue_stats(options["queue"])
+        _refuse_unknown(client, options["queue"])
     arguments = ["-m", "ampsq.cli", "worker", function, *told]
     for name, value in options.items():
         if value is not None:

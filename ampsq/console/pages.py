@@ -24,7 +24,7 @@ from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailab
 from ampsq.message_types import MessageType
 from ampsq.messages.browse import Scene
 from ampsq.replication.report import carried_to, read_destinations
-from ampsq.written import moment, printable, size_text
+from ampsq.written import fact_text, moment, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -73,7 +73,7 @@ class Pages:
         self._templates.filters |= {
             "wait": wait, "span": span, "moment": moment, "size": size_text, "number": "{:,}".format,
         }  # fmt: skip
-        self._templates.globals |= {"short_text": short_text, "long_text": long_text}
+        self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": fact_text}
 
     @property
     def routes(self) -> list[BaseRoute]:

@@ -73,6 +73,7 @@ from ampsq.files.yaml_nodes import (
     File,
     Node,
     comment_hint,
+    is_filled,
     key_of,
     merge,
     place_of,
@@ -270,13 +271,16 @@ class _Reader:
         values = {element: value_of(value, depth) for element, (_, value) in elements.items()}
         if kind is GroupLocalQueue and self._domain is not None:
             values.setdefault("group_local_queue_domain", self._domain)
+        unfilled = {element for element, (_, value) in elements.items() if not is_filled(value)}
         faults = kind.faults(values) or _silent(kind, values)
         for element, text in faults:
+            if element.partition("[")[0] in unfilled:
+                continue
             place = _place_in(element, elements, node)
             is_empty = element in values and values[element] is None
             hint = comment_hint(self._file.text, place.line - 1) if is_empty else ""
             self._faults.add(place, f"{kind.title(values)}: {element}: {text}{hint}")
-        if faults:
+        if faults or unfilled:
             return None
         made = kind(**values)
         definition = made.action() if isinstance(made, DeadLetter) else made

@@ -26,6 +26,7 @@ __all__ = [
     "File",
     "Node",
     "comment_hint",
+    "is_filled",
     "key_of",
     "merge",
     "place_of",
@@ -40,6 +41,8 @@ INCLUDE: Final = "include"
 
 _INCLUDE_ALLOWED: Final = "a path, a pattern as in conf.d/*.yaml, or a list of such, from the file's own folder"
 _NULL: Final = "tag:yaml.org,2002:null"
+#: Of a value whose variable is missing.
+_UNFILLED: Final = "tag:ampsq,unfilled"
 #: An element whose value begins with #.
 _COMMENT: Final = re.compile(r"(\w+)\s*:\s+(#[A-Za-z0-9_/*#.-]*)")
 #: Lines before a fault in which such an element is looked for.
@@ -142,7 +145,7 @@ class _Files:
             except DefinitionError as reason:
                 self._faults.add(_line_with(file.text, node, str(reason)), str(reason))
                 # So that it is told once.
-                node.tag = _NULL
+                node.tag = _UNFILLED
             else:
                 # What is nothing but an empty variable is as good as nothing behind a colon.
                 node.tag = _NULL if not node.value and node.style is None else node.tag
@@ -231,9 +234,27 @@ def value_of(node: Node, depth: int = 2) -> Any:
     Other mappings and deep lists are no element's value; a refusal shows them, cut, since they may be endless.
     """
     if node.id == "scalar":
-        return None if node.tag == _NULL else node.value
+        return None if node.tag in {_NULL, _UNFILLED} else node.value
     if depth == 0:
         return "..."
     if node.id == "sequence":
         return [value_of(item, depth - 1) for item in node.value]
     return {key_of(key): value_of(value, depth - 1) for key, value in node.value}
+
+
+def is_filled(node: Node) -> bool:
+    """Whether no variable is missing in a value or in a part of it; one that is was told already."""
+    nodes, seen = [node], set()
+    while nodes:
+        part = nodes.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if part.id == "scalar":
+            if part.tag == _UNFILLED:
+                return False
+        elif part.id == "mapping":
+            nodes += [value for _, value in part.value]
+        else:
+            nodes += part.value
+    return True

@@ -23,7 +23,7 @@ from ampsq.topics.merging import Log, Merging
 from ampsq.topics.naming import find_bookmarks
 from ampsq.topics.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, next_id, parse_id, spans_of, text_of
 from ampsq.topics.retention import hold
-from ampsq.unknown import explained, meant
+from ampsq.unknown import ended, explained, meant
 from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Reader:
             )
         if not self._waits_for_topic(catalog):
             text = explained(catalog, self.name, "topic", "queue")
-            raise UnknownTopic(name=self.name).saying(f"{text}. {_HOW}")
+            raise UnknownTopic(name=self.name).saying(f"{ended(text)} {_HOW}")
         return []
 
     def _waits_for_topic(self, catalog: Catalog) -> bool:

@@ -32,7 +32,7 @@ from ampsq.topics.places import FIRST, Kept
 from ampsq.topics.replay import Reader
 from ampsq.topics.topic_message import document_of, is_message
 from ampsq.topics.vectors import Bearings, find_places
-from ampsq.unknown import explained
+from ampsq.unknown import ended, explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def topic_instead(name: str, error: UnknownQueue) -> Flow[ConflatedTopic | None]
         return ConflatedTopic.from_json(catalog.conflated[name])
     if name not in catalog.topics:
         text = explained(catalog, name, "queue", "topic")
-        raise error.saying(f"{text}. A topic that is to come is waited for with bookmark='now'") from None
+        raise error.saying(f"{ended(text)} A topic that is to come is waited for with bookmark='now'") from None
     return None
 
 

@@ -9,6 +9,7 @@ import sys
 from contextlib import redirect_stdout
 
 import pytest
+import redis
 
 from ampsq.bench.replication import Replication
 from ampsq.bench.server import private_server
@@ -60,6 +61,31 @@ def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
         allowed = 20 if name.startswith("queues") else 3
         assert costs["publish_us"] < allowed * alone["publish_us"], name
         assert costs["take_and_ack_us"] < 3 * alone["take_and_ack_us"], name
+
+
+def test_a_server_that_dies_while_it_is_measured_ends_it_with_an_error_and_no_figures():
+    # Given a benchmark that has begun
+    with private_server() as url, redis.Redis.from_url(url) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ampsq.cli", "bench", "--quick", "--part", "raw", "--json", "--url", url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            while "publish" not in process.stderr.readline():
+                assert process.poll() is None
+
+            # When its server ends
+            server.shutdown(nosave=True)
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+
+    # Then
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines()[-1].startswith("Error: measuring broke off, there are no figures: ")
+    assert "Traceback" not in err
 
 
 @pytest.mark.slow

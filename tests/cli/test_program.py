@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 
@@ -171,3 +172,10 @@ def test_a_wrong_address_is_explained(alone):
 
 def test_a_wrong_instance_is_explained(run):
     assert "is not a name" in run("queues", "--instance", "a b", code=1).err
+
+
+def test_a_pipe_that_breaks_elsewhere_than_at_our_output_is_no_success(defined):
+    with mock.patch.object(ampsq.Client, "publishers", side_effect=BrokenPipeError(32, "Broken pipe")):
+        done = defined("publishers", code=1)
+
+    assert done.err == "Error: a connection broke: [Errno 32] Broken pipe\n"

@@ -266,7 +266,9 @@ def test_an_option_that_is_wrong_is_refused(client, options):
 
 def test_a_name_that_nothing_has_is_refused(client):
     client.apply(Topic(name="orders"))
-    with pytest.raises(UnknownTopic, match="'order' is neither a topic nor a queue; did you mean 'orders'"):
+    with pytest.raises(
+        UnknownTopic, match=r"'order' is neither a topic nor a queue; did you mean 'orders'\? For a topic"
+    ):
         client.subscribe("order", bookmark="epoch")
     with pytest.raises(UnknownQueue, match="'order' is neither a queue nor a topic; did you mean 'orders'"):
         client.subscribe("order")

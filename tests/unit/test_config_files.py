@@ -83,6 +83,20 @@ def test_a_variable_that_is_missing_is_named_with_its_line():
     ]
 
 
+def test_what_a_missing_variable_leaves_open_is_told_once_and_what_else_is_wrong_beside_it():
+    lines = refusals(
+        "queues:\n  - {name: '${NOWHERE}', lease_perod: 1s}\n"
+        "destinations:\n  - {name: far, sync_type: async, topics: [orders], addresses: ['${NOWHERE}']}\n"
+        "actions:\n  - {name: copy, on: {publish: '${NOWHERE}'}, do: {publish: b}}\n"
+    )
+    assert [line.partition(" has no ")[0].partition("; ")[0] for line in lines] == [
+        "<text>:2: ${NOWHERE}: the environment",
+        "<text>:2: Queue without a name: lease_perod: no such element",
+        "<text>:4: ${NOWHERE}: the environment",
+        "<text>:6: ${NOWHERE}: the environment",
+    ]
+
+
 def test_a_variable_in_brackets_is_to_be_quoted():
     (line,) = refusals("queues: [{name: ${A}}]\n")
     assert 'within brackets put a variable in quotes, as in {name: "${NAME}"}' in line

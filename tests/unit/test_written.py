@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ampsq.cli.wording import element_text, fact_text
+from ampsq.cli.wording import element_text
 from ampsq.values import Interval, shown
-from ampsq.written import count_text, interval_text, moment, printable, size_text, span_text
+from ampsq.written import count_text, fact_text, interval_text, moment, printable, size_text, span_text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ampsq import LocalQueue, Topic
@@ -146,3 +148,14 @@ def test_letters_show_why_their_consumer_gave_them_up(asked, client):
     page = asked.page(f"/i/{client.instance}/dead-letters/dead").text
 
     assert "max cancels: no such &lt;flight&gt;" in page
+
+
+def test_how_long_a_message_is_leased_is_told_as_a_moment(asked, client, message):
+    given, _ = message
+    client.apply(LocalQueue(name="work", underlying_topic="orders", lease_period="10m"))
+    with client.subscribe("work") as messages:
+        assert messages.get(timeout="30s") is not None
+
+        page = asked.anew().page(f"/i/{client.instance}/messages?queue=work&bookmark={given['bookmark']}").text
+
+    assert re.search(r"until 20\d\d-\d\d-\d\dT[\d:.]+Z", page)
