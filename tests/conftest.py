@@ -22,6 +22,7 @@ import pytest
 import redis
 
 from ampsq.coordinator import Coordinator
+from ampsq.roles import rules
 from ampsq.store import Store
 
 _STARTED_WITHIN = 20.0
@@ -198,6 +199,23 @@ def valkey_store(valkey, instance):
     """The same, on Valkey alone."""
     with contextlib.closing(Store(valkey.url, instance, patience=2.0)) as store:
         yield store
+
+
+@pytest.fixture
+def login(server, instance):
+    """Make a user of a role: ``login("worker")`` gives an address with its name and password; it ends with the test."""
+    made, password = [], "secret"
+    with contextlib.closing(server.client()) as plain:
+
+        def make(role, name=None, **options):
+            found = rules(role, name or instance, user=f"{role}-{next(_numbers)}", password=password, **options)
+            assert plain.execute_command("ACL", "SETUSER", found.user, *found.words()) == b"OK"
+            made.append(found.user)
+            return f"unix://{found.user}:{password}@{server.socket}"
+
+        yield make
+        for user in made:
+            plain.acl_deluser(user)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import contextvars
 import functools
 import inspect
 import itertools
+import os
 import sys
 import threading
 from pathlib import Path
@@ -32,6 +33,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 import redis.asyncio
+import rights
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -55,6 +57,8 @@ from ampsq.topics.reporting import Reporting
 
 PASSWORD = "secret"  # noqa: S105 - of these tests alone
 TESTS = "tests"
+#: Where to keep which rights were used (`rights`); None: nowhere.
+RIGHTS = os.environ.get("AMPSQ_RIGHTS")
 #: What is asked for and done without: settings of the server, and telling it the name of redis-py.
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 
@@ -77,6 +81,8 @@ _turns = {script(name).sha: itertools.cycle(roles) for name, roles in _HAVE.item
 _acting = contextvars.ContextVar("acting", default=None)
 #: The role of connections that are made now, whoever uses them later.
 _making = contextvars.ContextVar("making", default=None)
+#: Whether a role is tried by a test itself, which does not show that the role needs what is called.
+_trying = contextvars.ContextVar("trying", default=False)
 
 
 class Guarded:
@@ -266,6 +272,18 @@ def _role_of(lines):
     return lines._forced or (acting(lines) if callable(acting) else acting) or "admin"
 
 
+def _counting(line, role):
+    """Say for which role counts what is sent on a line."""
+    if inspect.iscoroutine(line):
+        return _counting_later(line, role)
+    line.connection.counts_for = role
+    return line
+
+
+async def _counting_later(line, role):
+    return _counting(await line, role)
+
+
 def _several(kind):
     """Let the connections of a store be those of several users, one pool each."""
     plainly, made, taken, closed = kind.__init__, kind._made, kind.take, kind.close
@@ -283,7 +301,9 @@ def _several(kind):
         return found
 
     def take(self):
-        return taken(of_role(self) if self._role == TESTS else self)
+        chosen = of_role(self) if self._role == TESTS else self
+        counts = self._forced or (_acting.get() is not None and not _trying.get())
+        return _counting(taken(chosen), chosen._role if counts else "")
 
     def pool_of(self, place):
         pool = made(self, place)
@@ -326,9 +346,9 @@ def _own_calls(kind):
         if _acting.get() is not None or self._lines._forced or call.script is None:
             return plainly(self, call)
         role = next(_turns.get(call.script.sha, itertools.repeat("admin")))
-        with _set(_acting, role):
+        with _set(_acting, role), _set(_trying, True):
             given = plainly(self, call)
-        return _awaiting(_acting, role, given) if inspect.iscoroutine(given) else given
+        return _awaiting(_trying, True, _awaiting(_acting, role, given)) if inspect.iscoroutine(given) else given
 
     kind.call = call
 
@@ -428,6 +448,13 @@ def pytest_configure(config):
     for kind in (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection):
         _look_ins(kind)
     _in_roles()
+    if RIGHTS:
+        rights.noting()
+
+
+def pytest_sessionfinish():
+    if RIGHTS:
+        rights.write(RIGHTS)
 
 
 def pytest_collection_modifyitems(config, items):

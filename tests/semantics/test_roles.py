@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import subprocess
@@ -34,7 +33,6 @@ FORBIDDEN = (
     *("REPLICAOF NO ONE", "SCRIPT FLUSH", "FUNCTION LIST", "CLIENT LIST", "SAVE", "MIGRATE h 1 k 0 1", "PUBLISH x y"),
     *("SLOWLOG GET", "MODULE LIST", "BGREWRITEAOF", "SWAPDB 0 1", "RESTORE x 0 x"),
 )
-_numbers = itertools.count(1)
 #: What is asked for and done without: settings of the server, and telling it the name of redis-py.
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 DEFINITIONS = [
@@ -66,22 +64,6 @@ def plain(server):
     with contextlib.closing(server.client()) as client:
         client.acl_log_reset()
         yield client
-
-
-@pytest.fixture
-def login(server, instance, plain):
-    """Make a user of a role: ``login(role)`` gives an address with its name and password."""
-    made = []
-
-    def make(role, name=None, **options):
-        found = rules(role, name or instance, user=f"{role}-{next(_numbers)}", password=PASSWORD, **options)
-        assert plain.execute_command("ACL", "SETUSER", found.user, *found.words()) == b"OK"
-        made.append(found.user)
-        return f"unix://{found.user}:{PASSWORD}@{server.socket}"
-
-    yield make
-    for user in made:
-        plain.acl_deluser(user)
 
 
 @pytest.fixture

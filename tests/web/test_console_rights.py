@@ -1,0 +1,92 @@
+"""The console with the coordinator's role alone: every page is shown and every change made, and nothing is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from urllib.parse import urlencode
+
+import pytest
+from observing import eventually
+
+from ampsq import Action, Client, Destination, Queue, Topic
+from ampsq.console.changes import CHANGES
+
+pytestmark = pytest.mark.default_user(reason="makes its users itself")
+
+#: What is asked for and done without, as in the plugin `under_roles`.
+DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
+DEFINITIONS = (
+    Topic(name="orders"),
+    Topic(name="keyed", key=["/id"]),
+    Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10, filter="/id < 10"),
+    Queue(name="letters", underlying_topic="failed"),
+    Queue(name="other", underlying_topic="orders", max_per_subscription_backlog=10, filter="/id >= 10"),
+    Action.dead_letter("work", "failed"),
+    Action.dead_letter("other", "keyed", name="keep"),
+    Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders", "work"]),
+)
+
+
+@pytest.fixture
+def admin(login, instance):
+    with Client(login("admin"), instance=instance) as client:
+        client.apply(*DEFINITIONS)
+        yield client
+
+
+@pytest.fixture
+def seeded(admin, instance, coordinate, login):
+    """Messages that wait, one that was given up, and events at which an action failed; the coordinator is gone."""
+    marks = admin.publish_many("orders", [{"id": number} for number in range(20)])
+    admin.ack("work", option="expire", filter="/id = 0")
+    admin.ack("other", option="expire", filter="/id < 13")
+    coordinate(login("coordinator"))
+    eventually(lambda: len(admin.failed_events("keep")) == 3)
+    eventually(lambda: len(admin.dead_letters("letters")) == 1)
+    return marks
+
+
+@pytest.fixture
+def plain(server):
+    with contextlib.closing(server.client()) as client:
+        client.acl_log_reset()
+        yield client
+
+
+def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(
+    admin, seeded, serve, login, instance, plain
+):
+    asked = serve(login("coordinator"), [instance])
+    root, made = f"/i/{instance}", []
+
+    def change(name, **given):
+        question = asked.page(f"{root}/changes/{name}?{urlencode(given)}")
+        assert question.status == 200, question.text
+        done = asked.change(f"{root}/changes/{name}", **given)
+        assert done.status == 303, done.text
+        made.append(name)
+
+    with admin.subscribe("work", max_backlog=2) as messages:
+        assert messages.get(timeout="30s").data == {"id": 1}
+        for page in ("queues", "queues/work", "dead-letters", "dead-letters/letters", "replication", "actions",
+                     "actions/keep", f"messages?bookmark={seeded[1]}&queue=work"):  # fmt: skip
+            assert asked.page(f"{root}/{page}").status == 200, page
+        change("cancel", queue="work", bookmark=seeded[1])
+    change("expire", queue="work", bookmark=seeded[2], reason="of no use")
+    change("expire", queue="work", filter="/id = 3")
+    change("pause", queue="work")
+    change("resume", queue="work")
+    change("redrive", queue="letters", filter="1 = 1")
+    change("downgrade", destination="ldn-1")
+    change("upgrade", destination="ldn-1")
+    change("enable-proxied-transfer", queue="work")
+    change("disable-proxied-transfer", queue="work")
+    change("retry", action="keep")
+    change("drop", action="keep")
+
+    assert set(made) == set(CHANGES)
+    assert admin.queue_stats("work").expired == 3
+    assert not admin.failed_events("keep")
+    assert asked("/metrics").status == asked("/healthz").status == 200
+    told = {(each["reason"], each["object"], each["context"]) for each in plain.acl_log()}
+    assert {each for each in told if each[:2] not in DONE_WITHOUT} == set()
