@@ -95,7 +95,7 @@ class Guarded:
 
     def __init__(self, path, *, keeps):
         self.path, self.keeps = str(path), keeps
-        self._made = set()
+        self._made: dict[str, tuple[str, str]] = {}
         self._making = threading.Lock()
 
     def plain(self):
@@ -114,8 +114,13 @@ class Guarded:
                     plain.execute_command("ACL", "SETUSER", name, *words)
                     if self.keeps:
                         plain.execute_command("ACL", "SAVE")
-                self._made.add(name)
+                self._made[name] = role, instance
         return name
+
+    def take_over(self, other):
+        """Know the users that another server knows."""
+        for role, instance in other._made.values():
+            self.user(role, instance)
 
     def refused(self):
         """What it refused since it was last asked."""
@@ -301,7 +306,10 @@ def _several(kind):
         return found
 
     def take(self):
-        chosen = of_role(self) if self._role == TESTS else self
+        place = self._route.current
+        # A server on a port has no users of ours: there everything is on the same connections, as without roles.
+        is_guarded = place is None or _behind(place.url) is not None
+        chosen = of_role(self) if self._role == TESTS and is_guarded else self
         counts = self._forced or (_acting.get() is not None and not _trying.get())
         return _counting(taken(chosen), chosen._role if counts else "")
 
@@ -401,7 +409,9 @@ def _launching(plainly):
             # Off, but with its rights: Redis 7.0 loads its append-only file with these.
             users.write_text(f"user default off ~* &* +@all\nuser {TESTS} on >{PASSWORD} ~* &* +@all\n")
         SERVERS.setdefault(str(directory / "s"), Guarded(directory / "s", keeps=appendonly))
-        return plainly(kind, directory, appendonly=appendonly, options=[*options, "--aclfile", str(users)])
+        # As a replica, it is the tests' user at its primary.
+        options = [*options, "--masteruser", TESTS, "--masterauth", PASSWORD, "--aclfile", str(users)]
+        return plainly(kind, directory, appendonly=appendonly, options=options)
 
     return launch
 
@@ -422,8 +432,8 @@ def _acquiring(plainly):
 
 
 def _relaying(kind):
-    """A relay leads to the server behind it."""
-    plainly = kind.__init__
+    """A relay leads to the server behind it, and its users go with it to another one."""
+    plainly, moved = kind.__init__, kind.move
 
     @functools.wraps(plainly)
     def begin(self, path, upstream):
@@ -431,7 +441,14 @@ def _relaying(kind):
         if str(upstream) in SERVERS:
             SERVERS[str(path)] = SERVERS[str(upstream)]
 
-    kind.__init__ = begin
+    @functools.wraps(moved)
+    def move(self, upstream):
+        if str(upstream) in SERVERS:
+            SERVERS[str(upstream)].take_over(SERVERS[str(self.path)])
+            SERVERS[str(self.path)] = SERVERS[str(upstream)]
+        return moved(self, upstream)
+
+    kind.__init__, kind.move = begin, move
 
 
 def pytest_configure(config):

@@ -134,7 +134,8 @@ def test_a_gateway_speaks_tls_and_lets_in_who_shows_a_certificate(valkey, author
     )
     tls = Tls(authority.path("server.pem"), authority.path("server.key"), authority.path("ca.pem"))
     trusting = ssl.create_default_context(cafile=authority.path("ca.pem"))
-    gateway = Gateway(valkey.url, instance, rules, tls=tls)
+    with Client(valkey.url, instance=instance):
+        gateway = Gateway(valkey.url, instance, rules, tls=tls)
     gateway.start()
     try:
         with pytest.raises(httpx.TransportError):
