@@ -26,6 +26,9 @@ _WORDS = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n(?:\$\d+\r\n([^\r\n]*)\r
 _SCRIPTS = {script(name).sha: name for name in names()}
 _PARTS = frozenset(name.partition("|")[0] for role in ROLES.values() for name in role.sent if "|" in name)
 
+#: What is asked for without a right to, and done without.
+_DONE_WITHOUT = frozenset({"CLIENT", "CLIENT|SETINFO", "CONFIG", "CONFIG|GET", "AUTH", "HELLO"})
+
 #: Role -> the scripts (in small letters) and commands that were sent in it.
 USED: dict[str, set[str]] = {}
 
@@ -49,12 +52,11 @@ def note(connection, request):
     if what is None:
         return
     roles = role.replace("+", "_").split("_")
+    if roles[0] not in ROLES:
+        return
     # One who has two roles needs the second for what the first has not.
-    having = next((each for each in roles if each in ROLES and what in given(each)), None)
-    if having is not None:
-        USED.setdefault(having, set()).add(what)
-        if what.islower():
-            USED[having].add("EVALSHA")
+    having = next((each for each in roles if what in given(each)), roles[0])
+    USED.setdefault(having, set()).update({what, "EVALSHA"} if what.islower() else {what})
 
 
 def given(role):
@@ -85,18 +87,23 @@ def write(folder):
     (path / f"{os.getpid()}.json").write_text(json.dumps({role: sorted(used) for role, used in USED.items()}))
 
 
-def unused(folder):
-    """Role -> its rights that nothing used, without those that are needed elsewhere."""
+def compared(folder):
+    """Role -> its rights that nothing used, without those that are needed elsewhere; and what it used beyond them."""
     used = {role: set() for role in ROLES}
     for path in Path(folder).glob("*.json"):
         for role, names_ in json.loads(path.read_text()).items():
             used[role] |= set(names_)
     needed = {role: {what for whose, what in NEEDED if whose in {"", role}} for role in ROLES}
-    return {role: sorted(given(role) - used[role] - needed[role]) for role in ROLES}
+    return {
+        role: (sorted(given(role) - used[role] - needed[role]), sorted(used[role] - given(role) - _DONE_WITHOUT))
+        for role in ROLES
+    }
 
 
 if __name__ == "__main__":
-    left = unused(sys.argv[1])
-    for role, rights in left.items():
-        print(f"{role:<12} {' '.join(rights) or 'all rights were used'}")
-    sys.exit(any(left.values()))
+    found = compared(sys.argv[1])
+    for role, (unused, beyond) in found.items():
+        sys.stdout.write(
+            f"{role:<12} unused: {' '.join(unused) or 'nothing'}; not its own: {' '.join(beyond) or 'nothing'}\n"
+        )
+    sys.exit(any(any(each) for each in found.values()))

@@ -35,8 +35,8 @@ def admin(login, instance):
 
 
 @pytest.fixture
-def seeded(admin, instance, coordinate, login):
-    """Messages that wait, one that was given up, and events at which an action failed; the coordinator is gone."""
+def seeded(admin, coordinate, login):
+    """Messages that wait, one that was given up, and events at which an action failed; under a coordinator."""
     marks = admin.publish_many("orders", [{"id": number} for number in range(20)])
     admin.ack("work", option="expire", filter="/id = 0")
     admin.ack("other", option="expire", filter="/id < 13")
@@ -53,11 +53,9 @@ def plain(server):
         yield client
 
 
-def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(
-    admin, seeded, serve, login, instance, plain
-):
-    asked = serve(login("coordinator"), [instance])
-    root, made = f"/i/{instance}", []
+def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin, seeded, serve, login, plain):
+    asked = serve(login("coordinator"), [admin.instance])
+    root, made = f"/i/{admin.instance}", []
 
     def change(name, **given):
         question = asked.page(f"{root}/changes/{name}?{urlencode(given)}")
