@@ -545,7 +545,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "keepers": Key(
             ":keepers", "hash",
-            "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside",
+            "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside, "
+            "`link <destination>` of links",
             "hold_view", "never", "not needed: any coordinator takes it again",
         ),
         "action": Key(

@@ -85,7 +85,7 @@ class Look:
         settings: of the server's, those that matter; empty where nobody may ask.
         seen: what is looked at twice.
         late: what is due and since when, ms: `<kind> <name> ...` of the timetable.
-        keepers: view, or `action:<action>` -> until when a coordinator has promised to keep it, ms.
+        keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
         topics: as of `Client.topics`.
         letters: topic of dead letters -> how many of the last hour it has, `LETTERS` at most.
     """

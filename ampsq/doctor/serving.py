@@ -142,7 +142,8 @@ def coordinator(before: Glance, now: Look) -> Iterator[Finding]:
 def keepers(before: Glance, now: Look) -> Iterator[Finding]:
     """Whether somebody keeps the views: each has one coordinator, which says so every few seconds."""
     is_attended = bool(now.seen.sign) and now.seen.sign != before.sign
-    for view in sorted(name for name in now.keepers if ":" not in name):
+    # Links and actions have keepers, too: theirs have signs that names of views do not.
+    for view in sorted(name for name in now.keepers if not {" ", ":"} & set(name)):
         subject, away = f"view {view}", now.now - now.keepers[view]
         if not is_attended or away > _LATE:
             text = f"nobody has kept it up to date for {span_text(max(away, 0))}"
