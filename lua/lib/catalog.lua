@@ -1,13 +1,15 @@
 --- catalog: names are matched against patterns outside the server; the version tells whether that is still true.
---- @include queue
+--- @include clock, queue, sessions
 
 local function check_catalog(version)
   local found = call('HGET', K.instance(), F.catalog)
   if found ~= version then fail(E.CATALOG_CHANGED, {expected = version, found = found}) end
 end
 
+-- A version that a server lost is not given again to another catalog, as with sessions: whoever read that one reads this one.
 local function change_catalog()
-  call('HINCRBY', K.instance(), F.catalog, 1)
+  local version = tonumber(call('HGET', K.instance(), F.catalog) or 0)
+  call('HSET', K.instance(), F.catalog, number_after(version, clock_ms('')))
 end
 
 -- The cursor of a queue that begins at a place of a log: `''` the first entry that is there, `now` behind the last, else as

@@ -314,12 +314,13 @@ def _costly():
 
 
 _TIMED = """
---- time_evaluation: the least milliseconds of processor time that an evaluation takes, the body decoded before
+--- time_evaluation: the least milliseconds of processor time that an evaluation takes, the body decoded before, and those
+--- of work that is always the same
 --- ARGV tree, body
 --- FAIL FORMAT_MISMATCH
---- GIVES milliseconds
+--- GIVES {milliseconds, milliseconds of the same work}
 --- @include fail, expression()
-local X, least = expression(), 1e9
+local X, least, same = expression(), 1e9, 1e9
 local compiled = X.compile_expression(tree)
 local document = X.open_document('', '0-0', {F.body, body}, 0, 0)
 for _ = 1, 6 do
@@ -327,8 +328,12 @@ for _ = 1, 6 do
   local start = os.clock()
   X.expression_matches(compiled, document)
   least = math.min(least, os.clock() - start)
+  start = os.clock()
+  local text = {}
+  for i = 1, 10000 do text[i] = tostring(i) end
+  same = math.min(same, os.clock() - start)
 end
-return string.format('%.2f', least * 1000)
+return {string.format('%.3f', least * 1000), string.format('%.3f', same * 1000)}
 """
 
 
@@ -340,7 +345,9 @@ def test_an_evaluation_is_bounded_in_server_time(valkey):
         for case, found in zip(cases, ServerSide(client).evaluate(cases), strict=True):
             assert found[:4] == case.said, case.text
         took = [
-            (float(client.eval(timed, 1, "{o}", case.expression.json, case.body)), case.text[:60]) for case in cases
+            (*map(float, client.eval(timed, 1, "{o}", case.expression.json, case.body)), case.text[:60])
+            for case in cases
         ]
-    print(f"the worst evaluation: {max(took)[0]} ms, {max(took)[1]}")  # noqa: T201 - what is to be known of it
-    assert max(took)[0] < 20
+    print(f"the worst evaluation: {max(took)[0]} ms, {max(took)[2]}")  # noqa: T201 - what is to be known of it
+    # The worst takes about four times as long as writing 10,000 numbers, on a busy machine too.
+    assert max(own / same for own, same, _ in took) < 8

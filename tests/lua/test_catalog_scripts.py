@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from world import ref
+from observing import eventually
+from world import ref, version_after
 
 from ampsq import scripts
 from ampsq.errors import CatalogChanged, FormatMismatch, UnknownQueue
+from ampsq.schema import COUNTED_SINCE
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")
 
@@ -201,7 +203,7 @@ def test_a_definition_on_an_old_catalog_is_refused_and_changes_nothing(world, na
     with pytest.raises(CatalogChanged) as refusal:
         world.run(name, *ARGUMENTS[name])
 
-    assert refusal.value.detail == {"expected": "0", "found": "1"}
+    assert refusal.value.detail == {"expected": "0", "found": version_after(1)}
     assert world.changes() == {}
 
 
@@ -215,7 +217,7 @@ def test_a_topic_is_defined_and_feeds_the_queues_that_it_is_told(world):
         ":topics": {"returns": "{}"},
         ":routes": {"returns": "*work"},
         ":q:work:cursors": {"returns": "0-0 0"},
-        ":instance": {"catalog": "2"},
+        ":instance": {"catalog": version_after(2)},
     }
 
 
@@ -226,7 +228,29 @@ def test_a_topic_defined_twice_only_raises_the_version(world):
 
     world.topic("returns", "work")
 
-    assert world.changes() == {":instance": {"catalog": "3"}}
+    assert world.changes() == {":instance": {"catalog": version_after(3)}}
+
+
+def milliseconds(time):
+    seconds, microseconds = time
+    return seconds * 1_000 + microseconds // 1_000
+
+
+def test_a_version_that_a_server_lost_is_not_given_to_another_catalog(world):
+    # Given an instance whose versions follow the clock, and a server that loses its last definition
+    redis, name = world.store.redis, world.key(":instance")
+    redis.hset(name, "catalog", 0)
+    world.topic("orders")
+    before = world.version()
+    world.topic("returns")
+    lost = world.version()
+    redis.hset(name, "catalog", before)
+
+    # When another one is made, later by the server's clock
+    eventually(lambda: milliseconds(redis.time()) > int(lost) + COUNTED_SINCE)
+    world.topic("trades")
+
+    assert int(before) < int(lost) < int(world.version())
 
 
 def test_a_topic_that_others_filled_before_is_read_from_its_first_entry(world):
@@ -250,7 +274,7 @@ def test_a_queue_is_defined_with_its_topics_route_and_anchor(world):
         ":routes": {"orders": "*work", "returns": "*work", "work": ">orders"},
         ":q:work": {"compiled": "5000 0 0 0 1 0 0 0 7 0", "target": "orders"},
         ":q:work:cursors": {"orders": "0-0 0", "returns": "0-0 0"},
-        ":instance": {"catalog": "1"},
+        ":instance": {"catalog": version_after(1)},
     }
     assert world.store.redis.hlen(world.key(":q:work:leases")) == 1
     assert world.store.redis.object("encoding", world.key(":q:work:leases")) == b"hashtable"
@@ -267,7 +291,7 @@ def test_a_queue_over_one_topic_alone_is_routed_without_a_star(world):
         ":routes": {"orders": "work", "work": ">orders"},
         ":q:work": {"compiled": "0 0 0 0 1 0 0 0 1000 0 orders", "target": "orders"},
         ":q:work:cursors": {"orders": "0-0 0"},
-        ":instance": {"catalog": "1"},
+        ":instance": {"catalog": version_after(1)},
     }
 
 
@@ -286,7 +310,7 @@ def test_a_queue_defined_again_keeps_its_place_and_only_raises_the_version(world
 
     world.queue("work", "orders")
 
-    assert world.changes() == {":instance": {"catalog": "2"}}
+    assert world.changes() == {":instance": {"catalog": version_after(2)}}
 
 
 def test_a_second_queue_reads_the_topic_from_its_first_entry_too(world):
@@ -357,7 +381,7 @@ def test_the_catalog_is_one_picture(world):
     world.mark()
 
     assert world.run("catalog") == [
-        "4",
+        version_after(4),
         ["orders", "{}"],
         ["work", "{}"],
         ["dead", "{}"],
@@ -449,8 +473,8 @@ def test_notice_pushes_to_who_is_free(world):
 def test_a_setting_is_noted_and_the_catalog_changes(world):
     world.mark()
 
-    assert world.run("define_setting", 0, "ring.#", '{"name":"ring.#"}') == 1
-    assert world.changes() == {":settings": {"ring.#": '{"name":"ring.#"}'}, ":instance": {"catalog": "1"}}
+    assert world.run("define_setting", world.version(), "ring.#", '{"name":"ring.#"}') == 1
+    assert world.changes() == {":settings": {"ring.#": '{"name":"ring.#"}'}, ":instance": {"catalog": version_after(1)}}
 
 
 def test_a_setting_worked_out_from_another_catalog_is_refused_and_nothing_changes(world):

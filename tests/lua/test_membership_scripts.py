@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import came_back, ref
+from world import came_back, ref, version_after
 
 from ampsq.errors import CatalogChanged, UnknownQueue, UnknownSubscription
 
@@ -55,9 +55,9 @@ def test_subscribe_by_pattern_on_an_old_catalog_is_refused_and_changes_nothing(w
     world.mark()
 
     with pytest.raises(CatalogChanged) as refusal:
-        world.subscribe("work", pattern="w.*", version="0")
+        world.subscribe("work", pattern="w.*", version=version_after(0))
 
-    assert refusal.value.detail == {"expected": "0", "found": "1"}
+    assert refusal.value.detail == {"expected": version_after(0), "found": version_after(1)}
     assert world.changes() == {}
 
 
@@ -68,7 +68,7 @@ def test_subscribe_by_pattern_is_a_change_of_the_catalog(world):
     world.subscribe("work", pattern="w.*", version=world.version())
 
     changes = world.changes()
-    assert changes[":instance"] == {"catalog": "2", "registered": "1"}
+    assert changes[":instance"] == {"catalog": version_after(2), "registered": "1"}
     assert changes[":patterns"] == {"s00000001": "w.*"}
 
 

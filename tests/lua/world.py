@@ -13,7 +13,14 @@ from ampsq.flow import script_call
 from ampsq.schema import LEASES_ANCHOR, POLICY
 from ampsq.values import ref_of
 
+#: The version of the catalog that a world begins with: ahead of the clock, so that each change is the next number.
+_VERSION = 10**15
 FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}
+
+
+def version_after(changes):
+    """The version of a world's catalog after as many changes."""
+    return str(_VERSION + changes)
 
 
 class Delivered(NamedTuple):
@@ -80,6 +87,7 @@ class World:
     def __init__(self, store, snapshot):
         self.store, self._snapshot, self.now = store, snapshot, 1_000
         self.run("open", self.now, "i", "one")
+        self.store.redis.hset(self.key(":instance"), "catalog", _VERSION)
         self.before, self.requests = {}, 0
 
     def key(self, suffix):
