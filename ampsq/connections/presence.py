@@ -2,8 +2,8 @@
 
 It keeps a connection subscribed to the client's channel, so that a killed process is noticed within a second; sends
 heartbeats and looks whether they are answered, for half-open connections; sends acknowledgements that have waited long
-enough; renews leases where asked. Synchronous and asyncio clients use the same thread: an event loop that a handler
-blocks shows no life.
+enough; renews leases where asked; ends at the server what was closed while that was away. Synchronous and asyncio
+clients use the same thread: an event loop that a handler blocks shows no life.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import redis
@@ -50,6 +51,8 @@ class Presence:
         self._channel = channel(route.instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
+        # Closed, and the server does not know it yet: it would push to them.
+        self._leaving: deque[SubscriptionCore] = deque()
         self._line: Line | None = None
         self._asked: float | None = None
         self._was_attached, self._returning = False, False
@@ -82,9 +85,11 @@ class Presence:
         self._subscriptions.append(subscription)
 
     def remove(self, subscription: SubscriptionCore) -> None:
-        """Leave a subscription alone."""
+        """Leave a closed subscription alone, once the server has ended it."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+            if not subscription.left:
+                self._leaving.append(subscription)
 
     def stop(self) -> None:
         """End the thread and its connections."""
@@ -144,6 +149,7 @@ class Presence:
             self._attach()
         else:
             self._listen(self._line)
+        self._leave()
         for subscription in list(self._subscriptions):
             if subscription.acks_waiting() >= self._ack_timeout:
                 self._store.run(subscription.send_acks())
@@ -158,6 +164,16 @@ class Presence:
             self._asked = None
         elif self._asked is not None and time.monotonic() - self._asked >= self._route.heartbeat:
             raise redis.TimeoutError(f"no answer to a heartbeat within {self._route.heartbeat:g} s")
+
+    def _leave(self) -> None:
+        while self._leaving:
+            try:
+                self._store.run(self._leaving[0].leave())
+            except Unavailable:
+                raise
+            except AmpsqError as error:
+                _log.warning("subscription %s could not be ended: %s", self._leaving[0].id, error)
+            self._leaving.popleft()
 
     def _beat(self) -> None:
         """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""

@@ -107,6 +107,10 @@ class GatewayClient(AsyncClient):
         """
         return await self._store.run(_delete(self._session, topic, keys, text, numbered))
 
+    def wait_for_server(self, seconds: float) -> None:
+        """Wait so long for a server that is away, from here on."""
+        self._patience = self._store.patience = seconds
+
     def persisting(self) -> Persisting:
         """What waits until something is persisted; one is enough for all."""
         return Persisting(self._store, self.instance, self.server)

@@ -40,6 +40,7 @@ class Bounds:
         max_answer: messages of one answer of `sow`. Default 10,000.
         request_timeout: how long a request may take to come in, and to be answered. Default 30s.
         send_timeout: how long somebody may take to take a message, or a part of an answer; then it is cut. Default 10s.
+        server_timeout: how long a server that is away is waited for; then 503, or 1013 of a subscription. Default 15s.
         heartbeat: after so long a subscriber is asked whether it is there, and has as long to answer. Default 20s.
     """
 
@@ -52,6 +53,7 @@ class Bounds:
     max_answer: int = 10_000
     request_timeout: float = 30.0
     send_timeout: float = 10.0
+    server_timeout: float = 15.0
     heartbeat: float = 20.0
 
     @classmethod

@@ -187,6 +187,7 @@ class Gateway:
         # Of connections that come from here on.
         config.limit_concurrency = bounds.max_connections
         config.ws_ping_interval = config.ws_ping_timeout = bounds.heartbeat
+        self._now.desk.client.wait_for_server(bounds.server_timeout)
         self._now.desk.adopt(rules)
 
     def _bounds(self) -> Bounds:
@@ -211,7 +212,8 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         try:
-            async with GatewayClient(self._url, instance=self._instance) as client:
+            patience = self._rules.bounds.server_timeout
+            async with GatewayClient(self._url, instance=self._instance, patience=patience) as client:
                 desk = Desk(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)
                 self._served = _Served(desk, Writing(desk, client.persisting()), streams)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import Desk
     from ampsq.gateway.rules import Bounds
+    from ampsq.records.record_subscription import AsyncRecordSubscription
+    from ampsq.subscriptions.async_subscription import Subscribing
+    from ampsq.topics.topic_subscription import AsyncTopicSubscription
 
 __all__ = ["Streams"]
 
@@ -81,16 +84,13 @@ class Streams:
                     return
                 await socket.accept()
             with self._desk.stream(user) as stream:
-                await serve(socket, stream)
-                await self._close(socket, stream.problem)
+                await self._told(socket, stream, serve(socket, stream))
+                await self._close(socket, None)
         except (WebSocketDisconnect, asyncio.CancelledError):
             # Nobody is there any more, or the gateway ends.
             return
         except Exception as error:  # noqa: BLE001  (told to whoever is at the other end)
-            problem = problem_of(error)
-            if problem.status == 500:  # noqa: PLR2004 - ours
-                _log.exception("a subscription failed")
-            await self._close(socket, problem)
+            await self._close(socket, _problem(error))
 
     async def _close(self, socket: WebSocket, problem: Problem | None) -> None:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
@@ -100,6 +100,24 @@ class Streams:
                     return
                 await socket.send_text(dumped(problem.as_dict()))
                 await socket.close(_CLOSES.get(problem.status, _FAILED), problem.error)
+
+    async def _told(self, socket: WebSocket, stream: OpenStream, serving: Awaitable[None]) -> None:
+        """Serve a stream; why it is to end is told while what it held is given back.
+
+        That takes as long as the server is away.
+        """
+
+        async def tell() -> None:
+            await stream.is_over.wait()
+            await self._close(socket, stream.problem)
+
+        telling = asyncio.create_task(tell())
+        try:
+            await serving
+        finally:
+            if not stream.is_over.is_set():
+                telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     async def _send(self, socket: WebSocket, facts: dict[str, Any]) -> None:
         try:
@@ -121,7 +139,7 @@ class Streams:
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
             session = Leases(socket, partial(self._send, socket), subscription)
-            await _first_of(session.push(), session.take_orders(), stream.is_over.wait())
+            await _do(stream, session.push(), session.take_orders())
 
     # -- topics and records
 
@@ -132,7 +150,8 @@ class Streams:
             return
         if "max_backlog" in given:
             raise DefinitionError("max_backlog goes with queue=, or with sub_id=, whose messages are acknowledged")
-        await _first_of(self._push(socket, self._messages(stream, given)), _drain(socket), stream.is_over.wait())
+        async with await self._reading(stream, given) as subscription:
+            await _do(stream, self._push(socket, given["topic"], subscription), _drain(socket))
 
     async def _durable(self, socket: WebSocket, stream: OpenStream, given: dict[str, str]) -> None:
         most = self._bounds.max_backlog
@@ -146,27 +165,20 @@ class Streams:
             auto_ack=False,
         ) as subscription:
             session = Handling(socket, partial(self._send, socket), subscription, backlog)
-            await _first_of(session.push(), session.take_orders(), stream.is_over.wait())
+            await _do(stream, session.push(), session.take_orders())
 
-    async def _records(self, socket: WebSocket, stream: OpenStream) -> None:
-        given = asked(socket, {"topic", "filter", "oof", "order_by", "top_n"})
-        await _first_of(self._push(socket, self._changes(stream, given)), _drain(socket), stream.is_over.wait())
+    async def _push(self, socket: WebSocket, topic: str, subscription: AsyncTopicSubscription) -> None:
+        told_last = ""
+        while told_last != "completed":
+            facts = await _next(topic, subscription)
+            if facts is not None:
+                await self._send(socket, facts)
+                told_last = facts["type"]
 
-    async def _push(self, socket: WebSocket, messages: AsyncIterator[dict[str, Any] | None]) -> None:
-        async with contextlib.aclosing(messages):  # type: ignore[type-var]  # generators they are
-            async for facts in messages:
-                if facts is not None:
-                    await self._send(socket, facts)
-
-    async def _messages(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
-        """What is pushed of a topic; None where nothing came for a while."""
+    async def _reading(self, stream: OpenStream, given: dict[str, str]) -> Subscribing[AsyncTopicSubscription]:
+        """The subscription to a topic that is asked for."""
         topic, text = await self._topic_to_read(stream, given)
-        bookmark = given.get("bookmark") or "now"
-        async with self._desk.client.subscribe(topic, bookmark=bookmark, filter=text) as subscription:
-            while not subscription.completed:
-                message = await subscription.get(_LOOK)
-                yield None if message is None else told(message)
-            yield {"type": "completed", "topic": topic}
+        return self._desk.client.subscribe(topic, bookmark=given.get("bookmark") or "now", filter=text)
 
     async def _topic_to_read(self, stream: OpenStream, given: dict[str, str]) -> tuple[str, str | None]:
         """The topic and the filter to read it with."""
@@ -177,7 +189,8 @@ class Streams:
             raise Problem(404, "UnknownTopic", f"{topic!r} is a queue here; it is subscribed to with queue=")
         return topic, text
 
-    async def _changes(self, stream: OpenStream, given: dict[str, str]) -> AsyncIterator[dict[str, Any] | None]:
+    async def _records(self, socket: WebSocket, stream: OpenStream) -> None:
+        given = asked(socket, {"topic", "filter", "oof", "order_by", "top_n"})
         topic, rules = _name(given, "topic"), self._desk.rules
         text = stream.reads(rules, topic, given.get("filter"))
         # What left the view may be what the user must not see.
@@ -188,14 +201,15 @@ class Streams:
         async with self._desk.client.sow_and_subscribe(
             topic, text, order_by=given.get("order_by", ()), oof=given.get("oof") == "true", top_n=top
         ) as changes:
-            while True:
-                change = await changes.get(_LOOK)
-                if change is None:
-                    yield None
-                    continue
+            await _do(stream, self._push_changes(socket, changes, hidden), _drain(socket))
+
+    async def _push_changes(self, socket: WebSocket, changes: AsyncRecordSubscription, hidden: set[str]) -> None:
+        while True:
+            change = await changes.get(_LOOK)
+            if change is not None:
                 facts = told(change)
                 left = hidden if facts["type"] == "oof" else set()
-                yield {name: value for name, value in facts.items() if name not in left}
+                await self._send(socket, {name: value for name, value in facts.items() if name not in left})
 
     # -- server-sent events
 
@@ -209,16 +223,16 @@ class Streams:
                 if last := request.headers.get("last-event-id"):
                     given["bookmark"] = last
                 stream = held.enter_context(self._desk.stream(user))
-                messages = self._messages(stream, given)
-                held.push_async_callback(messages.aclose)  # type: ignore[attr-defined]  # a generator it is
+                subscription = await held.enter_async_context(await self._reading(stream, given))
                 # What is refused is refused before anything is answered.
-                first = await anext(messages)
+                first = await _next(given["topic"], subscription)
         except BaseException as error:
             await held.aclose()
             if not isinstance(error, Exception):
                 raise
             return refusal(error)
-        return _Events(_told_as_events(first, messages, stream), held, self._bounds.send_timeout)
+        events = _told_as_events(first, given["topic"], subscription, stream)
+        return _Events(events, held, self._bounds.send_timeout)
 
 
 class _Events(StreamingResponse):
@@ -243,25 +257,49 @@ class _Events(StreamingResponse):
                 _log.info("a reader of events took nothing for %g s (send_timeout), and is closed", self._within)
 
 
+async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, Any] | None:
+    """What is told next of a topic; None: nothing came for a while."""
+    if subscription.completed:
+        return {"type": "completed", "topic": topic}
+    message = await subscription.get(_LOOK)
+    return None if message is None else told(message)
+
+
 async def _told_as_events(
-    first: dict[str, Any] | None, messages: AsyncIterator[dict[str, Any] | None], stream: OpenStream
+    first: dict[str, Any] | None, topic: str, subscription: AsyncTopicSubscription, stream: OpenStream
 ) -> AsyncIterator[str]:
     clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
     while not stream.is_over.is_set():
         if facts is not None:
             mark = f"id: {facts['bookmark']}\n" if facts.get("bookmark") else ""
             yield f"{mark}event: {facts['type']}\ndata: {dumped(facts)}\n\n"
+            if facts["type"] == "completed":
+                return
         elif clock() >= signed + _SIGN:
             signed = clock()
             yield ":\n\n"
         try:
-            facts = await anext(messages)
-        except StopAsyncIteration:
-            return
+            facts = await _next(topic, subscription)
         except AmpsqError as error:
-            stream.end(problem_of(error))
+            stream.end(_problem(error))
     if stream.problem is not None:
         yield f"event: error\ndata: {dumped(stream.problem.as_dict())}\n\n"
+
+
+async def _do(stream: OpenStream, *doing: Awaitable[Any]) -> None:
+    """Do all until one ends or fails, or the stream is to end; then none is done any more."""
+    tasks = [asyncio.ensure_future(each) for each in (*doing, stream.is_over.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            with contextlib.suppress(Closed):
+                task.result()
+    except (AmpsqError, Problem) as error:
+        stream.end(_problem(error))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _drain(socket: WebSocket) -> None:
@@ -270,18 +308,12 @@ async def _drain(socket: WebSocket) -> None:
         await said_by(socket)
 
 
-async def _first_of(*doing: Awaitable[Any]) -> None:
-    """Do all until one ends, or fails; then none is done any more."""
-    tasks = [asyncio.ensure_future(each) for each in doing]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            with contextlib.suppress(Closed):
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _problem(error: Exception) -> Problem:
+    """What is told of what ended a subscription; what is our fault is logged."""
+    problem = problem_of(error)
+    if problem.status == 500:  # noqa: PLR2004 - ours
+        _log.error("a subscription failed", exc_info=error)
+    return problem
 
 
 def _own(user: str, sub_id: str) -> str:

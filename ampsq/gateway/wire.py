@@ -67,6 +67,8 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: In place of texts with addresses.
 _LATER: Final = "the server did not answer now; try again, and mind that what was published may have been recorded"
+#: Seconds after which to ask again what could not be served now.
+_AGAIN: Final = 5
 #: What is told of an error that may name servers and rights: it is in the gateway's log.
 _OURS: Final = "the gateway could not do it; whoever runs it finds the reason in its log"
 
@@ -75,12 +77,14 @@ def problem_of(error: Exception) -> Problem:
     """What is told of an error. Addresses and insides of ours are not."""
     if isinstance(error, Problem):
         return error
-    name = type(error).__name__
+    # Why a server is away is nothing that a client could do anything about.
+    name = "Unavailable" if isinstance(error, Unavailable) else type(error).__name__
     for kind, status in _STATUS:
         if isinstance(error, kind):
             is_private = isinstance(error, Unavailable | ServerFull | TimeoutError)
             text = _LATER if is_private else str(error)
-            return Problem(404 if name.startswith("Unknown") else status, name, text)
+            after = _AGAIN if status == 503 else None  # noqa: PLR2004 - ours
+            return Problem(404 if name.startswith("Unknown") else status, name, text, after)
     is_known = isinstance(error, AmpsqError) and not isinstance(error, ScriptBug)
     return Problem(500, name if is_known else "InternalError", _OURS)
 

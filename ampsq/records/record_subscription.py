@@ -141,13 +141,15 @@ class RecordSubscription(_Front):
         if self._closed:
             return
         self._closed = True
-        with self._lock:
-            self._channel.close()
-            # What holds the log ends by itself, too.
-            with contextlib.suppress(AmpsqError):
-                self._store.run(self._following.close(self._channel))
-            self._channel.close()
-        self._end(self)
+        try:
+            with self._lock:
+                self._channel.close()
+                # What holds the log ends by itself, too.
+                with contextlib.suppress(AmpsqError):
+                    self._store.run(self._following.close(self._channel))
+                self._channel.close()
+        finally:
+            self._end(self)
 
     def __enter__(self) -> Self:
         return self
@@ -226,13 +228,16 @@ class AsyncRecordSubscription(_Front):
         if self._closed:
             return
         self._closed = True
-        async with self._lock:
-            await self._channel.close()
-            # What holds the log ends by itself, too.
-            with contextlib.suppress(AmpsqError):
-                await self._store.run(self._following.close(self._channel))
-            await self._channel.close()
-        self._end(self)
+        try:
+            async with self._lock:
+                await self._channel.close()
+                # What holds the log ends by itself, too.
+                with contextlib.suppress(AmpsqError):
+                    await self._store.run(self._following.close(self._channel))
+                await self._channel.close()
+        finally:
+            # Also when it was cancelled.
+            self._end(self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -192,10 +192,14 @@ class AsyncSubscription(SubscriptionView):
         if self._core.closed:
             return
         self._core.closed = True
-        async with self._lock:
-            await self._store.run(self._core.close(self._channel))
-            await self._channel.close()
-        self._end(self, self._core)
+        try:
+            async with self._lock:
+                try:
+                    await self._store.run(self._core.close(self._channel))
+                finally:
+                    await self._channel.close()
+        finally:
+            self._end(self, self._core)
 
     async def __aenter__(self) -> Self:
         return self

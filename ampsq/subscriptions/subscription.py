@@ -22,7 +22,7 @@ from ampsq.subscriptions.registration import Wanted
 from ampsq.unknown import taught
 
 if TYPE_CHECKING:
-    from ampsq.calls import Groups, Replaced, Taken, Wish
+    from ampsq.calls import Replaced, Taken, Wish
     from ampsq.connections.channels import AsyncChannel, Channel
     from ampsq.flow import Call, Flow
 
@@ -56,6 +56,8 @@ class SubscriptionCore(Holding):
         id: the subscription's name on the instance; another one after it had to be made again.
         max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
         buffer: picked up and not yet handed out: the parts of the head, and the body.
+        closed: whether nobody uses it any more.
+        left: whether the server has ended it, too.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class SubscriptionCore(Holding):
         super().__init__(instance, client, Wanted.of(name, asked, text))
         self.renewed = renewed
         self.buffer: deque[tuple[Parts, bytes]] = deque()
-        self.closed = False
+        self.closed, self.left = False, False
         self._reply_limit = BATCH
         # takes sent ahead, and the acknowledgements that they carry
         self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
@@ -395,12 +397,16 @@ class SubscriptionCore(Holding):
             if self.settlements is not None:
                 self.settlements.abandon(list(self._acks))
             raise
+        yield from self.leave()
+
+    def leave(self) -> Flow[None]:
+        """Let the server end it, giving back what is unstarted; once more where that was not answered."""
         # Barriers hold no lease.
-        unstarted = [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
-        held: Groups = group([*unstarted, *self._unwanted])
+        self._unwanted += [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
         # In one call, so that nothing given back can be dispatched to this subscription again.
-        while (yield calls.unsubscribe(self.id, held)):
-            held = {}
+        while (yield calls.unsubscribe(self.id, group(self._unwanted))):
+            self._unwanted = []
+        self.left = True
         if any(self._held.values()):
             yield from self._sweep()
 

@@ -210,10 +210,14 @@ class Subscription(SubscriptionView):
         if self._core.closed:
             return
         self._core.closed = True
-        with self._turnstile, self._lock:
-            self._store.run(self._core.close(self._channel))
-            self._channel.close()
-        self._end(self, self._core)
+        try:
+            with self._turnstile, self._lock:
+                try:
+                    self._store.run(self._core.close(self._channel))
+                finally:
+                    self._channel.close()
+        finally:
+            self._end(self, self._core)
 
     def __enter__(self) -> Self:
         return self

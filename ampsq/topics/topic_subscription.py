@@ -280,12 +280,14 @@ class TopicSubscription(_Front):
         if self._reading.closed:
             return
         self._reading.closed = True
-        with self._lock:
-            self._channel.close()
-            with self._saving:
-                self._store.run(self._reading.close(self._channel))
-            self._channel.close()
-        self._end(self)
+        try:
+            with self._lock:
+                self._channel.close()
+                with self._saving:
+                    self._store.run(self._reading.close(self._channel))
+                self._channel.close()
+        finally:
+            self._end(self)
 
     def __enter__(self) -> Self:
         return self
@@ -452,12 +454,17 @@ class AsyncTopicSubscription(_Front):
         if self._reading.closed:
             return
         self._reading.closed = True
-        async with self._lock:
-            await self._channel.close()
-            async with self._saving:
-                await self._store.run(self._reading.close(self._channel))
-            await self._channel.close()
-        self._end(self)
+        try:
+            async with self._lock:
+                await self._channel.close()
+                try:
+                    async with self._saving:
+                        await self._store.run(self._reading.close(self._channel))
+                finally:
+                    await self._channel.close()
+        finally:
+            # Also when it was cancelled.
+            self._end(self)
 
     async def __aenter__(self) -> Self:
         return self
