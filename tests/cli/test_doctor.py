@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 
+import pytest
 from observing import eventually
 
 from ampsq import Action, Destination, Do, Queue, Topic, View
-from ampsq.doctor import look, rules
+from ampsq.doctor import look, rules, serving
 from ampsq.schema import key
 
 SHORT = ("--interval", "0.1s")
@@ -18,6 +19,12 @@ SETTINGS = (
     ("no-appendfsync-on-rewrite", "yes", "persistence"),
     ("maxmemory-policy", "allkeys-lru", "memory"),
 )
+
+
+@pytest.fixture(autouse=True)
+def _near(monkeypatch):
+    """How far the server seems to be is the mood of the machine that the tests run on; no test here is about it."""
+    monkeypatch.setattr(serving, "_FAR", 60_000.0)
 
 
 def findings(run, *, code=1):
@@ -36,6 +43,15 @@ def test_a_list_of_what_is_well_is_told_where_nothing_is_wrong(defined):
         "logs", "actions",
     }  # fmt: skip
     assert {each["mend"] for each in told} == {""}
+
+
+def test_a_server_that_takes_long_to_answer_is_told_with_how_long(defined, monkeypatch):
+    monkeypatch.setattr(serving, "_FAR", 0.0)
+
+    found = findings(defined)
+
+    assert list(found) == [("latency", "server")]
+    assert found["latency", "server"]["text"].startswith("a round trip takes ")
 
 
 def test_wrong_settings_of_the_server_are_told_with_the_commands_that_mend_them(run):

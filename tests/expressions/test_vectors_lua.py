@@ -314,8 +314,8 @@ def _costly():
 
 
 _TIMED = """
---- time_evaluation: the least milliseconds of processor time that an evaluation takes, the body decoded before, and those
---- of work that is always the same
+--- time_evaluation: the least milliseconds of processor time that an evaluation takes, the body decoded before, and
+--- those of work that is always the same
 --- ARGV tree, body
 --- FAIL FORMAT_MISMATCH
 --- GIVES {milliseconds, milliseconds of the same work}

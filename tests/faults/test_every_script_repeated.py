@@ -134,7 +134,7 @@ class Doubting(Store):
     """A store that drops the first reply of every script."""
 
     def __init__(self, url, instance, ledger, snapshot):
-        super().__init__(url, instance, patience=5.0)
+        super().__init__(url, instance, patience=60.0)
         self._alone = threading.RLock()
         self._ledger, self._look = ledger, lambda: snapshot(self)
         self._dropping, self._dropped, self._takes = False, None, 0

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from scene import data_of, pick_up
+from scene import data_of, pick_up, rest_of
 
 from ampsq import Action, AsyncClient, Client, Do, Topic, Transport
 from ampsq.errors import DefinitionError, SlowClient
@@ -276,7 +276,10 @@ def test_a_conflated_subscription_that_is_offlined_gets_the_latest_of_each_key(c
         client.publish_many("trades", [{"k": i % 3, "i": i, "pad": PAD} for i in range(3000)])
         # Given that it is offlined, and all that there is went to its disk
         until(lambda: [(each.state, each.behind) for each in client.readers()] == [("offline", 0)])
-        assert numbers_of(pick_up(messages, 3)) == [2997, 2998, 2999]
+        # Then the latest of each key comes; before it at most what was the latest while it was still read into memory
+        found = numbers_of(rest_of(messages))
+        assert found[-3:] == [2997, 2998, 2999]
+        assert len(found) <= 6
         assert messages.get("100ms") is None
 
 
