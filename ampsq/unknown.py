@@ -11,12 +11,12 @@ from ampsq.errors import NoRecords, UnknownQueue
 from ampsq.models import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ampsq.calls import Catalog
     from ampsq.flow import Flow
 
-__all__ = ["ended", "explained", "meant", "taught"]
+__all__ = ["ended", "explained", "meant", "no_instance", "taught"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +82,13 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         return f"{name!r} is {what}; did you mean {close!r}?"
     there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
     return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
+
+def no_instance(name: str, others: Sequence[str]) -> str:
+    """Say that a server does not have an instance, who may be meant, and which it has."""
+    close = difflib.get_close_matches(name, others, n=1)
+    there = f"there {'is' if len(others) == 1 else 'are'} {', '.join(map(repr, others))}" if others else "there is none"
+    return f"no instance {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}{there}"
 
 
 def ended(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from ampsq.cli.listing import listed, told
 from ampsq.cli.options import INTERVAL, Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ampsq.doctor import Finding
     from ampsq.values import Interval
 
@@ -31,25 +34,35 @@ Examples:
 _COLUMNS = ("check", "subject", "well", "text", "why", "mend")
 
 
+@contextlib.contextmanager
+def _without_client(_settings: Settings) -> Iterator[None]:
+    """Each look connects anew: the server may be another one, or in another state."""
+    yield
+
+
 @click.command(epilog=_EPILOG)
 @click.option(
     "--interval", type=INTERVAL, default="1s", show_default=True, help="Between two looks: growth shows in them."
 )
-@listed(_COLUMNS)
+@listed(_COLUMNS, _without_client)
 def doctor(settings: Settings, interval: Interval) -> None:
     """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
 
-    Looks at persistence, memory, clock and latency of the server; whether a coordinator is at work and in time; leases
-    past their deadlines; queues that grow with nobody subscribed; dead letters of the last hour; links; logs that are
-    kept beyond their retention, and by whom; actions. Nothing is changed.
+    Looks at version, role, persistence, memory, clock and latency of the server; whether a coordinator is at work and
+    in time; leases past their deadlines; queues that grow with nobody subscribed; dead letters of the last hour that
+    wait; links; logs that are kept beyond their retention, and by whom; actions. Nothing is changed. Every server that
+    answers is looked at, also one that other commands refuse.
     """
-    from ampsq.doctor import examine
+    from ampsq.cli.opening import DEFAULT
+    from ampsq.doctor import examine, reach
+    from ampsq.values import parse_name
 
-    with settings.client() as client:
-        # What looks at everything is no business of a client's.
-        store, session = client._store, client._session  # noqa: SLF001
-        with store.channel() as channel:
-            found = store.run(examine(session.instance, session.origin, channel, float(interval) / 1000))
+    with (
+        settings.address() as url,
+        contextlib.closing(reach(url, parse_name(settings.instance or DEFAULT))) as store,
+        store.channel() as channel,
+    ):
+        found = store.run(examine(store.instance, channel, float(interval) / 1000))
     if not told(settings, (finding.as_dict() for finding in found)):
         for finding in found:
             _show(finding)

@@ -19,7 +19,9 @@ from ampsq.cli.output import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from ampsq.client import Client
     from ampsq.values import Interval
 
 __all__ = ["FORMS", "columns_of", "formed", "listed", "tell", "told"]
@@ -50,8 +52,15 @@ def formed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
     return decorated
 
 
-def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command what `formed` gives, and --watch: what it prints changes with the server."""
+def listed(
+    columns: Sequence[str], held: Callable[[Settings], AbstractContextManager[Client | None]] = Settings.client
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command what `formed` gives, and --watch: what it prints changes with the server.
+
+    Args:
+        columns: as of `formed`.
+        held: opens what is used again and again; None: each time connects anew.
+    """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -61,9 +70,11 @@ def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
                 return
             if click.get_current_context().invoked_subcommand is not None:
                 raise click.UsageError("--watch goes behind the subcommand")
-            _watch(settings, lambda held: function(*arguments, settings=held, **others), float(watch) / 1000)
+            with held(settings) as client:
+                watched = replace(settings, held=client)
+                _watch(watched, lambda: function(*arguments, settings=watched, **others), float(watch) / 1000)
 
-        watched = click.option(
+        option = click.option(
             "--watch",
             type=INTERVAL,
             is_flag=False,
@@ -71,7 +82,7 @@ def listed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
             metavar="[INTERVAL]",
             help="Print it again and again, by default each 2s, until Ctrl-C.",
         )
-        return formed(columns)(watched(again))
+        return formed(columns)(option(again))
 
     return decorated
 
@@ -91,17 +102,16 @@ def _chosen(settings: Settings, output: str | None) -> Settings:
     return replace(settings, output=output, json=output == "jsonl")
 
 
-def _watch(settings: Settings, show: Callable[[Settings], None], seconds: float) -> None:
-    """Show it again and again on one connection, until somebody ends it."""
+def _watch(settings: Settings, show: Callable[[], None], seconds: float) -> None:
+    """Show it again and again, until somebody ends it."""
     # Ctrl-C is how one leaves it.
-    with settings.client() as client, contextlib.suppress(KeyboardInterrupt):
-        held = replace(settings, held=client)
+    with contextlib.suppress(KeyboardInterrupt):
         while True:
             if settings.output == "table" and sys.stdout.isatty():
                 click.clear()
             # What is wrong now may be well the next time.
             with contextlib.suppress(click.exceptions.Exit):
-                show(held)
+                show()
             if settings.output == "table" and not sys.stdout.isatty():
                 print()
             sys.stdout.flush()

@@ -7,7 +7,6 @@ name that nobody made is a mistyped one: it would read an empty instance, or pub
 from __future__ import annotations
 
 import contextlib
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from ampsq.errors import Unavailable
 from ampsq.flow import command
 from ampsq.schema import FIELDS, INSTANCES, key
 from ampsq.store import Store
+from ampsq.unknown import no_instance
 from ampsq.values import parse_name
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ def _names(reply: list[bytes]) -> tuple[str, ...]:
 
 
 def _missing(where: str, instance: str, others: tuple[str, ...]) -> click.UsageError:
-    close = difflib.get_close_matches(instance, others, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    there = f"there {'is' if len(others) == 1 else 'are'} {', '.join(map(repr, others))}" if others else "there is none"
     return click.UsageError(
-        f"{where} has no instance {instance!r}; {meant}{there}. --instance NAME or AMPSQ_INSTANCE says which; "
+        f"{where} has {no_instance(instance, others)}. --instance NAME or AMPSQ_INSTANCE says which; "
         f"`ampsq apply FILE --instance {instance}` makes it"
     )

@@ -85,6 +85,26 @@ class Settings:
             yield client
 
     @contextlib.contextmanager
+    def address(self) -> Iterator[str]:
+        """The server's address, for who opens no instance there; a folder without data gets no server.
+
+        Raises:
+            click.ClickException: there is no such folder.
+        """
+        if self.url is not None:
+            yield self.url
+            return
+        from ampsq.embedded import acquire
+
+        if not Path(self.data_dir).exists():
+            raise click.ClickException(
+                f"{Path(self.data_dir).resolve()}: there is no server; `ampsq up` begins one, --url or AMPSQ_URL name "
+                "another"
+            )
+        with acquire(self.data_dir) as server:
+            yield server.url
+
+    @contextlib.contextmanager
     def _found(self, *, makes: bool, patient: bool) -> Iterator[None]:
         """Look whether the instance is there, and keep the embedded server until it is opened."""
         from ampsq.cli.opening import look, refuse_new_folder

@@ -255,7 +255,9 @@ class Route:
         Raises:
             NotAPrimary, OtherIncarnation: it cannot be used. RedisError: it answered that it does not serve us now.
         """
-        role, origin, clock = (None if isinstance(reply, Exception) else reply for reply in (*replies, None, None)[:3])
+        role, origin, clock = (
+            None if isinstance(reply, Exception) else reply for reply in (*replies, None, None, None)[:3]
+        )
         if role and role[0] == b"sentinel":
             raise NotAPrimary(f"{place}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
         if role and role[0] != b"master":

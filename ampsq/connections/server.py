@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.errors import NotPermitted, ScriptBug, ServerUnsuitable
 from ampsq.flow import Call, Flow, Pause, command
 from ampsq.schema import key
 
-__all__ = ["ON_REWRITE", "Server", "configuration", "examine", "examine_flushing", "information"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "ON_REWRITE",
+    "Server",
+    "configuration",
+    "examine",
+    "examine_flushing",
+    "information",
+    "is_too_old",
+    "kind_and_version",
+]
 
 #: The setting that lets a server not flush while it rewrites its append-only file.
 ON_REWRITE: Final = "no-appendfsync-on-rewrite"
@@ -59,9 +71,19 @@ def _settings(reply: Any) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def kind_and_version(info: Mapping[str, str]) -> tuple[str, str]:
+    """Of what ``INFO`` says: ``redis`` or ``valkey``, and its own version."""
+    kind = "valkey" if "valkey_version" in info else "redis"
+    return kind, info.get(f"{kind}_version", "0")
+
+
+def is_too_old(kind: str, version: str) -> bool:
+    """Whether it lacks what our scripts need."""
+    return _number(version) < ((8, 0) if kind == "valkey" else (7, 0))
+
+
 def _refuse_old(kind: str, version: str) -> None:
-    least = (8, 0) if kind == "valkey" else (7, 0)
-    if _number(version) < least:
+    if is_too_old(kind, version):
         raise ServerUnsuitable(f"{kind} {version} is too old; allowed: Redis 7.0 or newer, Valkey 8.0 or newer")
 
 
@@ -125,8 +147,7 @@ def examine(instance: str) -> Flow[Server]:
     """
     facts = yield information()
     settings, told = yield from _flushing(instance, facts.get("run_id", ""))
-    kind = "valkey" if "valkey_version" in facts else "redis"
-    version = facts.get(f"{kind}_version", "0")
+    kind, version = kind_and_version(facts)
     _refuse_old(kind, version)
     notes = _judge(facts, settings) + told
     appends = facts.get("aof_enabled") == "1"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ampsq.doctor.look import glance, life_sign, look
+from ampsq.doctor.look import Finding, glance, life_sign, look
 from ampsq.doctor.rules import RULES
-from ampsq.flow import Pause
+from ampsq.doctor.server_look import look_at_server, rules_of
+from ampsq.doctor.server_rules import SERVER_RULES
+from ampsq.errors import FormatMismatch, NotPermitted, Unavailable
+from ampsq.flow import Pause, command
+from ampsq.schema import FIELDS, INSTANCES, key
+from ampsq.topics.origins import read_origin
+from ampsq.unknown import no_instance
 
 if TYPE_CHECKING:
     from ampsq.connections.channels import Channel
-    from ampsq.doctor.look import Finding
     from ampsq.flow import Flow
 
 __all__ = ["examine"]
@@ -18,18 +24,50 @@ __all__ = ["examine"]
 #: Times that the life sign of a coordinator which is just being started is waited for, and seconds between them.
 _LOOKS: Final = 12
 _PAUSE: Final = 0.25
+_UNSEEN: Final = "how coordinator, queues, links and logs are cannot be told"
 
 
-def examine(instance: str, origin: str, channel: Channel, interval: float) -> Flow[list[Finding]]:
-    """Look twice, and judge: what is wrong first.
+def examine(instance: str, channel: Channel, interval: float) -> Flow[list[Finding]]:
+    """Look at the server, and twice at the instance, and judge: what is wrong first.
+
+    Whatever keeps us from looking at a part is a finding of its own.
 
     Args:
         instance: its name.
-        origin: as bookmarks have it.
         channel: for calls on their way together, of the store that runs this.
         interval: seconds between the two looks: what grows and what stands still shows in them. A coordinator shows
             its life every tenth of a second.
+
+    Raises:
+        Unavailable: the server does not answer.
     """
+    server = yield from look_at_server(instance)
+    found = [finding for rule in SERVER_RULES for finding in rule(server)]
+    if server.is_readable:
+        subject = f"instance {instance}"
+        try:
+            found += yield from _examine_instance(instance, channel, interval, is_full=server.is_full)
+        except FormatMismatch as error:
+            mend = "the version of ampsq that wrote them; or --instance NAME for another instance"
+            found.append(Finding("format", subject, well=False, text=str(error), why=_UNSEEN, mend=mend))
+        except NotPermitted as error:
+            why = f"{_UNSEEN} under these rights"
+            found.append(Finding("rights", subject, well=False, text=str(error), why=why, mend=rules_of(instance)))
+        except Unavailable as error:
+            mend = "ampsq doctor    # again; what keeps it from answering may be told above"
+            found.append(Finding("answers", subject, well=False, text=str(error), why=_UNSEEN, mend=mend))
+    return sorted(found, key=lambda finding: finding.well)
+
+
+def _examine_instance(instance: str, channel: Channel, interval: float, *, is_full: bool) -> Flow[list[Finding]]:
+    if not (yield command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+        others: list[str] = yield command(
+            ["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)
+        )
+        why = "nothing is defined or recorded under this name; --instance NAME or AMPSQ_INSTANCE says another one"
+        text, mend = f"the server has {no_instance(instance, others)}", f"ampsq apply FILE --instance {instance}"
+        return [Finding("instance", f"instance {instance}", well=False, text=text, why=why, mend=mend)]
+    origin = yield read_origin(instance)
     before = yield from glance(instance, channel)
     yield Pause(interval)
     for _ in range(_LOOKS):
@@ -37,5 +75,5 @@ def examine(instance: str, origin: str, channel: Channel, interval: float) -> Fl
             break
         yield Pause(_PAUSE)
     after = yield from look(instance, origin, channel)
-    found = [finding for rule in RULES for finding in rule(before, after)]
-    return sorted(found, key=lambda finding: finding.well)
+    after = replace(after, is_full=is_full)
+    return [finding for rule in RULES for finding in rule(before, after)]

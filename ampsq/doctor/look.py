@@ -1,18 +1,17 @@
-"""The facts that are judged, read in one go, and what a judgement is."""
+"""The facts about an instance that are judged, read in one go, and what a judgement is."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ampsq import calls
 from ampsq.administration.figures import read_figures
-from ampsq.connections.server import configuration, information
 from ampsq.definitions.action_parts import Do, On
-from ampsq.errors import AmpsqError
-from ampsq.flow import command
+from ampsq.flow import Collect, Post, command
 from ampsq.schema import FIELDS, key
 from ampsq.topics.retention import read_topics
+from ampsq.values import ref_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +22,26 @@ if TYPE_CHECKING:
     from ampsq.connections.channels import Channel
     from ampsq.flow import Flow
 
-__all__ = ["LETTERS", "RECENT", "Finding", "Glance", "Look", "dead_letter_topics", "glance", "life_sign", "look"]
+__all__ = [
+    "LETTERS",
+    "RECENT",
+    "Finding",
+    "Glance",
+    "Letters",
+    "Look",
+    "dead_letter_topics",
+    "glance",
+    "life_sign",
+    "look",
+]
 
-#: Round trips that are timed.
-_PINGS: Final = 5
 #: Entries of the timetable that are read, those that are due first.
 _TIMETABLE: Final = 100
 #: Milliseconds for which a dead letter counts as a new one, and most of them that are counted for each topic.
 RECENT: Final = 3_600_000
 LETTERS: Final = 100
+#: Where a message is that nobody has to see to any more, or never was.
+_DONE: Final = ("settled", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +82,39 @@ class Glance:
     figures: Figures
 
 
+class Letters(NamedTuple):
+    """The dead letters of the last hour in one topic.
+
+    Attributes:
+        number: how many there are, `LETTERS` at most.
+        waiting: queue over the topic -> how many of them are not settled there; empty where no queue is.
+    """
+
+    number: int
+    waiting: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
-    """An instance and its server at one moment.
+    """An instance at one moment.
 
     Attributes:
         now: the server's clock, ms.
-        ahead: how far that is before the clock of this machine, ms; half a round trip is taken into account.
-        latency: how long a round trip took, the median of five, ms.
-        clock: the time of the last message, ms by the server's clock when it was recorded; 0: none.
-        server: what ``INFO`` says.
-        settings: of the server's, those that matter; empty where nobody may ask.
         seen: what is looked at twice.
         late: what is due and since when, ms: `<kind> <name> ...` of the timetable.
         keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
         topics: as of `Client.topics`.
-        letters: topic of dead letters -> how many of the last hour it has, `LETTERS` at most.
+        letters: topic of dead letters -> those of the last hour.
+        is_full: whether the server takes no life sign, since its memory is full.
     """
 
     now: int
-    ahead: float
-    latency: float
-    clock: int
-    server: Mapping[str, str]
-    settings: Mapping[str, str]
     seen: Glance
     late: Mapping[str, int]
     keepers: Mapping[str, int]
     topics: Mapping[str, Mapping[str, Any]]
-    letters: Mapping[str, int]
+    letters: Mapping[str, Letters]
+    is_full: bool = False
 
 
 def life_sign(instance: str) -> Flow[str]:
@@ -124,14 +138,7 @@ def look(instance: str, origin: str, channel: Channel) -> Flow[Look]:
         origin: as bookmarks have it.
         channel: for calls on their way together, of the store that runs this.
     """
-    now, ahead, latency = yield from _timed()
-    server = yield information()
-    try:
-        settings: Mapping[str, str] = yield configuration()
-    except AmpsqError:
-        # Hosted servers do not let everybody ask.
-        settings = {}
-    clock = yield command(["GET", key(instance, "clock")], lambda reply: int(reply.split(b"-")[0]) if reply else 0)
+    now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
     asked: list[EncodableT] = [
         "ZRANGE",
         key(instance, "due"),
@@ -151,10 +158,24 @@ def look(instance: str, origin: str, channel: Channel) -> Flow[Look]:
     seen = yield from glance(instance, channel)
     letters = {}
     for topic in dead_letter_topics(seen.figures):
-        asked = ["XRANGE", key(instance, "log", topic), now - RECENT, "+", "COUNT", LETTERS]
-        letters[topic] = yield command(asked, len)
+        letters[topic] = yield from _letters(instance, topic, now, seen.figures, channel)
     topics = yield from read_topics(instance, origin)
-    return Look(now, ahead, latency, clock, server, settings, seen, late, keepers, topics, letters)
+    return Look(now, seen, late, keepers, topics, letters)
+
+
+def _letters(instance: str, topic: str, now: int, figures: Figures, channel: Channel) -> Flow[Letters]:
+    """Look where the latest letters of a topic are in the queues over it."""
+    asked: list[EncodableT] = ["XREVRANGE", key(instance, "log", topic), "+", now - RECENT, "COUNT", LETTERS]
+    ids: list[str] = yield command(asked, lambda reply: [entry.decode() for entry, _ in reply])
+    waiting = {}
+    for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
+        waiting[queue] = 0
+        for stream_id in ids:
+            yield Post(channel, calls.explain(queue, ref_of(topic, stream_id)))
+        for _ in ids:
+            facts = dict((yield Collect(channel)))
+            waiting[queue] += facts.get("where", "") not in _DONE
+    return Letters(len(ids), waiting)
 
 
 def dead_letter_topics(figures: Figures) -> list[str]:
@@ -168,19 +189,6 @@ def dead_letter_topics(figures: Figures) -> list[str]:
             if isinstance(step, Do.publish) and "{{" not in step.topic
         }
     )
-
-
-def _timed() -> Flow[tuple[int, float, float]]:
-    """The server's clock, how far it is before ours, and what a round trip takes; all ms."""
-    rounds = []
-    for _ in range(_PINGS):
-        began, ours = time.perf_counter(), time.time()
-        now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) / 1000)
-        took = (time.perf_counter() - began) * 1000
-        rounds.append((took, now, now - (ours * 1000 + took / 2)))
-    rounds.sort()
-    # The shortest round trip says most about the clock.
-    return int(max(now for _, now, _ in rounds)), rounds[0][2], rounds[_PINGS // 2][0]
 
 
 def _pairs(reply: list[bytes]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What is wrong with queues, dead letters, links, logs and actions; and all rules, in the order of the report."""
+"""What is wrong with queues, dead letters, links, logs and actions; and all rules about instances."""
 
 from __future__ import annotations
 
@@ -66,28 +66,31 @@ def _came(before: Glance, name: str, queue: QueueFigures) -> int:
 
 
 def dead_letters(_before: Glance, now: Look) -> Iterator[Finding]:
-    """Whether messages were given up in the last hour."""
-    queues = now.seen.figures.queues
-    for topic, number in sorted(now.letters.items()):
-        readers = [name for name, queue in queues.items() if topic in queue.stats.topics]
+    """Whether messages that were given up in the last hour wait: those that were put back, or settled, do not."""
+    for topic, letters in sorted(now.letters.items()):
+        subject, why = f"topic {topic}", "what a queue gives up was processed by nobody"
+        if letters.number and not letters.waiting:
+            text, show = _many(letters.number), f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
+            yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
+            continue
+        kept = sum(now.seen.figures.queues[name].stats.depth for name in letters.waiting)
+        queue, number = max(letters.waiting.items(), key=lambda each: each[1], default=("", 0))
         if number:
-            many = f"{LETTERS} or more" if number >= LETTERS else f"{number}"
-            text = (
-                f"{many} messages were given up in the last hour"
-                if number > 1
-                else "a message was given up in the last hour"
+            text, show = (
+                f"{_many(number)}, and {'waits' if number == 1 else 'wait'}",
+                f"ampsq dead-letters list {queue}",
             )
-            show = (
-                f"ampsq dead-letters list {readers[0]}"
-                if readers
-                else f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
-            )
-            why = "what a queue gives up was processed by nobody"
-            yield Finding("dead letters", f"topic {topic}", well=False, text=text, why=why, mend=show)
+            yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
         else:
-            kept = sum(queues[name].stats.depth for name in readers)
-            text = f"none in the last hour; {kept:,} earlier ones wait"
-            yield Finding("dead letters", f"topic {topic}", well=True, text=text)
+            seen_to = f", {letters.number} were seen to" if letters.number else ""
+            text = f"none of the last hour waits{seen_to}; {kept:,} earlier ones wait"
+            yield Finding("dead letters", subject, well=True, text=text)
+
+
+def _many(number: int) -> str:
+    if number == 1:
+        return "a message was given up in the last hour"
+    return f"{f'{LETTERS} or more' if number >= LETTERS else number} messages were given up in the last hour"
 
 
 def links(before: Glance, now: Look) -> Iterator[Finding]:
@@ -176,8 +179,7 @@ def actions(before: Glance, now: Look) -> Iterator[Finding]:
             yield Finding("actions", subject, well=True, text=f"{count_text(action.done, 'event')} done, none failed")
 
 
-#: All rules, in the order of the report.
+#: All rules about an instance, in the order of the report.
 RULES: Final[Sequence[Callable[[Glance, Look], Iterator[Finding]]]] = (
-    serving.version, serving.persistence, serving.memory, serving.clock, serving.latency, serving.coordinator,
-    serving.keepers, leases, unattended, dead_letters, links, logs, actions,
+    serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, actions,
 )  # fmt: skip

@@ -11,8 +11,8 @@ from ampsq.cli.main import COMMANDS
 from ampsq.embedded import acquire
 from ampsq.store import Store
 
-#: Commands that work without an instance, or make it.
-WITHOUT = {"up", "demo", "apply", "coordinator", "acl", "bench", "completion", "version"}
+#: Commands that work without an instance, make it, or tell of it as of everything else (the doctor's own tests).
+WITHOUT = {"up", "demo", "apply", "coordinator", "doctor", "acl", "bench", "completion", "version"}
 BOOKMARK = "orders~one.t6w1xka~1763640000000-0"
 #: Of each command what it needs to come as far as the server; of a group, of each of its commands.
 CALLS = {
@@ -24,7 +24,6 @@ CALLS = {
     "explain": [["work"]],
     "history": [[BOOKMARK]],
     "top": [["--once"]],
-    "doctor": [[]],
     "check": [[]],
     "sow": [["work"]],
     "sow-delete": [["orders", "--key", "1"]],
