@@ -81,6 +81,8 @@ class _Observed:
         self._client: Client | None = None
         self._lock = threading.Lock()
         self.reading: Reading | None = None
+        #: Why the last attempt to read failed; "" where it did not.
+        self.fault = ""
         self.moments: dict[str, deque[Moment]] = {}
 
     def client(self) -> Client:
@@ -194,7 +196,18 @@ class Observer:
 
     def reading(self, instance: str) -> Reading:
         """The figures of an instance, read now if those that are there are old; raises `AmpsqError`."""
-        return self._of(instance).read()
+        observed = self._of(instance)
+        try:
+            found = observed.read()
+        except AmpsqError as error:
+            observed.fault = str(error)
+            raise
+        observed.fault = ""
+        return found
+
+    def fault(self, instance: str) -> str:
+        """Why there are no new figures; "" where there are."""
+        return self._of(instance).fault
 
     def looked(self) -> None:
         """Note that somebody looks: figures are read each second for a while."""
@@ -234,6 +247,8 @@ class Observer:
         try:
             instances = self.instances()
         except Unavailable as error:
+            for observed in list(self._observed.values()):
+                observed.fault = str(error)
             yield error
             return
         for instance in instances:

@@ -118,6 +118,7 @@ class Pages:
         is_live = request.query_params.get("live") != "off"
         text = self._templates.get_template(template).render(
             request=request,
+            status=status,
             instance=request.path_params.get("instance"),
             path=request.url.path,
             query=request.url.query,
@@ -308,11 +309,20 @@ class Pages:
         instance = await run_in_threadpool(self._named, request)
         return StreamingResponse(self._stream(instance), media_type="text/event-stream")
 
+    def _state(self, fault: str) -> str:
+        """Whether what a page shows is so now, as one line of the page."""
+        parts: Any = self._templates.get_template("parts.html").module
+        return " ".join(parts.state(fault).split())
+
     async def _stream(self, instance: str) -> AsyncIterator[str]:
-        seen, silent = self._observer.number(instance), 0.0
+        seen, silent, told = self._observer.number(instance), 0.0, ""
         yield "retry: 2000\n\n"
         while not self._stopping():
             self._observer.looked()
+            state = self._state(self._observer.fault(instance))
+            if state != told:
+                told = state
+                yield f"event: state\ndata: {state}\n\n"
             number = self._observer.number(instance)
             if number != seen:
                 seen, silent = number, 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from observing import eventually
 from playwright.sync_api import expect, sync_playwright
 
-from ampsq import Action, Destination, Instance, LocalQueue, Queue, Topic
+from ampsq import Action, Client, Destination, Instance, LocalQueue, Queue, Topic
 from ampsq.schema import key
 
 ARGUMENTS = (
@@ -328,6 +329,31 @@ def test_a_long_name_and_a_long_word_move_nothing_out_of_sight(site, look, clien
     eventually(lambda: page.reload() and row_of(page, "rrr").count())
     expect(row_of(page, "rrr").get_by_role("link", name="Redrive")).to_be_in_viewport(ratio=1)
     assert page.evaluate(tables) == [0]
+
+
+def test_a_page_says_when_what_it_shows_is_not_so_any_more(look, client, serve, start_server):
+    # Given an open page of an instance on a server of its own
+    server = start_server("valkey")
+    with Client(server.url, instance=client.instance) as there:
+        there.apply(LocalQueue(name="work", underlying_topic="orders"))
+        process_id = int(there._store.redis.info("server")["process_id"])
+    asked = serve(server.url, [client.instance])
+    asked.instance = client.instance
+    page = look(asked)
+    state = page.locator(".live .state")
+    expect(state).to_have_text("Live.")
+
+    # When the server hangs, then the page says so, until it answers again
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        expect(state).to_contain_text("Not up to date: no figures come from the server.")
+    finally:
+        os.kill(process_id, signal.SIGCONT)
+    expect(state).to_have_text("Live.")
+
+    # And so it is when the console is gone
+    asked.console.stop()
+    expect(state).to_contain_text("Not up to date: the console does not answer.")
 
 
 def test_everything_is_done_with_the_keyboard_and_focus_is_seen(site, look, client):
