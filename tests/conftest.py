@@ -98,6 +98,8 @@ def launch(kind, directory, *, appendonly=False, options=()):
         [
             *(program, "--port", "0", "--unixsocket", str(directory / "s"), "--dir", str(directory)),
             *("--save", "", "--appendonly", "yes" if appendonly else "no", "--logfile", str(log)),
+            # A machine that stalls for five seconds makes no script one that hangs.
+            *("--busy-reply-threshold", "60000"),
             *options,
         ],
         stdin=subprocess.DEVNULL,
