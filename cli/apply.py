@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +17,12 @@ from ampsq.cli.plan import confirm, show_plan, tell_json
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from ampsq.client import Client
-    from ampsq.definitions.definition import Definition, Loaded
+    from ampsq.definitions.comparing import Comparison
+    from ampsq.definitions.definition import Loaded
 
-__all__ = ["apply", "loaded_from", "settled", "surplus", "waiting_in"]
+__all__ = ["apply", "compared", "loaded_from", "settled"]
 
 _EPILOG = """\b
 A file:
@@ -49,6 +52,7 @@ Exit codes:
   1  refused: nothing was done
   3  not confirmed: nothing was done
 """
+_log = logging.getLogger("ampsq")
 
 
 def loaded_from(file: str) -> Loaded:
@@ -87,33 +91,47 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
     if not definitions and not prune:
         note(f"{file} defines nothing")
         return
-    with settled(settings, definitions).client(makes=True, advise=True) as client:
-        try:
-            removed = surplus(client, definitions) if prune else []
-            plans = client.plan(*definitions, removing=removed)
-            if not settings.json:
-                show_plan(plans, removed, waiting_in(client, removed))
-            if (removed or any(plan.outcome != "unchanged" for plan in plans)) and not dry_run:
-                confirm(yes=yes, from_stdin=file == "-")
+    where = settled(settings, definitions)
+    try:
+        comparison = compared(where, definitions, prune=prune)
+        for advice in comparison.server.notes:
+            _log.warning("%s %s: %s", comparison.server.kind, comparison.server.version, advice)
+        if not settings.json:
+            show_plan(comparison.plans, comparison.removed, comparison.waiting)
+        if comparison.changes and not dry_run:
+            confirm(yes=yes, from_stdin=file == "-")
+            with where.client(makes=True) as client:
                 client.apply(*definitions)
-                client.remove(*removed)
-        except AmpsqError as error:
-            raise click.ClickException(definitions.placed(error)) from error
+                client.remove(*comparison.removed)
+    except AmpsqError as error:
+        raise click.ClickException(definitions.placed(error)) from error
     if settings.json:
-        tell_json(plans, removed)
+        tell_json(comparison.plans, comparison.removed)
     if dry_run:
         note("a dry run: nothing was done")
 
 
-def waiting_in(client: Client, removed: Sequence[Definition]) -> dict[str, int]:
-    """How many messages there are in the queues that are to be removed."""
-    from ampsq.models import Queue
+def compared(settings: Settings, definitions: Loaded, *, prune: bool) -> Comparison:
+    """What applying a file would change; nothing is written, and no instance is made."""
+    from ampsq.cli.opening import look
+    from ampsq.definitions.comparing import compare
+    from ampsq.store import Store
 
-    return {each.name: client.queue_stats(each.name).depth for each in removed if isinstance(each, Queue)}
+    with _server_of(settings) as url:
+        home = look(url, settings.instance).home
+        assert home is not None  # noqa: S101  (it was not patient)
+        with contextlib.closing(Store(home.url, home.instance)) as store:
+            return store.run(compare(home.instance, list(definitions), prune=prune))
 
 
-def surplus(client: Client, definitions: Loaded) -> list[Definition]:
-    """What is defined and the file does not have."""
-    from ampsq.definitions.defined import left_out
+@contextlib.contextmanager
+def _server_of(settings: Settings) -> Iterator[str]:
+    """The server's address; of a folder that is not there yet, that of a server that is like the one to come."""
+    if settings.url is not None or Path(settings.data_dir).exists():
+        with settings.address() as url:
+            yield url
+        return
+    from ampsq.embedded import acquire
 
-    return left_out(client.definitions(), definitions)
+    with tempfile.TemporaryDirectory(prefix="ampsq-") as folder, acquire(folder, coordinator=False) as server:
+        yield server.url

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from ampsq.cli.apply import loaded_from, settled, surplus, waiting_in
+from ampsq.cli.apply import compared, loaded_from, settled
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, note
 from ampsq.cli.plan import show_plan, tell_json
@@ -67,20 +67,17 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
     """
     try:
         definitions = loaded_from(file)
-        with settled(settings, definitions).client(makes=True) as client:
-            try:
-                removed = surplus(client, definitions) if prune else []
-                plans = client.plan(*definitions, removing=removed)
-                waiting = waiting_in(client, removed)
-            except AmpsqError as error:
-                raise _Trouble(definitions.placed(error)) from error
     except AmpsqError as error:
         raise _Trouble(str(error)) from error
+    try:
+        comparison = compared(settled(settings, definitions), definitions, prune=prune)
+    except AmpsqError as error:
+        raise _Trouble(definitions.placed(error)) from error
     if settings.json:
-        tell_json(plans, removed)
+        tell_json(comparison.plans, comparison.removed)
     else:
-        show_plan(plans, removed, waiting)
-    if removed or any(plan.outcome != "unchanged" for plan in plans):
+        show_plan(comparison.plans, comparison.removed, comparison.waiting)
+    if comparison.changes:
         raise click.exceptions.Exit(_DIFFERS)
 
 

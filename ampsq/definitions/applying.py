@@ -162,7 +162,11 @@ class Planned(NamedTuple):
 @taught("queue")
 def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
-    catalog = yield calls.catalog()
+    return (yield from plan_on((yield calls.catalog()), definitions, server))
+
+
+def plan_on(catalog: Catalog, definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
+    """Say the same of an instance that has this catalog."""
     check_together(catalog, definitions, server)
     yield from check_contents(catalog, definitions)
     in_order = sorted(definitions, key=_place)

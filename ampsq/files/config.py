@@ -359,4 +359,8 @@ def _place_in(element: str, elements: dict[str, tuple[Place, Node]], definition:
     if element in elements:
         return elements[element][0]
     name, _, at = element.rstrip("]").partition("[")
-    return place_of(elements[name][1].value[int(at)]) if at and name in elements else place_of(definition)
+    if not at or name not in elements:
+        return place_of(definition)
+    # One thing may stand for a list of it.
+    node = elements[name][1]
+    return place_of(node.value[int(at)]) if node.id == "sequence" else elements[name][0]

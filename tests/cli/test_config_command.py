@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import redis
 import yaml
+from programs import Called
 
 from ampsq.files.config import SECTIONS
+from ampsq.schema import key
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ALL = """
@@ -105,6 +109,44 @@ def test_at_a_terminal_it_is_asked_and_only_a_yes_does_it(run, definitions):
     # In colours
     assert "\x1b[32m+ queue work" in seen
     assert len(run("queues", "--json").json) == 2
+
+
+# --- what is only compared writes nothing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("apply", "-", "--dry-run"), 0), (("apply", "-"), 3), (("config", "diff", "-"), 1),
+        (("apply", "-", "--prune", "--dry-run"), 0), (("config", "diff", "--prune", "-"), 1),
+    ],
+)  # fmt: skip
+def test_what_is_only_compared_writes_no_key_and_makes_no_instance(folder, uncared, definitions, arguments, code):
+    with contextlib.closing(Called(folder, uncared.url, "fresh")) as run, redis.Redis.from_url(uncared.url) as server:
+        before = {name: server.dump(name) for name in server.scan_iter()}
+
+        done = run(*arguments, stdin=definitions, code=code)
+
+        assert "+ queue work" in done.out
+        assert {name: server.dump(name) for name in server.scan_iter()} == before
+
+
+def test_an_action_that_hears_of_clients_hears_nothing_of_a_dry_run(run):
+    text = "topics: [{name: t}]\nactions: [{name: heard, on: connect, do: {publish: {topic: t, data: here}}}]\n"
+    run("apply", "-", "--yes", stdin=text)
+    with run.client() as client:
+        topics = key(client.instance, "happenings")
+        before = client._store.redis.xlen(topics)
+
+        run("apply", "-", "--dry-run", stdin=text)
+        run("config", "diff", "-", stdin=text)
+
+        assert client._store.redis.xlen(topics) == before
+
+
+def test_a_dry_run_makes_no_server_in_a_folder_without_one(alone, definitions):
+    assert "+ queue work" in alone("apply", "-", "--dry-run", stdin=definitions).out
+    assert not list(alone.folder.iterdir())
 
 
 # --- check

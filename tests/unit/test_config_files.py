@@ -97,6 +97,11 @@ def test_what_a_missing_variable_leaves_open_is_told_once_and_what_else_is_wrong
     ]
 
 
+def test_what_is_wrong_with_one_thing_that_stands_for_a_list_of_it_has_its_place():
+    (line,) = refusals("topics: [{name: t}]\nactions:\n  - name: a\n    on: connect\n    do: {publish: {topic: t}}\n")
+    assert line.startswith("<text>:5: Action 'a': do[0]: publish: data: missing")
+
+
 def test_a_variable_in_brackets_is_to_be_quoted():
     (line,) = refusals("queues: [{name: ${A}}]\n")
     assert 'within brackets put a variable in quotes, as in {name: "${NAME}"}' in line

@@ -1,0 +1,84 @@
+"""What a file would change at an instance, which need not be there; read without a client, so nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampsq import calls
+from ampsq.connections.server import examine
+from ampsq.definitions.applying import plan_on
+from ampsq.definitions.defined import definitions_of, left_out
+from ampsq.definitions.removing import check_removal
+from ampsq.flow import command
+from ampsq.models import Queue
+from ampsq.schema import FIELDS, key
+from ampsq.subscriptions.queue_stats import QueueStats
+from ampsq.unknown import taught
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.calls import Catalog
+    from ampsq.connections.server import Server
+    from ampsq.definitions.applying import Planned
+    from ampsq.flow import Flow
+    from ampsq.models import Definition
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a file would change.
+
+    Attributes:
+        server: where that would be.
+        plans: what applying its definitions comes to.
+        removed: what is defined and not in it, where that would be removed.
+        waiting: queues that would be removed -> messages in them.
+    """
+
+    server: Server
+    plans: Sequence[Planned]
+    removed: Sequence[Definition]
+    waiting: Mapping[str, int]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is not as in the file."""
+        return bool(self.removed) or any(plan.outcome != "unchanged" for plan in self.plans)
+
+
+@taught("queue")
+def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Flow[Comparison]:
+    """Say what applying definitions would do, and refuse what would be refused; nothing is written.
+
+    Args:
+        instance: its name; one that is not there is taken as one without definitions.
+        definitions: what is to be so.
+        prune: remove what is not among them.
+
+    Raises:
+        As `Client.apply` and `Client.remove` do.
+    """
+    server = yield from examine(instance)
+    if not (yield command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+        plans = yield from plan_on(_nothing(instance), definitions, server)
+        return Comparison(server, plans, (), {})
+    catalog = yield calls.catalog()
+    removed = left_out(definitions_of(catalog), definitions) if prune else []
+    plans = yield from plan_on(catalog, definitions, server)
+    if removed:
+        yield from check_removal(definitions, removed)
+    waiting = {}
+    for each in removed:
+        if isinstance(each, Queue):
+            waiting[each.name] = QueueStats(each.name, (yield calls.stats(each.name))).depth
+    return Comparison(server, plans, removed, waiting)
+
+
+def _nothing(instance: str) -> Catalog:
+    """What an instance has that is not there yet."""
+    kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
+    return calls.Catalog(0, **{kind: {} for kind in kinds}, instance=instance, group=instance)
