@@ -75,6 +75,13 @@ _ADVICE: Final = {
     StillLoading: "it still loads its data; later it answers",
     NoAnswer: "nothing came in time: it hangs, or the network drops what is sent",
 }
+#: The same, of a server that is there and takes nothing for now, by the first word of its answer. It takes it again by
+#: itself, when what is advised was done.
+_ADVICE_OF_WORDS: Final = {
+    "MISCONF": "its disk is full or broken: make room there (df -h); until then it records nothing",
+    "NOREPLICAS": "fewer replicas are connected than its min-replicas-to-write asks for: bring them back, or lower it",
+    "BUSY ": "a script of somebody's holds it up: wait, or end that with SCRIPT KILL",
+}
 #: How a server that waits for TLS ends a connection that does not begin with it.
 _ENDED: Final = ("Connection closed by server", "reset by peer", "Connection lost")
 Away = TypeVar("Away", bound=Unavailable)
@@ -161,7 +168,8 @@ def _kind_of(error: Exception) -> type[Unavailable]:
 
 def _named(kind: type[Away], error: Exception, url: str) -> Away:
     text = str(error).rstrip(".") or type(error).__name__
-    return kind(f"{redacted(url)}: {text}; {_ADVICE[kind]}" if kind in _ADVICE else f"{redacted(url)}: {text}")
+    advice = _ADVICE.get(kind) or next((_ADVICE_OF_WORDS[w] for w in _ADVICE_OF_WORDS if text.startswith(w)), None)
+    return kind(f"{redacted(url)}: {text}; {advice}" if advice else f"{redacted(url)}: {text}")
 
 
 def _blame(text: str, call: Call[Any] | None) -> str:

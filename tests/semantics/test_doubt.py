@@ -137,8 +137,15 @@ def test_two_takes_in_flight_that_are_refused_give_no_message_twice(kind, word, 
     asyncio.run(pull_through_a_refusal(kind, moody(word), instance))
 
 
-@pytest.mark.parametrize("word", ["NOREPLICAS", "MISCONF", "READONLY"])
-def test_a_server_that_refuses_to_write_is_away(word, moody, instance):
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("NOREPLICAS", "fewer replicas are connected"),
+        ("MISCONF", "its disk is full or broken"),
+        ("READONLY", "replica"),
+    ],
+)
+def test_a_server_that_refuses_to_write_is_away_with_what_to_do(word, advice, moody, instance):
     server = moody(word)
     with Client(server.url, instance=instance, patience="200ms") as client:
         client.apply(work())
@@ -148,7 +155,7 @@ def test_a_server_that_refuses_to_write_is_away(word, moody, instance):
             server.refuse()
             try:
                 # In one call, in one that is repeated, and in one whose reply is read later
-                with pytest.raises(Unavailable):
+                with pytest.raises(Unavailable, match=advice):
                     client.publish("work", "refused")
                 with pytest.raises(Unavailable):
                     message.ack(wait=True)
