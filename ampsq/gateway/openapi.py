@@ -112,9 +112,9 @@ _TOPIC: Final = _parameter("topic", "a topic's name, in full")
 _BOOKMARK: Final = _parameter(
     "bookmark", "where to begin: now (default), epoch, a bookmark, a time, or a range of these"
 )
-_SWITCHES: Final = {"101": {"description": "a WebSocket; docs/gateway.md says what travels over it"}}
+_SWITCHES: Final = {"101": {"description": "a WebSocket; /asyncapi.json says what travels over it"}}
 _PLAIN: Final = {"200": {"description": "it answers", "content": {"text/plain": {"schema": _TEXT}}}}
-_SELF: Final = {"200": {"description": "this document", "content": {"application/json": {"schema": _ANY}}}}
+_DOCUMENT: Final = {"200": {"description": "the document", "content": {"application/json": {"schema": _ANY}}}}
 
 
 def _paths() -> dict[str, Any]:
@@ -132,7 +132,10 @@ def _paths() -> dict[str, Any]:
     last = {"name": "Last-Event-ID", "in": "header", "description": "goes before bookmark", "schema": _TEXT}
     return {
         "/healthz": {"get": {"summary": "Whether the process answers.", "security": [], "responses": _PLAIN}},
-        "/openapi.json": {"get": {"summary": "This document.", "security": [], "responses": _SELF}},
+        "/openapi.json": {"get": {"summary": "This document.", "security": [], "responses": _DOCUMENT}},
+        "/asyncapi.json": {
+            "get": {"summary": "The frames of the WebSockets, as AsyncAPI.", "security": [], "responses": _DOCUMENT}
+        },
         "/v1/publish": {"post": _operation("Record one message.", recorded, requestBody=_sent(one), parameters=_ONCE)},
         "/v1/delta_publish": {
             "post": _operation(
@@ -215,6 +218,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "ampsq gateway", "version": __version__},
+        "externalDocs": {"url": "/asyncapi.json", "description": "the frames of the WebSockets, as AsyncAPI"},
         "security": [{"basic": []}, {"bearer": []}],
         "paths": _paths(),
         "components": {

@@ -5,22 +5,24 @@ from __future__ import annotations
 import abc
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.websockets import WebSocketDisconnect
 
 from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
 from ampsq.gateway.wire import leased, loaded, problem_of, told
-from ampsq.messages.returns import checked_reason
+from ampsq.schema import BATCH
 from ampsq.subscriptions.delivery import AsyncMessage
 from ampsq.topics.topic_message import AsyncTopicMessage
 from ampsq.values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.websockets import WebSocket
 
+    from ampsq.gateway.frames import Ack, Expire, Handled, Order
     from ampsq.subscriptions.async_subscription import AsyncSubscription
     from ampsq.topics.topic_subscription import AsyncTopicSubscription
 
@@ -33,7 +35,18 @@ Held = TypeVar("Held", AsyncMessage, AsyncTopicMessage)
 _LOOK: Final = 1.0
 #: Messages of a subscription that are known by their number, in backlogs: leases that lapsed, too.
 _REMEMBERED: Final = 4
-_VERBS: Final = ("ack", "cancel", "expire", "extend")
+
+
+class _Said(NamedTuple):
+    """What a subscriber said: an order, or what is wrong with it."""
+
+    number: int | None
+    order: Order | Handled | None = None
+    wrong: AmpsqError | None = None
+
+    @property
+    def is_ack(self) -> bool:
+        return self.order is not None and self.order.do == "ack"
 
 
 async def said_by(socket: WebSocket) -> str | bytes:
@@ -64,27 +77,80 @@ class _Orders(abc.ABC, Generic[Held]):
         self._sending = asyncio.Lock()
 
     async def take_orders(self) -> None:
-        """Do what the subscriber says, each order answered."""
-        while True:
-            said, given = await said_by(self._socket), None
-            try:
-                given = loaded(said)
-                await self._send(await self._done(given))
-            except AmpsqError as error:
-                number = given.get("id") if isinstance(given, dict) else None
-                # Infinity, of which Python makes a number, is none that JSON has.
-                known = number if isinstance(number, int) else None
-                await self._send({**problem_of(error).as_dict(), "id": known})
+        """Do what the subscriber says, in its order, each order answered.
+
+        Acknowledgements that are here by then are done in one call: those that came while others were done.
+        """
+        waiting: asyncio.Queue[_Said | None] = asyncio.Queue(BATCH)
+        reading = asyncio.create_task(self._read(waiting))
+        try:
+            while True:
+                said = [await waiting.get()]
+                while not waiting.empty() and len(said) < BATCH:
+                    said.append(waiting.get_nowait())
+                for is_ack, run in itertools.groupby(said, lambda each: each is not None and each.is_ack):
+                    some = [each for each in run if each is not None]
+                    await (self._answer_all(some) if is_ack else self._answer_each(some))
+                if said[-1] is None:
+                    raise WebSocketDisconnect(1005)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, waiting: asyncio.Queue[_Said | None]) -> None:
+        try:
+            while True:
+                await waiting.put(self._said(await said_by(self._socket)))
+        except WebSocketDisconnect:
+            # What was said before is done.
+            await waiting.put(None)
+
+    def _said(self, text: str | bytes) -> _Said:
+        given = None
+        try:
+            given = loaded(text)
+            order = self._order(given)
+        except AmpsqError as error:
+            number = given.get("id") if isinstance(given, dict) else None
+            # Infinity, of which Python makes a number, is none that JSON has.
+            return _Said(number if type(number) is int else None, wrong=error)
+        return _Said(order.id, order)
+
+    async def _answer_all(self, said: list[_Said]) -> None:
+        orders = [each.order for each in said if each.order is not None]
+        for order, wrong in zip(orders, await self._acknowledge(orders), strict=True):
+            await self._answer(order.id, order, wrong)
+
+    async def _answer_each(self, said: list[_Said]) -> None:
+        for number, order, wrong in said:
+            error = wrong
+            if order is not None:
+                try:
+                    await self._do(order)
+                except AmpsqError as refused:
+                    error = refused
+            await self._answer(number, order, error)
+
+    async def _answer(self, number: int | None, order: Order | Handled | None, wrong: AmpsqError | None) -> None:
+        if wrong is not None:
+            await self._send({**problem_of(wrong).as_dict(), "id": number})
+        elif order is not None:
+            await self._send({"type": "settled", "do": order.do, "id": number})
 
     @abc.abstractmethod
-    async def _done(self, given: Any) -> dict[str, Any]:
-        """Do it, and say so."""
+    def _order(self, given: Any) -> Order | Handled:
+        """What was said; raises DefinitionError."""
 
-    def _number(self, given: dict[str, Any]) -> int:
-        number = given.get("id")
-        if not isinstance(number, int) or number not in self._held:
-            raise DefinitionError(f"id {shown(number)} is held by nobody here; allowed: the id of a message, once")
-        return number
+    @abc.abstractmethod
+    async def _acknowledge(self, orders: list[Any]) -> list[AmpsqError | None]:
+        """Do acknowledgements; gives what is refused of each."""
+
+    async def _do(self, order: Any) -> None:
+        """Do what is no acknowledgement."""
+
+    @staticmethod
+    def _unknown(number: int) -> DefinitionError:
+        return DefinitionError(f"id {shown(number)} is held by nobody here; allowed: the id of a message, once")
 
     async def _send(self, facts: dict[str, Any]) -> None:
         async with self._sending:
@@ -113,35 +179,38 @@ class Leases(_Orders[AsyncMessage]):
                 del self._held[next(iter(self._held))]
             await self._send(leased(message, number))
 
-    async def _done(self, given: Any) -> dict[str, Any]:
-        if (
-            not isinstance(given, dict)
-            or given.get("do") not in _VERBS
-            or given.keys() - {"do", "id", "delay", "period", "reason"}
-        ):
-            raise DefinitionError(
-                f'{shown(given)}: allowed is {{"do": "ack", "id": 1}}, or "cancel" with "delay", "expire", '
-                'both perhaps with "reason", and "extend" with "period"'
-            )
-        verb, number = given["do"], self._number(given)
-        message = self._held[number]
-        checked_reason(given.get("reason"))
-        if verb == "extend":
-            await message.extend(given.get("period"))  # type: ignore[arg-type]  # it refuses what is none
-        else:
-            # Whatever comes of it, the lease is not held here any more.
-            del self._held[number]
-            await self._end(message, verb, given)
-        return {"type": "settled", "do": verb, "id": number}
+    def _order(self, given: Any) -> Order:
+        return read_order(given)
 
-    @staticmethod
-    async def _end(message: AsyncMessage, verb: str, given: dict[str, Any]) -> None:
-        if verb == "ack":
-            await message.ack(wait=True)
-        elif verb == "cancel":
-            await message.cancel(given.get("delay"), reason=given.get("reason"))
+    async def _acknowledge(self, orders: list[Ack]) -> list[AmpsqError | None]:
+        answers: dict[int, AmpsqError | None] = {}
+        messages: dict[int, AsyncMessage] = {}
+        for place, order in enumerate(orders):
+            if order.id in self._held:
+                # Whatever comes of it, the lease is not held here any more.
+                messages[place] = self._held.pop(order.id)
+            else:
+                answers[place] = self._unknown(order.id)
+        if messages:
+            refused: Sequence[AmpsqError | None]
+            try:
+                refused = await self._subscription.acknowledge_all(list(messages.values()))
+            except AmpsqError as error:
+                refused = [error] * len(messages)
+            answers |= zip(messages, refused, strict=True)
+        return [answers[place] for place in range(len(orders))]
+
+    async def _do(self, order: Cancel | Expire | Extend) -> None:
+        if order.id not in self._held:
+            raise self._unknown(order.id)
+        if isinstance(order, Extend):
+            await self._held[order.id].extend(order.period)
+            return
+        message = self._held.pop(order.id)
+        if isinstance(order, Cancel):
+            await message.cancel(order.delay, reason=order.reason)
         else:
-            await message.expire(reason=given.get("reason"))
+            await message.expire(reason=order.reason)
 
 
 class Handling(_Orders[AsyncTopicMessage]):
@@ -183,21 +252,28 @@ class Handling(_Orders[AsyncTopicMessage]):
             await self._subscription.get(0)
             self._subscription.resume()
 
-    async def _done(self, given: Any) -> dict[str, Any]:
-        if not isinstance(given, dict) or given.get("do") != "ack" or given.keys() - {"do", "id", "up_to"}:
-            raise DefinitionError(
-                f'{shown(given)}: allowed is {{"do": "ack", "id": 1}}, or with "up_to": true for all up to this one'
-            )
-        up_to, number = given.get("up_to", False), self._number(given)
-        if not isinstance(up_to, bool):
-            raise DefinitionError(f"up_to: {shown(up_to)}; allowed: true or false")
-        numbers = [each for each in self._held if each <= number] if up_to else [number]
-        *others, last = [self._held[each] for each in numbers]
-        for message in others:
-            await message.ack()
-        # Told when it is written down; what was not, is acknowledged again.
-        await last.ack(wait=True)
-        for each in numbers:
+    def _order(self, given: Any) -> Handled:
+        return read_handled(given)
+
+    async def _acknowledge(self, orders: list[Handled]) -> list[AmpsqError | None]:
+        answers: list[AmpsqError | None] = []
+        handled: dict[int, AsyncTopicMessage] = {}
+        for order in orders:
+            if order.id in handled or order.id not in self._held:
+                answers.append(self._unknown(order.id))
+                continue
+            answers.append(None)
+            numbers = [each for each in self._held if each <= order.id] if order.up_to else [order.id]
+            handled |= {each: self._held[each] for each in numbers}
+        try:
+            for message in handled.values():
+                await message.ack()
+            # Told when it is written down; what was not, is acknowledged again.
+            if handled:
+                await self._subscription.flush()
+        except AmpsqError as error:
+            return [answer or error for answer in answers]
+        for each in handled:
             del self._held[each]
         self._has_room.set()
-        return {"type": "settled", "do": "ack", "id": number}
+        return answers

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
 from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
 from ampsq.gateway.openapi import document
@@ -242,6 +243,7 @@ class Gateway:
         return [
             Route("/healthz", self._healthz),
             Route("/openapi.json", self._openapi),
+            Route("/asyncapi.json", self._asyncapi),
             Route("/v1/publish", self._answer(lambda served: served.writing.publish), methods=["POST"]),
             Route("/v1/publish_many", self._answer(lambda served: served.writing.publish_many), methods=["POST"]),
             Route("/v1/delta_publish", self._answer(lambda served: served.writing.delta_publish), methods=["POST"]),
@@ -257,6 +259,9 @@ class Gateway:
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(document())
+
+    async def _asyncapi(self, _request: Request) -> Response:
+        return JSONResponse(frames_document())
 
     @property
     def _now(self) -> _Served:

@@ -16,12 +16,13 @@ from ampsq.subscriptions.subscription_view import SubscriptionView
 from ampsq.values import Interval
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
     from datetime import timedelta
     from types import EllipsisType
 
     from ampsq.calls import Verb
     from ampsq.connections.attached import AsyncAttached
+    from ampsq.errors import Rejected
     from ampsq.records.record_subscription import AsyncRecordSubscription
     from ampsq.store import AsyncStore
     from ampsq.subscriptions.subscription import SubscriptionCore
@@ -176,6 +177,19 @@ class AsyncSubscription(SubscriptionView):
             await self._store.run(self._core.settle(message, "acknowledged", None))
         elif self._core.acknowledge(message) and not self._core.buffer:
             await self._store.run(self._core.send_acks())
+
+    async def acknowledge_all(self, messages: Sequence[AsyncMessage]) -> list[Rejected | None]:
+        """Acknowledge messages of one queue, 500 at most, in one call; gives what is refused of each, in order."""
+        answers: list[Rejected | None] = [
+            self._leased_elsewhere(each) if self._is_elsewhere(each, acknowledged=True) else None for each in messages
+        ]
+        here = [each for each, answer in zip(messages, answers, strict=True) if answer is None]
+        if here:
+            refused = dict(zip(here, await self._store.run(self._core.acknowledge_all(here)), strict=True))
+            answers = [answer or refused[each] for each, answer in zip(messages, answers, strict=True)]
+        for each, answer in zip(messages, answers, strict=True):
+            each.settled = answer is None
+        return answers
 
     async def settle(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""

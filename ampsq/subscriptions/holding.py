@@ -19,6 +19,8 @@ from ampsq.schema import BATCH, key
 from ampsq.subscriptions.registration import Registration, Wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.calls import Verb
     from ampsq.flow import Call, Flow
     from ampsq.publishing.publish_settlements import Settlements
@@ -96,30 +98,39 @@ class Holding(Registration):
     def settle(self, message: MessageView, verb: Verb, period: int | None, reason: str | None = None) -> Flow[None]:
         """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
         why = checked_reason(reason)
-        if message.is_barrier:
-            return
-        queue, token, ref = message.parts[0], message.parts[1], message.parts[5]
-        call = calls.settle(verb, queue, [ref], [token], period=period, by=self.id, reason=why)
+        if not message.is_barrier:
+            for refusal in (yield from self._settle([message.parts], verb, period, why)).values():
+                raise refusal
+
+    def acknowledge_all(self, messages: Sequence[MessageView]) -> Flow[list[Rejected | None]]:
+        """Acknowledge leased messages of one queue, a batch at most, in one call; gives what is refused of each."""
+        refused = yield from self._settle([message.parts for message in messages], "acknowledged")
+        return [refused.get(message.parts[5]) for message in messages]
+
+    def _settle(
+        self, messages: list[Parts], verb: Verb, period: int | None = None, why: str = ""
+    ) -> Flow[dict[bytes, Rejected]]:
+        """Settle messages of one queue at once; gives what is refused, by ref."""
+        refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
+        call = calls.settle(verb, messages[0][0], refs, tokens, period=period, by=self.id, reason=why)
         kept = self.settlements if verb != "extended" else None
         if kept is not None:
-            kept.keep(verb, [message.parts], period, self.id, why)
+            kept.keep(verb, messages, period, self.id, why)
         try:
             refused = yield call
         except Rejected:
             raise
         except BaseException:
             if kept is not None:
-                kept.abandon([message.parts])
+                kept.abandon(messages)
             raise
         finally:
             # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
             if verb != "extended":
-                self._forget([message.parts])
-        for ref, code in refused:
-            # Asked twice, the first one did it: that is the answer.
-            if call.repeated and code in _DONE.get(verb, _ALREADY):
-                continue
-            raise self._refusal(ref, code)
+                self._forget(messages)
+        # Asked twice, the first one did it: that is the answer.
+        done = _DONE.get(verb, _ALREADY) if call.repeated else ()
+        return {ref: self._refusal(ref, code) for ref, code in refused if code not in done}
 
     def send_acks(self) -> Flow[None]:
         """Send the acknowledgements collected so far; what another thread is sending is its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import httpx
 from jsonschema import Draft202012Validator
@@ -10,6 +11,7 @@ from websockets.sync.client import connect
 
 from ampsq import Queue, Topic
 from ampsq.gateway import Gateway, read_rules
+from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.openapi import document
 from ampsq.gateway.users import Secret, _scrypt
 
@@ -87,24 +89,47 @@ class Asking:
     def open(self, path, **parameters):
         address = httpx.URL(self.base.replace("http", "ws", 1) + path, params=parameters)
         bearer = {"authorization": f"Bearer {self.auth[0]}:{self.auth[1]}"}
-        return Socket(connect(str(address), additional_headers=bearer, open_timeout=30, close_timeout=30))
+        made = connect(str(address), additional_headers=bearer, open_timeout=30, close_timeout=30)
+        return Socket(made, channel_of(path, parameters))
+
+
+def channel_of(path, parameters):
+    """The name in the AsyncAPI document of what is opened."""
+    if path == "/v1/sow_and_subscribe":
+        return "records"
+    return "queue" if "queue" in parameters else "durable" if "sub_id" in parameters else "topic"
+
+
+@cache
+def frames_of(operation):
+    """What checks the frames of one operation of the AsyncAPI document."""
+    text = frames_document()
+    messages = [each["$ref"].rpartition("/")[2] for each in text["operations"][operation]["messages"]]
+    return Draft202012Validator(
+        {"anyOf": [{"$ref": f"#/components/schemas/{each}"} for each in messages], "components": text["components"]}
+    )
 
 
 class Socket:
-    """A WebSocket that speaks JSON."""
+    """A WebSocket that speaks JSON, whose frames are all what the AsyncAPI document says."""
 
-    def __init__(self, socket):
-        self.socket = socket
+    def __init__(self, socket, channel):
+        self.socket, self.channel = socket, channel
 
     def get(self, timeout=30):
-        return json.loads(self.socket.recv(timeout))
+        told = json.loads(self.socket.recv(timeout))
+        frames_of(f"tell_{self.channel}").validate(told)
+        return told
 
     def say(self, **order):
         self.socket.send(json.dumps(order))
 
     def ask(self, **order):
         self.say(**order)
-        return self.get()
+        told = self.get()
+        # What the document does not have is refused
+        assert frames_of(f"order_{self.channel}").is_valid(order) or told["type"] == "error"
+        return told
 
     def __enter__(self):
         return self
