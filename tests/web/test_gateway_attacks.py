@@ -24,8 +24,14 @@ WITHIN = 30
 
 
 @pytest.fixture
-def client(valkey, instance):
-    with Client(valkey.url, instance=instance) as client:
+def kind():
+    """The server of most of these tests; those that depend on it run on both."""
+    return "valkey"
+
+
+@pytest.fixture
+def client(_session_servers, kind, instance):
+    with Client(_session_servers(kind).url, instance=instance) as client:
         define(client)
         yield client
 
@@ -142,6 +148,7 @@ def test_who_does_not_take_its_answer_is_cut(serving, line, client):
     assert len(slow) == 4
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_what_a_subscriber_held_that_does_not_answer_is_back(serving, line, client):
     client.publish_many("orders", [1, 2, 3])
     audit = Asking(serving("gateway: {heartbeat: 300ms}\n"), "audit")
@@ -190,6 +197,7 @@ def test_there_are_no_more_connections_than_are_allowed_of_either_kind(serving, 
     assert len(gateway._served.desk.streams) == 3
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_a_user_has_no_more_requests_and_bytes_at_once_than_are_allowed(serving, line):
     gateway = serving("gateway: {max_requests: 2, max_pending_size: 1kb}\n")
     audit, till = Asking(gateway, "audit"), Asking(gateway, "till")
@@ -207,6 +215,7 @@ def test_a_user_has_no_more_requests_and_bytes_at_once_than_are_allowed(serving,
     assert till.post("/v1/publish", topic="orders", data={"till": 4}).status_code == 200
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_frames_that_are_too_large_or_too_many_end_a_subscription_and_no_other(gateway, audit, line):
     with audit.open("/v1/subscribe", queue="work") as other:
         other.get()
@@ -267,6 +276,7 @@ def test_bodies_that_nobody_means_well_by_are_refused(audit, client, body):
     assert client.topics()["orders"]["messages"] == 0
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_half_a_character_that_others_wrote_is_told_as_json_can(audit, client):
     plain = client._store.redis
     plain.xadd(key(client.instance, "log", "orders"), {"b": b"1", "h": b'{"a": "\\ud800"}'})

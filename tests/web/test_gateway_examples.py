@@ -19,12 +19,19 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def client(valkey, instance):
-    with Client(valkey.url, instance=instance) as client:
+def kind():
+    """The server of most of these tests; those that depend on it run on both."""
+    return "valkey"
+
+
+@pytest.fixture
+def client(_session_servers, kind, instance):
+    with Client(_session_servers(kind).url, instance=instance) as client:
         define(client)
         yield client
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_the_example_sells_and_works_off_what_it_sold(gateway, client):
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/gateway_client.py"), gateway.address, "audit", "ink"],
@@ -41,6 +48,7 @@ def test_the_example_sells_and_works_off_what_it_sold(gateway, client):
     assert client.topics()["orders"]["messages"] == 3
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_the_commands_of_the_page_do_what_it_says(gateway, client):
     if shutil.which("curl") is None:
         pytest.skip("no curl on the PATH")

@@ -23,8 +23,14 @@ WITHIN = 30
 
 
 @pytest.fixture
-def client(valkey, instance):
-    with Client(valkey.url, instance=instance) as client:
+def kind():
+    """The server of most of these tests; those that depend on it run on both."""
+    return "valkey"
+
+
+@pytest.fixture
+def client(_session_servers, kind, instance):
+    with Client(_session_servers(kind).url, instance=instance) as client:
         define(client)
         yield client
 
@@ -50,6 +56,7 @@ def write(file, text):
     new.replace(file)
 
 
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_a_right_that_is_taken_away_ends_what_is_open_and_gives_back_what_it_held(audit, desk, client, file):
     audit.publish("orders", {"region": "EU", "id": 1})
     with desk.open("/v1/subscribe", queue="work") as mine, audit.open("/v1/subscribe", topic="orders") as other:
