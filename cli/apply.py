@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.options import Settings, connected, log_to_stderr
+from ampsq.cli.listing import formed, told
+from ampsq.cli.options import Settings, log_to_stderr
 from ampsq.cli.output import note
-from ampsq.cli.plan import confirm, show_plan, tell_json
+from ampsq.cli.plan import COLUMNS, confirm, plan_records, show_plan
 from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def settled(settings: Settings, loaded: Loaded) -> Settings:
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--prune", is_flag=True, help="Remove what is defined and not in the file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
-@connected
+@formed(COLUMNS)
 def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: bool) -> None:
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
@@ -96,7 +97,7 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
         comparison = compared(where, definitions, prune=prune)
         for advice in comparison.server.notes:
             _log.warning("%s %s: %s", comparison.server.kind, comparison.server.version, advice)
-        if not settings.json:
+        if settings.output == "table":
             show_plan(comparison.plans, comparison.removed, comparison.waiting)
         if comparison.changes and not dry_run:
             confirm(yes=yes, from_stdin=file == "-")
@@ -105,8 +106,7 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
                 client.remove(*comparison.removed)
     except AmpsqError as error:
         raise click.ClickException(definitions.placed(error)) from error
-    if settings.json:
-        tell_json(comparison.plans, comparison.removed)
+    told(settings, plan_records(comparison.plans, comparison.removed))
     if dry_run:
         note("a dry run: nothing was done")
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ampsq.cli.apply import compared, loaded_from, settled
+from ampsq.cli.listing import formed, told
 from ampsq.cli.options import Settings, connected
-from ampsq.cli.output import json_line, note
-from ampsq.cli.plan import show_plan, tell_json
+from ampsq.cli.output import note
+from ampsq.cli.plan import COLUMNS, plan_records, show_plan
 from ampsq.errors import AmpsqError
+
+if TYPE_CHECKING:
+    from ampsq.definitions.definition import Definition, Loaded
 
 __all__ = ["config"]
 
@@ -41,16 +45,14 @@ def config(ctx: click.Context, settings: Settings) -> None:
 
 @config.command()
 @click.argument("file")
-@connected
+@formed(("kind", "name", "place", "elements"))
 def check(settings: Settings, file: str) -> None:
     """Check a file, and all that it includes, without a server: every fault with its place.
 
     What depends on the instance, as whether a queue may be changed so, is checked by `diff` and `apply`.
     """
     definitions = loaded_from(file)
-    if settings.json:
-        for each in definitions:
-            json_line({"kind": type(each).__name__, "place": definitions.place(each), **each.public_elements()})
+    if told(settings, (_record(settings, each, each.public_elements(), definitions) for each in definitions)):
         return
     number = len(definitions)
     print(f"{file}: {number} definition{'' if number == 1 else 's'}, nothing wrong")
@@ -59,7 +61,7 @@ def check(settings: Settings, file: str) -> None:
 @config.command()
 @click.argument("file")
 @click.option("--prune", is_flag=True, help="Also what is defined and not in the file.")
-@connected
+@formed(COLUMNS)
 def diff(settings: Settings, file: str, *, prune: bool) -> None:
     """Say what applying a file would change: + for new, ~ for changed, - for removed, element by element.
 
@@ -73,9 +75,7 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
         comparison = compared(settled(settings, definitions), definitions, prune=prune)
     except AmpsqError as error:
         raise _Trouble(definitions.placed(error)) from error
-    if settings.json:
-        tell_json(comparison.plans, comparison.removed)
-    else:
+    if not told(settings, plan_records(comparison.plans, comparison.removed)):
         show_plan(comparison.plans, comparison.removed, comparison.waiting)
     if comparison.changes:
         raise click.exceptions.Exit(_DIFFERS)
@@ -83,7 +83,7 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
 
 @config.command()
 @click.option("--secrets", is_flag=True, help="Write passwords of addresses, too.")
-@connected
+@formed(("kind", "name", "elements"))
 def export(settings: Settings, *, secrets: bool) -> None:
     """Print everything that is defined as a YAML file; applied, it changes nothing.
 
@@ -94,10 +94,11 @@ def export(settings: Settings, *, secrets: bool) -> None:
 
     with settings.client() as client:
         definitions = client.definitions()
-    if settings.json:
-        for each in definitions:
-            elements = each.elements() if secrets else each.public_elements()
-            json_line({"kind": type(each).__name__, **elements})
+    # The file is YAML.
+    if settings.output != "yaml" and told(
+        settings,
+        (_record(settings, each, each.elements() if secrets else each.public_elements()) for each in definitions),
+    ):
         return
     text = written(definitions, secrets=secrets)
     print(text, end="")
@@ -105,9 +106,24 @@ def export(settings: Settings, *, secrets: bool) -> None:
         note(f"{', '.join(text.variables)}: variables for addresses with passwords, which --secrets writes")
 
 
+def _record(
+    settings: Settings, definition: Definition, elements: dict[str, Any], file: Loaded | None = None
+) -> dict[str, Any]:
+    """A definition for programs; in CSV its elements, which are others in each kind, are one column."""
+    facts = {"kind": type(definition).__name__}
+    if file is not None:
+        facts["place"] = file.place(definition)
+    return (
+        {**facts, "name": definition.name, "elements": elements} if settings.output == "csv" else {**facts, **elements}
+    )
+
+
 @config.command()
 def schema() -> None:
-    """Print the JSON schema of YAML files, for editors, with what each element means."""
+    """Print the JSON schema of YAML files, for editors, with what each element means.
+
+    It is one document, which has no other form.
+    """
     import json
 
     from ampsq.files.config_schema import schema as made

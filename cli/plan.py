@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.output import json_line, json_text, note
+from ampsq.cli.output import json_text, note
 from ampsq.cli.wording import INTERVALS, element_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ampsq.definitions.applying import Planned
     from ampsq.models import Definition
 
-__all__ = ["NOT_CONFIRMED", "confirm", "show_plan", "tell_json"]
+__all__ = ["COLUMNS", "NOT_CONFIRMED", "confirm", "plan_records", "show_plan"]
+
+#: Of `plan_records`.
+COLUMNS: Final = ("kind", "name", "result", "changes")
 
 NOT_CONFIRMED: Final = 3
 """The exit code where nobody said yes."""
@@ -55,14 +58,14 @@ def show_plan(plans: Sequence[Planned], removed: Sequence[Definition], waiting: 
     print(", ".join([*words, f"{counts['unchanged']} unchanged"]), flush=True)
 
 
-def tell_json(plans: Sequence[Planned], removed: Sequence[Definition]) -> None:
-    """Print the same as JSON, a definition a line, also those that are unchanged."""
+def plan_records(plans: Sequence[Planned], removed: Sequence[Definition]) -> Iterator[dict[str, Any]]:
+    """The same for programs, a definition each, also those that are unchanged."""
     for plan in plans:
         changes = {element: {"from": old, "to": new} for element, (old, new) in plan.changes.items()}
         words = {"kind": _kind(plan.definition), "name": plan.definition.name, "result": plan.outcome}
-        json_line({**words, **({"changes": changes} if changes else {})})
+        yield {**words, **({"changes": changes} if changes else {})}
     for definition in removed:
-        json_line({"kind": _kind(definition), "name": definition.name, "result": "removed"})
+        yield {"kind": _kind(definition), "name": definition.name, "result": "removed"}
 
 
 def confirm(*, yes: bool, from_stdin: bool) -> None:

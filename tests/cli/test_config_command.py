@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import pty
@@ -303,6 +304,26 @@ def test_the_schema_takes_every_file_of_the_pages(validator):
 )
 def test_the_schema_refuses_what_is_wrong(validator, text):
     assert list(validator.iter_errors(read(text)))
+
+
+# --- forms for programs
+
+
+def test_files_and_differences_are_printed_in_every_form(defined, definitions):
+    changed = definitions.replace("30s", "40s")
+    for arguments, code in ((("config", "diff", "-"), 1), (("apply", "-", "--dry-run"), 0)):
+        rows = list(csv.DictReader(defined(*arguments, "-o", "csv", stdin=changed, code=code).out.splitlines()))
+        assert list(rows[0]) == ["kind", "name", "result", "changes"]
+        found = json.loads(defined(*arguments, "-o", "json", stdin=changed, code=code).out)
+        assert [each["result"] for each in found] == [each["result"] for each in rows]
+        assert found == yaml.safe_load(defined(*arguments, "-o", "yaml", stdin=changed, code=code).out)
+        assert found == defined(*arguments, "-o", "jsonl", stdin=changed, code=code).json
+    rows = list(csv.DictReader(defined("config", "check", "-", "-o", "csv", stdin=definitions).out.splitlines()))
+    assert [(row["kind"], row["name"], row["place"]) for row in rows][1] == ("Queue", "work", "<text>:5")
+    assert json.loads(rows[1]["elements"])["lease_period"] == "30s"
+    assert json.loads(defined("config", "export", "-o", "json").out) == defined("config", "export", "--json").json
+    assert defined("config", "export", "-o", "yaml").out == defined("config", "export").out
+    assert "Queue,work," in defined("config", "export", "-o", "csv").out
 
 
 # --- prune
