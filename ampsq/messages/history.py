@@ -137,7 +137,8 @@ def history(place: Place, text: Bookmark | str) -> Flow[History]:
         log = key(place.instance, "log", bookmark.topic)
         entries = yield command(["XRANGE", log, named.id, named.id], list)
     begun = _begun(named, entries[0][1]) if entries else []
-    events: list[HistoryEvent] = []
+    # Another clock may be ahead: the publication comes first. It may have lived elsewhere before it came here.
+    published, events = begun[:1], begun[1:]
     catalog = yield calls.catalog()
     states = []
     for name, stored in catalog.queues.items():
@@ -147,7 +148,7 @@ def history(place: Place, text: Bookmark | str) -> Flow[History]:
             events += found
     # What was not written down has no time: it stands behind what happened before it, as it was found.
     ordered = sorted(enumerate(events), key=lambda pair: (pair[1].at is None, pair[1].at or 0, pair[0]))
-    return History(bookmark, bool(entries), (*begun, *(event for _, event in ordered)), tuple(states))
+    return History(bookmark, bool(entries), (*published, *(event for _, event in ordered)), tuple(states))
 
 
 def _begun(named: Named, flat: Sequence[bytes]) -> list[HistoryEvent]:

@@ -336,6 +336,24 @@ def test_history_tells_where_a_message_came_from_and_who_did_what(twins, fabric)
     assert {state.state for state in (*at_a.queues, *at_b.queues)} == {"settled"}
 
 
+def test_history_has_what_happened_elsewhere_before_a_message_came_in_the_order_of_time(twins, fabric):
+    # Given a message that its instance gave up before any link ran
+    a, b = twins(Queue(name="work", underlying_topic="orders", max_cancels=1), queues=("work",))
+    bookmark = a.publish("orders", 1)
+    with a.subscribe("work") as messages:
+        messages.get(30).cancel()
+    eventually(lambda: a.queue_stats("work").expired == 1)
+    # When another one gets it a moment later
+    came_back = next(event.at for event in a.history(bookmark).events if event.event == "cancelled")
+    eventually(lambda: int(b.publish("elsewhere", 1).id.partition("-")[0]) > came_back)
+    fabric.run()
+
+    told = [(event.event, event.at) for event in b.history(bookmark).events]
+
+    assert [event for event, _ in told[:3]] == ["published", "cancelled", "received"]
+    assert [at for _, at in told] == sorted(at for _, at in told)
+
+
 def test_history_of_what_another_instance_owns_says_so(twins, fabric):
     a, b = twins(Queue(name="work", underlying_topic="orders"), queues=("work",))
     bookmark = a.publish("orders", 1)
