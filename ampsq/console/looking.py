@@ -51,6 +51,11 @@ class Body:
     length: int
     headers: dict[str, str]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text is its beginning alone."""
+        return self.text is not None and len(self.text) == _LONG and self.text.endswith("…")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -65,3 +65,11 @@ def test_what_a_form_sends_back_is_what_was_asked_for(asked, client, work):
     asked.change(change, queue="work", filter=filter_)
 
     assert [each.data["file"] for each in client.sow("work")] == ["exe.png"]
+
+
+def test_a_very_long_body_is_shown_from_its_beginning_which_is_said(asked, client):
+    long, short = (client.publish("orders", {"text": "x" * length}) for length in (1_000_000, 10))
+    pages = [asked.page(f"/i/{client.instance}/messages?bookmark={each}").text for each in (long, short)]
+    assert "976.6KB, of which the beginning is shown" in pages[0]
+    assert len(pages[0]) < 100_000
+    assert "of which the beginning" not in pages[1]
