@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLine", "AsyncLines", "Line", "Lines"]
 
+#: Connections of a pool: as good as no bound.
+_UNBOUND: Final = 2**31
 #: Probes of a connection on which nothing is sent, before the system gives it up.
 _PROBES: Final = 3
 #: Nodes of a cluster that may send us on, one after the other.
@@ -40,7 +42,8 @@ def _astray(place: Place) -> Unavailable:
 
 
 def _options(url: str, seconds: float) -> dict[str, Any]:
-    options = options_of(seconds)
+    # One more than redis-py has by default would look like a server that is lost; how many there are, calls bound.
+    options = {**options_of(seconds), "max_connections": _UNBOUND}
     if url.startswith("unix://"):
         return options
     wanted = {

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from ampsq.errors import DefinitionError
@@ -79,6 +80,9 @@ class Desk:
                 user = await self.user(request)
                 with self._counted(user, request):
                     return Response(dumped(await do(user, request)), media_type="application/json")
+        except ClientDisconnect:
+            # Nobody is there who could read it.
+            return Response(status_code=400)
         except Exception as error:  # noqa: BLE001  (whatever it is, somebody waits for an answer)
             return refusal(error)
 

@@ -51,6 +51,8 @@ _LAST_PORT: Final = 65_535
 _BEGINS_WITHIN: Final = 30.0
 _ENDS_WITHIN: Final = 5
 _GIVEN_UP: Final = 15.0
+#: Headers that say who asks a browser to ask, and whom it asks.
+_COMPARED: Final = (b"origin", b"host")
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -90,9 +92,9 @@ class _SameOrigin:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers") or ())
-        origin = headers.get(b"origin")
-        if origin is None or urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1"):
+        headers = scope.get("headers") or ()
+        origins, hosts = ([value.decode("latin-1") for name, value in headers if name == each] for each in _COMPARED)
+        if all(urlsplit(origin).netloc in hosts for origin in origins):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()

@@ -159,8 +159,10 @@ def test_a_page_of_another_origin_is_refused(gateway, audit):
 
     answer = httpx.get(audit.base + "/v1/sow", params={"name": "work"}, auth=audit.auth, headers=theirs)
     mine = httpx.get(audit.base + "/v1/sow", params={"name": "work"}, auth=audit.auth, headers={"origin": audit.base})
+    two = [("origin", theirs["origin"]), ("origin", audit.base)]
+    both = httpx.get(audit.base + "/v1/sow", params={"name": "work"}, auth=audit.auth, headers=two)
 
-    assert (answer.status_code, mine.status_code) == (403, 200)
+    assert (answer.status_code, mine.status_code, both.status_code) == (403, 200, 403)
     with pytest.raises(InvalidStatus):
         connect(gateway.address.replace("http", "ws") + "/v1/subscribe?queue=work", additional_headers=theirs)
 

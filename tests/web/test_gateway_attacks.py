@@ -177,7 +177,29 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(gateway, au
     assert made.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_who_goes_in_the_middle_of_a_body_is_no_failure_of_the_gateway(gateway, audit, line, caplog):
+    gone = line(audit).say("POST /v1/publish", "content-type: application/json", "content-length: 9", body=b"{")
+    eventually(lambda: gateway._served.desk._asking["audit"] == 1, WITHIN)
+    gone.socket.close()
+
+    eventually(lambda: not gateway._served.desk._asking, WITHIN)
+    eventually(lambda: connections(gateway) == 0, WITHIN)
+    assert [each.message for each in caplog.records if each.name == "ampsq.gateway"] == []
+
+
 # -- who asks for too much
+
+
+def test_more_subscriptions_than_a_pool_has_connections_by_default_do_not_look_like_a_lost_server(
+    serving, client, caplog
+):
+    audit = Asking(serving("gateway: {max_streams: 200}\n"), "audit")
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(audit.open("/v1/subscribe", queue="work")) for _ in range(120)]
+        assert {each.get(WITHIN)["type"] for each in opened} == {"subscribed"}
+        client.publish_many("orders", range(120))
+        assert sorted(each.get(WITHIN)["data"] for each in opened) == list(range(120))
+    assert not [each.message for each in caplog.records if "lost" in each.message]
 
 
 def test_there_are_no_more_connections_than_are_allowed_of_either_kind(serving, line):
