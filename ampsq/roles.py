@@ -36,7 +36,7 @@ _PARTS: Final = {"MEMORY": "MEMORY|USAGE", "XINFO": "XINFO|STREAM"}
 _QUOTED: Final = re.compile(r"'([A-Z]+)'")
 
 #: What every connection asks, and what is asked before anything else.
-_CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA INFO PING ROLE SCRIPT|LOAD SELECT SISMEMBER SUBSCRIBE"
+_CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA INFO PING ROLE SCRIPT|LOAD SELECT SISMEMBER"
 _USER: Final = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _USER_ALLOWED: Final = "1 to 128 of the characters A-Z a-z 0-9 _ . @ -"
 
@@ -50,10 +50,18 @@ _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage
 _CHECKS: Final = """
     check_counts check_due check_index check_leased check_live check_log check_queue check_room correct_count repair
 """
-_PUBLISHING: Final = f"{_OPENING} {_LOOKING} confirm logoff logon mark publish sow_delete"
-_SUBSCRIBING: Final = (
-    f"{_OPENING} {_LOOKING} {_TOPICS} beat mark replace resize resume settle subscribe take unsubscribe"
-)
+#: A topic, or a queue that an address setting wants, is made by whoever first names it.
+_FIRST_USE: Final = "define_queue define_topic"
+_PUBLISHING: Final = f"{_OPENING} {_LOOKING} {_FIRST_USE} confirm logoff logon mark publish sow_delete"
+#: Where no coordinator is at work, a subscription sweeps and notices for itself.
+_SUBSCRIBING: Final = f"""
+    {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} beat mark notice replace resize resume settle subscribe sweep take
+    unsubscribe
+"""
+#: What is of consumers, jobs and the far ends of links alone: who administers does without.
+_NOT_ADMINISTERING: Final = f"""
+    {_JOBS} apply apply_journal assume beat claim grant relay replace report request resize resume subscribe sweep take
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +70,14 @@ class Role:
 
     Attributes:
         meaning: in a few words.
-        scripts: those that it runs; None: all.
+        scripts: those that it runs.
         sent: the commands that it sends beside them.
         writes_logs: whether it records messages.
         is_registrar: whether it adds the instance to those of the server.
     """
 
     meaning: str
-    scripts: frozenset[str] | None
+    scripts: frozenset[str]
     sent: frozenset[str]
     writes_logs: bool = True
     is_registrar: bool = False
@@ -77,13 +85,12 @@ class Role:
     @property
     def commands(self) -> list[str]:
         """All its commands, sorted; a subcommand behind ``|``."""
-        used = self.sent.union(*(_scripted(name) for name in (names() if self.scripts is None else self.scripts)))
+        used = self.sent.union(*(_scripted(name) for name in self.scripts))
         return sorted(used)
 
 
-def _role(meaning: str, scripts: str | None, sent: str, **others: bool) -> Role:
-    run = frozenset(scripts.split()) if scripts is not None else None
-    return Role(meaning, run, frozenset(f"{_CONNECTION} {sent}".split()), **others)
+def _role(meaning: str, scripts: str, sent: str, **others: bool) -> Role:
+    return Role(meaning, frozenset(scripts.split()), frozenset(f"{_CONNECTION} {sent}".split()), **others)
 
 
 #: Everything that one who looks at topics, queues, rows and histories sends.
@@ -91,46 +98,58 @@ _READS: Final = """
     EXISTS GET HGET HGETALL HKEYS HLEN HMGET LRANGE MEMORY|USAGE SMEMBERS TIME XINFO|STREAM XLEN XRANGE XREAD XREVRANGE
     ZCARD ZRANGE
 """
-#: And who waits until something is on a disk or at replicas.
-_DURABLE: Final = "SET WAIT"
+#: A subscription waits at its inbox.
+_INBOX: Final = "BLMPOP"
+#: Publishers (`persisted="replicas=1"`) and durable subscriptions wait for replicas, behind a write of their own.
+_REPLICAS: Final = "SET WAIT"
+#: Clients are subscribed to a channel of their own, so that it is seen when they are gone: those that subscribe, and
+#: all where an action is told of clients that come and go.
+_PRESENCE: Final = "SUBSCRIBE"
+#: Whether the server may lose what it answered.
+_FLUSHING: Final = "CONFIG|GET"
 
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
         "publisher": _role(
             "publishes messages, also with a guarantee, and deletes records",
             f"{_PUBLISHING} {_JOBS}",
-            f"{_READS} {_DURABLE}",
+            f"{_READS} {_PRESENCE} {_REPLICAS}",
         ),
         "worker": _role(
             "subscribes to queues and topics, acknowledges, queries",
             _SUBSCRIBING,
-            f"{_READS} {_DURABLE} BLMPOP BLPOP",
+            f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
             writes_logs=False,
         ),
         "gateway": _role(
             "publishes and subscribes for clients that have no rights at the server: `ampsq gateway`",
             f"{_PUBLISHING} {_SUBSCRIBING}",
-            f"{_READS} {_DURABLE} BLMPOP BLPOP",
+            f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
         ),
+        # Views and actions keep their places (HSET, HDEL, ZREM) and cut what was read (XTRIM); a link begins anew
+        # (DEL); absence is looked for (PUBSUB|NUMSUB), foreign entries too (SCAN). The console is a client (SUBSCRIBE)
+        # that tries failed events again (ZADD).
         "coordinator": _role(
-            "does what must happen over time: sweeps, actions, views, trimming, links",
-            f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume beat count define_queue
-            define_topic discard downgrade forget_publishers grant hold_view index_log mark note_flushing notice overdue
-            pause_queue proxy publish rebuild redo redrive relay report_sent request resume_queue set_aside settle
-            sow_delete sweep track trim trim_journal unsubscribe""",
-            f"{_READS} {_DURABLE} BLMPOP CONFIG|GET DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SCAN XTRIM ZREM",
+            "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
+            f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume count define_queue
+            define_topic discard downgrade forget_publishers grant hold_view index_log notice note_flushing overdue
+            pause_queue proxy publish rebuild recover redo redrive relay report_sent request resume_queue set_aside
+            settle sow_delete sweep track trim trim_journal unsubscribe""",
+            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
         ),
+        # It has no clients of ours, but stores: it opens nothing and shows no presence. A link says how it is (HSET),
+        # begins anew (DEL) and closes incarnations that are over (SADD).
         "replicator": _role(
             "the other end of a link: brings copies, fetches them, and says how far it is",
-            f"""{_OPENING} {_LOOKING} apply apply_journal assume define_topic discard downgrade grant hold mark publish
-            relay report_sent request""",
-            f"{_READS} {_DURABLE} CONFIG|GET DEL HEXISTS HSET",
+            f"catalog {_FIRST_USE} apply apply_journal grant lacking read_journal recover relay report_sent",
+            f"{_READS} {_FLUSHING} DEL HEXISTS HSET SADD",
         ),
+        # It makes instances (HSETNX) and cuts off who uses a former incarnation (CLIENT|KILL).
         "admin": _role(
             "defines, looks at everything, checks, repairs and puts dead letters back",
-            None,
-            f"{_READS} {_DURABLE} BLMPOP BLPOP CLIENT|KILL CONFIG|GET DEL HDEL HEXISTS HSET HSETNX PUBSUB|NUMSUB SCAN "
-            "XTRIM ZADD ZREM",
+            " ".join(sorted(set(names()) - set(_NOT_ADMINISTERING.split()))),
+            f"{_READS} {_PRESENCE} {_FLUSHING} CLIENT|KILL DEL HDEL HEXISTS HSET HSETNX PUBSUB|NUMSUB SADD SCAN XTRIM "
+            "ZADD ZREM",
             is_registrar=True,
         ),
     }
@@ -183,6 +202,7 @@ def rules(
     user: str | None = None,
     password: str | None = None,
     topics: Sequence[str] = (),
+    gateway: bool = False,
 ) -> Rules:
     """The rules of a user who does what a role does at one instance, and nothing else.
 
@@ -192,10 +212,11 @@ def rules(
         user: the user's name at the server; default ``<instance>-<role>``.
         password: the user's; only its hash goes into the rules. Default: none, so that nobody can log in.
         topics: of a publisher: the topics that it may record in; default all.
+        gateway: of a coordinator: it also serves a gateway, in the same process and as the same user.
 
     Raises:
-        DefinitionError: there is no such role, a name is none, the password is empty, or topics are named for a role
-            that is not bound to them.
+        DefinitionError: there is no such role, a name is none, the password is empty, or topics or a gateway are named
+            for a role that has none.
     """
     if role not in ROLES:
         raise DefinitionError(f"role {shown(role)}: allowed are {', '.join(ROLES)}")
@@ -203,6 +224,10 @@ def rules(
         raise DefinitionError(
             f"topics of a {role}: only a publisher can be bound to some; what others may see by topic, queue and "
             "content is bounded by the gateway's entitlements (ampsq gateway)"
+        )
+    if gateway and role != "coordinator":
+        raise DefinitionError(
+            f"a gateway beside a {role}: allowed beside a coordinator; by itself it is the role gateway"
         )
     if password == "":
         raise DefinitionError("the password is empty; allowed: any text, or none at all for a user who cannot log in")
@@ -215,8 +240,8 @@ def rules(
         named,
         hashed,
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
-        (f"&{channel(instance, '*')}",),
-        tuple(does.commands),
+        (f"&{channel(instance, '*')}",) if _PRESENCE in does.sent else (),
+        tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )
 
 

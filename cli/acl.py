@@ -24,6 +24,7 @@ Examples:
   ampsq acl worker --instance nyc-1 --password-file worker.secret
   ampsq acl publisher --topic orders --topic trades --password-file - < secret
   ampsq acl coordinator --file >> users.acl
+  ampsq acl coordinator --gateway    # of `ampsq coordinator --gateway`
   ampsq acl worker | valkey-cli
 """
 
@@ -38,6 +39,7 @@ Examples:
     help="Its first line is the password, of which only the SHA-256 is printed; - is standard input.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of a publisher: record in this one; repeat.")
+@click.option("--gateway", is_flag=True, help="Of a coordinator: it serves a gateway too.")
 @click.option("--file", "as_file", is_flag=True, help="A line of an ACL file instead of a command.")
 @formed(_COLUMNS)
 def acl(  # noqa: PLR0917  (click passes them by name)
@@ -46,6 +48,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     user: str | None,
     password_file: TextIOWrapper | None,
     topics: tuple[str, ...],
+    gateway: bool,  # noqa: FBT001
     as_file: bool,  # noqa: FBT001
 ) -> None:
     """Print the access rules of a server's user by its role: publisher, worker, gateway and others.
@@ -57,7 +60,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     from ampsq.roles import rules
 
     password = password_file.readline().rstrip("\r\n") if password_file is not None else None
-    found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics)
+    found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway)
     line = found.file_line() if as_file else f"ACL SETUSER {found.user} {' '.join(found.words())}"
     record = {
         "role": role,

@@ -9,6 +9,12 @@ local ms = clock_ms(now)
 local work, groups, readied, names = 0, {}, {}, {}
 local of_topics = {expirations = true, records = true, deferred = true, departed = true}
 
+-- Ends of records are written into their topic's log. A worker, who sweeps where nobody else does, may not do that: they
+-- wait for somebody who may.
+local function may_do(kind, name)
+  return kind ~= 'records' or redis.acl_check_cmd('XADD', K.log(name), '*', F.body, '')
+end
+
 -- Before anything else is done, so that each message is somewhere.
 local function enter_due()
   for name, group in pairs(groups) do
@@ -21,10 +27,12 @@ end
 for _, member in ipairs(call('ZRANGE', K.due(), '-inf', ms, 'BYSCORE', 'LIMIT', 0, V.batch)) do
   if work >= V.batch then break end
   local kind, name, ref = string.match(member, '^(%S+) (%S+) ?(.*)$')
-  call('ZREM', K.due(), member)
+  if not may_do(kind, name) then kind = 'left' else call('ZREM', K.due(), member) end
   work = work + 1
   if kind ~= 'ready' and kind ~= 'scheduled' then enter_due() end
-  if not of_topics[kind] and not load_queue(name) then
+  if kind == 'left' then
+    -- It stays in the timetable.
+  elseif not of_topics[kind] and not load_queue(name) then
     -- Whoever wrote it did not know that the queue was removed.
   elseif kind == 'ready' or kind == 'scheduled' then
     local group, field = groups[name] or {refs = {}, counts = {}}, kind == 'ready' and F.delayed or F.scheduled

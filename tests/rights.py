@@ -61,7 +61,7 @@ def note(connection, request):
 
 def given(role):
     """All scripts that a role may run, and the commands that it sends beside them."""
-    return ROLES[role].scripts | ROLES[role].sent if ROLES[role].scripts is not None else {*names(), *ROLES[role].sent}
+    return ROLES[role].scripts | ROLES[role].sent
 
 
 def noting():

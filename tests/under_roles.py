@@ -72,9 +72,7 @@ HANDED_OUT = (
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
 #: Scripts -> those roles that may run them.
-_HAVE = {
-    name: [role for role, each in ROLES.items() if each.scripts is None or name in each.scripts] for name in names()
-}
+_HAVE = {name: [role for role, each in ROLES.items() if name in each.scripts] for name in names()}
 _turns = {script(name).sha: itertools.cycle(roles) for name, roles in _HAVE.items()}
 
 #: The role of what runs now, or what tells it of the lines that are used; None: the test itself calls.

@@ -19,7 +19,8 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
-from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.errors import AmpsqError, DefinitionError, NotPermitted
+from ampsq.flow import command
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
@@ -29,6 +30,7 @@ from ampsq.gateway.requests import Desk
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
 from ampsq.gateway.writing import Writing
+from ampsq.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -103,6 +105,22 @@ class _SameOrigin:
             await PlainTextResponse("Asked by a page of another origin.\n", 403)(scope, receive, send)
 
 
+async def _may_serve(client: GatewayClient) -> None:
+    """Refuse a user of the server who lacks what subscriptions need, before anybody connects.
+
+    Raises:
+        NotPermitted: what to do.
+    """
+    asked: list[str | int] = ["BLMPOP", "0.001", 1, key(client.instance, "inbox", "s00000000"), "LEFT"]
+    try:
+        await client._store.call(command(asked, lambda _: None, blocks=0.001))  # noqa: SLF001  (it has no method for it)
+    except NotPermitted as error:
+        raise NotPermitted(
+            f"{error}. A gateway needs a user with the rights of `ampsq acl gateway`; inside a coordinator, those of "
+            "`ampsq acl coordinator --gateway`"
+        ) from error
+
+
 class _Served(NamedTuple):
     """What answers, once the gateway has begun."""
 
@@ -149,9 +167,7 @@ class Gateway:
         except BaseException:
             self._socket.close()
             raise
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="gateway", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="gateway", daemon=True)
         if tls is None and not host.startswith(_LOOPBACK):
             _log.warning("the gateway at %s speaks plain text, secrets included: give it a certificate", host)
 
@@ -161,15 +177,21 @@ class Gateway:
         scheme, port = ("https" if self._tls else "http"), self._socket.getsockname()[1]
         return f"{scheme}://[{self._host}]:{port}" if ":" in self._host else f"{scheme}://{self._host}:{port}"
 
+    def _serve(self) -> None:
+        # It leaves like this where it cannot begin; why, `start` says.
+        with contextlib.suppress(SystemExit):
+            self._server.run(sockets=[self._socket])
+
     def start(self) -> None:
         """Begin to serve.
 
         Raises:
-            AmpsqError: the instance cannot be reached.
+            AmpsqError: the instance cannot be reached, or the user of the address lacks what a gateway needs.
         """
         self._thread.start()
         self._server.has_begun.wait(_BEGINS_WITHIN)
         if not self._server.started:
+            self.stop()
             raise self._server.failure or AmpsqError(f"the gateway did not begin within {_BEGINS_WITHIN:g} s")
         _log.info("gateway of %s at %s", self._instance, self.address)
 
@@ -217,6 +239,7 @@ class Gateway:
         try:
             patience = self._rules.bounds.server_timeout
             async with GatewayClient(self._url, instance=self._instance, patience=patience) as client:
+                await _may_serve(client)
                 desk = Desk(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)
                 self._served = _Served(desk, Writing(desk, client.persisting()), streams)

@@ -304,7 +304,7 @@ def test_roles_name_scripts_that_exist_and_commands_that_the_server_has(plain):
     commands = {name.upper() for name in plain.command()}
 
     for role in ROLES.values():
-        assert (role.scripts or set()) <= set(names())
+        assert role.scripts <= set(names())
         assert {name.partition("|")[0] for name in role.commands} <= commands
 
 
