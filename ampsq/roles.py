@@ -132,16 +132,16 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         "coordinator": _role(
             "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
             f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume count define_queue
-            define_topic discard downgrade forget_publishers grant hold_view index_log notice note_flushing overdue
-            pause_queue proxy publish rebuild recover redo redrive relay report_sent request resume_queue set_aside
-            settle sow_delete sweep track trim trim_journal unsubscribe""",
+            define_topic discard downgrade end_recovery forget_publishers grant hold_view index_log notice note_flushing
+            overdue pause_queue proxy publish rebuild recover redo redrive relay report_sent request resume_queue
+            set_aside settle sow_delete sweep track trim trim_journal unsubscribe""",
             f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
         ),
         # It has no clients of ours, but stores: it opens nothing and shows no presence. A link says how it is (HSET),
         # begins anew (DEL) and closes incarnations that are over (SADD).
         "replicator": _role(
             "the other end of a link: brings copies, fetches them, and says how far it is",
-            f"catalog {_FIRST_USE} apply apply_journal grant lacking read_journal recover relay report_sent",
+            f"catalog {_FIRST_USE} apply apply_journal grant read_journal recover relay report_sent",
             f"{_READS} {_FLUSHING} DEL HEXISTS HSET SADD",
         ),
         # It makes instances (HSETNX) and cuts off who uses a former incarnation (CLIENT|KILL).

@@ -24,7 +24,7 @@ Examples:
   ampsq acl worker --instance nyc-1 --password-file worker.secret
   ampsq acl publisher --topic orders --topic trades --password-file - < secret
   ampsq acl coordinator --file >> users.acl
-  ampsq acl coordinator --gateway    # of `ampsq coordinator --gateway`
+  ampsq acl coordinator --gateway
   ampsq acl worker | valkey-cli
 """
 

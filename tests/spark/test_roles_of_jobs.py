@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -13,14 +14,20 @@ from ampsq import Client, Queue
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 
 
-@pytest.mark.parametrize("server", ["valkey"], indirect=True)
-def test_jobs_write_as_publishers_and_read_and_take_as_workers(spark, server, instance, login, coordinate, tmp_path):
-    with Client(login("admin"), instance=instance) as admin, contextlib.closing(server.client()) as plain:
+@pytest.fixture
+def admin(login, instance):
+    with Client(login("admin"), instance=instance) as admin:
         admin.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
+        yield admin
+
+
+@pytest.mark.parametrize("server", ["valkey"], indirect=True)
+def test_jobs_write_as_publishers_and_read_and_take_as_workers(spark, server, admin, login, coordinate):
+    with contextlib.closing(server.client()) as plain, tempfile.TemporaryDirectory() as checkpoint:
         coordinate(login("coordinator"))
         plain.acl_log_reset()
-        writing = {"url": login("publisher"), "instance": instance}
-        reading = {"url": login("worker"), "instance": instance}
+        writing = {"url": login("publisher"), "instance": admin.instance}
+        reading = {"url": login("worker"), "instance": admin.instance}
 
         # when: rows are written in both ways, read as a frame, and taken from the queue
         rows = spark.range(20, numPartitions=2).select(F.to_json(F.struct(F.col("id").alias("n"))).alias("value"))
@@ -32,7 +39,7 @@ def test_jobs_write_as_publishers_and_read_and_take_as_workers(spark, server, in
         frame = spark.readStream.format("ampsq").options(**reading, queue="work").load()
         query = (
             frame.writeStream.foreachBatch(lambda batch, _: taken.extend(batch.collect()))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start()
         )
