@@ -80,6 +80,9 @@ class Desk:
                 user = await self.user(request)
                 with self._counted(user, request):
                     return Response(dumped(await do(user, request)), media_type="application/json")
+        except asyncio.CancelledError:
+            # The gateway ends, and has waited as long as it does.
+            return refusal(Problem(503, "Closed", "the gateway ends; what was published may have been recorded", 1))
         except ClientDisconnect:
             # Nobody is there who could read it.
             return Response(status_code=400)

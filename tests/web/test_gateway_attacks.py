@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import socket
 import struct
 import tempfile
@@ -185,6 +186,21 @@ def test_who_goes_in_the_middle_of_a_body_is_no_failure_of_the_gateway(gateway, 
     eventually(lambda: not gateway._served.desk._asking, WITHIN)
     eventually(lambda: connections(gateway) == 0, WITHIN)
     assert [each.message for each in caplog.records if each.name == "ampsq.gateway"] == []
+
+
+def test_who_still_waits_when_a_gateway_ends_is_told(gateway, audit, line):
+    body = json.dumps({"topic": "orders", "data": 1, "persisted": "replicas=1"}).encode()
+    waiting = line(audit).say(
+        "POST /v1/publish", "content-type: application/json", f"content-length: {len(body)}", body=body
+    )
+    eventually(lambda: gateway._served.desk._asking["audit"] == 1, WITHIN)
+
+    gateway.stop()
+
+    told = waiting.rest()
+    assert told.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in told
+    assert b'"error":"Closed"' in told
 
 
 # -- who asks for too much
