@@ -269,7 +269,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "apply_journal", "apply, apply_journal", "not needed: it is given up in time",
         ),
         "requests": Key(
-            ":requests", "stream", "messages that instances ask for: queue, who asks, bookmarks", "request, relay",
+            ":requests", "stream",
+            "messages that instances ask for: queue, who asks, how much room of whom, journals heard, bookmarks",
+            "request, relay",
             "its own length", "not needed: whoever has room asks again",
         ),
         "closed": Key(
@@ -516,6 +518,12 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal, trim",
             "not needed: it is asked for again",
         ),
+        "granted": Key(
+            ":q:<queue>:granted", "hash",
+            "name of an instance that asked -> its origin, the own one, up to where it has heard this journal; then of "
+            "each grant behind that the ID in the journal and how many messages",
+            "grant", "grant, remove_queue", "not needed: without it an instance may be granted its room once more",
+        ),
         "journal": Key(
             ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trim_journal",
             "nothing: it is the record",
@@ -648,8 +656,11 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "transferred_out": "transferred_out", "proxied": "proxied",
         # what links carry
         "marked": "marked", "peer": "peer",
-        # requests
-        "bookmarks": "bookmarks",
+        # requests; `rooms`: owners, and how many messages of each there is room for. `heard`: up to where each
+        # origin's journal is known. Of a queue: `answered`, the last message that was granted, when, since
+        # when grants came one upon the other, how many messages they brought, how many ms one takes; `beyond`: when
+        # more messages were last named than there was room for
+        "bookmarks": "bookmarks", "rooms": "rooms", "answered": "answered", "beyond": "beyond",
         # deliveries
         "cause": "cause",
         # action

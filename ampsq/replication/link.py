@@ -415,21 +415,23 @@ class Link:
             queue = fields[_F_QUEUES].decode()
             if queue not in self._journals or not self.carried.is_routed(source.partition(b"~")[0].decode(), path):
                 continue
+            # One that does not say for how many there is room asks for none.
+            rooms, heard = fields.get(_F_ROOMS, b""), fields.get(_F_HEARD, b"")
             bookmarks = fields[_F_BOOKMARKS].split(b" ")
             asked += len(bookmarks)
             by = fields[_F_OWNER]
             for _ in range(4):
-                _, again = self._destination.call(links.grant(queue, by.decode(), bookmarks, now=self._clock()))
-                if not again:
+                grant = links.grant(queue, by.decode(), bookmarks, rooms=rooms, heard=heard, now=self._clock())
+                if not self._destination.call(grant)[1]:
                     break
-            relayed += [source, self.carried.path_of(path), queue, by, fields[_F_BOOKMARKS]]
+            relayed += [source, self.carried.path_of(path), queue, by, rooms, heard, fields[_F_BOOKMARKS]]
         if relayed:
             self._destination.call(links.relay(relayed))
         return asked
 
 
-_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_BOOKMARKS, _F_HERE = (
-    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "bookmarks", "here")
+_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_ROOMS, _F_HEARD, _F_BOOKMARKS, _F_HERE = (
+    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "rooms", "heard", "bookmarks", "here")
 )
 
 

@@ -192,12 +192,22 @@ def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
     return script_call("read_journal", [queue, after, count], _page, repeatable=True)
 
 
-def grant(queue: str, by: str, bookmarks: Sequence[bytes], *, now: Now = "") -> Call[tuple[int, bool]]:
+def grant(
+    queue: str, by: str, bookmarks: Sequence[bytes], *, rooms: EncodableT, heard: EncodableT = "", now: Now = ""
+) -> Call[tuple[int, bool]]:
     """Make an origin that asked the owner of messages.
 
     Gives how many it owns now, and whether to ask again, since the queue is to be dispatched and read on first.
+
+    Args:
+        queue: the queue.
+        by: the origin that asked.
+        bookmarks: of the messages that it asked for.
+        rooms: owners, and for how many messages of each it had room, as the request has them.
+        heard: up to where it had the journals of others then, likewise.
+        now: ms; default: the server's.
     """
-    arguments: list[EncodableT] = [now, queue, by, *bookmarks]
+    arguments: list[EncodableT] = [now, queue, by, rooms, heard, *bookmarks]
     return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
 
 
@@ -267,7 +277,11 @@ def downgrade(destination: str, *, enabled: bool) -> Call[bool]:
 
 
 def relay(rows: Sequence[EncodableT]) -> Call[int]:
-    """Pass requests on: source, path, queue, who asks and bookmarks of each, in turn; gives how many were new."""
+    """Pass requests on; gives how many were new.
+
+    Args:
+        rows: source, path, queue, who asks, rooms, heard and bookmarks of each, in turn.
+    """
     return script_call("relay", rows, int, repeatable=True)
 
 

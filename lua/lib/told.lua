@@ -58,6 +58,17 @@ local function is_later(known, epoch, by)
   return by > known_by
 end
 
+-- For requests: the last message that was granted, and when; since when grants came one upon the other, how many messages they
+-- brought, and how long one takes, ms.
+local function note_answered(queue, refs, now)
+  local asked = call('ZSCORE', K.asked(queue.name), refs[#refs]) or now
+  local known = call('HGET', K.queue(queue.name), F.answered) or ''
+  local since, count, takes = string.match(known, '^%S+ %d+ (%d+) (%d+) (%d+)$')
+  if not since or now - since > tonumber(takes) then since, count = now, 0 end
+  local text = string.format('%s %.0f %.0f %d %.0f', refs[#refs], now, since, count + #refs, math.max(now - asked, 0))
+  call('HSET', K.queue(queue.name), F.answered, text)
+end
+
 -- A transfer counts for what is not settled, under the bookmark that counts.
 local function transfer_told(queue, entry, refs, epochs, names, now)
   local known, changed, new_epochs, mine, where = call('HMGET', K.owners(queue.name), unpack(refs)), {}, {}, {}, {}
@@ -74,6 +85,7 @@ local function transfer_told(queue, entry, refs, epochs, names, now)
   if not changed[1] then return changed end
   note_owners(queue, changed, entry.owner, new_epochs, by)
   if is_mine then
+    if mine[1] then note_answered(queue, mine, now) end
     move_in(queue, mine, now)
     call('HINCRBY', K.queue(queue.name), F.transferred_in, #changed)
   else

@@ -3,7 +3,7 @@
 
 -- epochs: of each message the one from now on. source, path: of a transfer that somebody else decided, else ''. Two transfers
 -- of one epoch, by the operator's word at two places, are ordered by who journaled them. names: the bookmarks under which they
--- are transferred: where a lower one counts by the time that others hear of it, it is void. late: see lib/told_rows.
+-- are transferred: where a lower one counts by the time that others hear of it, it is void. late: see lib/told_rows. Returns the ID.
 local function journal_transfer(queue, refs, new_owner, epochs, names, source, path, late)
   local entry = {
     F.how, V.transferred, F.reason, '', F.refs, table.concat(refs, ' '), F.owner, new_owner, F.epochs, table.concat(epochs, ' '),
@@ -12,7 +12,7 @@ local function journal_transfer(queue, refs, new_owner, epochs, names, source, p
   if late then entry[13], entry[14] = F.late, '1' end
   local n = #entry
   if source ~= '' then entry[n + 1], entry[n + 2], entry[n + 3], entry[n + 4] = F.source, source, F.path, path end
-  call('XADD', K.journal(queue.name), '*', unpack(entry))
+  return call('XADD', K.journal(queue.name), '*', unpack(entry))
 end
 
 -- by: the origin that journaled it.

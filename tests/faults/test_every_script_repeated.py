@@ -627,7 +627,7 @@ def replicate(work):
     here.call(replication_calls.apply([copies]))
     for repair in (False, True):
         work.run(check(work.session, ["both"], repair=repair))
-    here.call(replication_calls.relay([b"x.1~5-0", "x/x", "both", "x.1", b"shared~x.1~5-0"]))
+    here.call(replication_calls.relay([b"x.1~5-0", "x/x", "both", "x.1", "y.1 1", "", b"shared~x.1~5-0"]))
     other.store.close()
 
 

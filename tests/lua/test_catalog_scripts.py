@@ -29,7 +29,7 @@ ARGUMENTS = {
     "apply_journal": [1_000, "work", "", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
     "assume": [1_000, "work", 10, "o"],
     "count_owners": ["work", 10],
-    "grant": [1_000, "work", "o.1", "orders~i.one~1000-0"],
+    "grant": [1_000, "work", "o.1", "i.one 1", "", "orders~i.one~1000-0"],
     "proxy": ["work", 1],
     "read_journal": ["work", "0-0", 10],
     "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],

@@ -136,8 +136,8 @@ class Fabric:
         self.sites[name] = Site(self, name, group, store)
         return self.sites[name]
 
-    def link(self, source, destination, *topics, queues=(), pass_through=(), filters=None):
-        """A link that carries these, stepped by `settle`."""
+    def link(self, source, destination, *topics, queues=(), pass_through=(), filters=None, clock=str):
+        """A link that carries these, stepped by `run`; what it calls has the time of `clock`, or its server's."""
         filters = {topic: parse(text, "replication") for topic, text in (filters or {}).items()}
         patterns = [re.compile(text) for text in pass_through]
 
@@ -145,7 +145,9 @@ class Fabric:
             return any(pattern.search(group) for pattern in patterns)
 
         carried = Carried(source.peer, destination.peer, passes, filters, lambda _: JSON)
-        link = Link(destination.name, source.store, destination.store, carried, topics=topics, queues=queues)
+        link = Link(
+            destination.name, source.store, destination.store, carried, topics=topics, queues=queues, clock=clock
+        )
         self.links[source.name, destination.name] = link
         return link
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import losing
-from invariants import Violation, believers, judge_settlements
+from invariants import Violation, believers, judge_grants, judge_settlements
 
 from ampsq.checking.check import check
 from ampsq.schema import DEFERRED_PERIOD
@@ -58,6 +58,13 @@ def _come_to_rest(run):
     raise Violation("the links never come to rest")
 
 
+def _judge_grants(run):
+    """A new incarnation is another origin: what was granted to the last one says nothing of it."""
+    if not run.loss:
+        for instance in run.instances.values():
+            judge_grants(instance, run.asked)
+
+
 def _judge_rest(run):
     """Healed, and everything read: the same messages everywhere, and one owner of each."""
     for name, view in run.views.items():
@@ -101,6 +108,7 @@ def _unsettled(run):
 
 
 def _judge_end(run):
+    _judge_grants(run)
     run.now += DEFERRED_PERIOD
     for name in run.instances:
         run.sweep_all(name)

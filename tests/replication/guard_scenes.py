@@ -146,6 +146,35 @@ def what_is_told_before_its_message_comes_is_done_then(known):
         raise Violation("a does not deliver what was granted to it")
 
 
+def an_instance_is_granted_as_many_as_it_has_room_for(known):
+    a, b = begun(known)
+    bookmarks = [published(a, number=number) for number in range(3)]
+    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", *bookmarks)[0] > 1:
+        raise Violation("b owns what it has no room for")
+
+
+def what_was_granted_and_not_heard_of_takes_room(known):
+    a, b = begun(known)
+    bookmarks = [published(a, number=number) for number in range(3)]
+    for bookmark in bookmarks:
+        a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)
+    if a.ask(["ZCARD", a.key("remote", QUEUE)])[0] > 1:
+        raise Violation("b was granted the same room again")
+
+
+def who_asked_before_it_heard_what_it_heard_later_is_too_late(known):
+    a, b = begun(known)
+    bookmarks = [published(a, number=number) for number in range(3)]
+    heard = ""
+    for bookmark in bookmarks[:2]:
+        a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", heard, bookmark)
+        last = a.ask(["XREVRANGE", a.key("journal", QUEUE), "+", "-", "COUNT", 1])[0][0][0].decode()
+        heard = f"{a.origin}~{last}"
+    # Of the two the first is forgotten: it was heard of.
+    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 2", "", bookmarks[2])[0]:
+        raise Violation("b was granted its room of long ago")
+
+
 def a_message_that_is_here_under_two_bookmarks_is_told_under_both(known):
     a, b = begun(known)
     c = known["c"]

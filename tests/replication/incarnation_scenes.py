@@ -51,7 +51,7 @@ def it_gives_nothing_away(known):
     a, b = begun(known)
     bookmark = published(a)
     anew(a)
-    if a.run("grant", a.now, QUEUE, b.origin, bookmark)[0]:
+    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)[0]:
         raise Violation("a gives away what may have been settled")
 
 

@@ -6,6 +6,7 @@ import bisect
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simulated import QUEUE, TOPIC, decoded, name_of
 
@@ -300,3 +301,41 @@ def judge_settlements(instance, view):
     for ref, name in view.refs.items():
         if settled[ref] != 1:
             raise Violation(f"{name} was settled {settled[ref]} times at {instance.name}")
+
+
+class Asked(NamedTuple):
+    """A request as its instance made it: how much room it had, and up to where it had heard others, by origin."""
+
+    room: int
+    heard: dict[str, str]
+
+
+def asked_last(instance):
+    """The last request that an instance made."""
+    ((_, fields),) = instance.ask(["XREVRANGE", instance.key("requests"), "+", "-", "COUNT", 1])[0]
+    rooms, heard = (fields[name].decode().split(" ") for name in (b"rooms", b"heard"))
+    journals = dict(each.split("~") for each in heard if each)
+    return Asked(sum(int(room) for room in rooms[1::2]), journals)
+
+
+def judge_grants(instance, asked):
+    """Whoever is granted something had room for it, and for all that was granted before and that it had not heard of.
+
+    Args:
+        instance: whose journal says what it granted.
+        asked: origin -> all its requests.
+    """
+    granted = {}
+    for stream_id, fields in instance.ask(["XRANGE", instance.key("journal", QUEUE), "-", "+"])[0]:
+        facts = {name.decode(): value.decode() for name, value in fields.items()}
+        to = facts.get("owner", "")
+        if facts["how"] != "transferred" or "s" in facts or to == instance.origin:
+            continue
+        rows = granted.setdefault(to, [])
+        rows.append((order(stream_id.decode()), len(facts["refs"].split(" "))))
+        unheard = [
+            (each.room, sum(count for at, count in rows if at > order(each.heard.get(instance.origin, "0-0"))))
+            for each in asked.get(to, [])
+        ]
+        if not any(count <= room for room, count in unheard):
+            raise Violation(f"{instance.name} granted {to} more than it had room for: {rows}, asked {unheard}")

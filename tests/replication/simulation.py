@@ -17,6 +17,7 @@ import losing
 from ending import finish
 from invariants import (
     Violation,
+    asked_last,
     believers,
     doubled,
     judge_copies,
@@ -75,6 +76,7 @@ class Simulation:
         self._versions = {}
         self.links = {name: self.link(name) for name in self.shape.links}
         self.cut = set()
+        self.asked = {}
         self.views = {name: self._look(name) for name in self.instances}
         self.subscriptions, self.taken, self.clients = {}, [], 0
         names = "pqr"[: len(self.instances)]
@@ -410,7 +412,10 @@ class Simulation:
     def request(self, at=None):
         at = at or self.random.choice(sorted(self.instances))
         instance = self.instances[at]
-        self.tell("request", at, instance.run("request", instance.now, QUEUE))
+        number = instance.run("request", instance.now, QUEUE)
+        self.tell("request", at, number)
+        if number:
+            self.asked.setdefault(instance.origin, []).append(asked_last(instance))
         return at
 
     def assume(self):

@@ -148,6 +148,22 @@ GUARDS = {
         "or 0) + 1)",
         "or 0) + 0)",
     ),
+    "no more is granted than there was room for": Guard(
+        "grant",
+        "  if #refs == room then break end\n",
+        scene=scenes.an_instance_is_granted_as_many_as_it_has_room_for,
+    ),
+    "what was granted and was not known there yet counts": Guard(
+        "grant",
+        "room = unheard and room - unheard or 0",
+        "room = unheard and room or 0",
+        scene=scenes.what_was_granted_and_not_heard_of_takes_room,
+    ),
+    "who asked before it had heard what it has heard since is granted nothing": Guard(
+        "lib/granted",
+        "  if order_of(reached) < order_of(last) and order_of(last) >= trimmed then return nil end\n",
+        scene=scenes.who_asked_before_it_heard_what_it_heard_later_is_too_late,
+    ),
     "what comes back goes to `remote` where another owns it": Guard(
         "lib/returning",
         "  if queue.owner then refs, leases = keep_owned(queue, refs, leases) end\n",

@@ -230,7 +230,7 @@ def test_nothing_is_given_away_before_it_recovered(joined):
     (bookmark,) = joined.publish("a", 1)
     joined.carry()
     joined.begin("a")
-    granted = replication_calls.grant("work", b.origin, [str(bookmark).encode()])
+    granted = replication_calls.grant("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1")
 
     assert a._store.call(granted) == (0, False)
 
@@ -354,7 +354,7 @@ def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
     a, b = sites.join("a", "b")
     (bookmark,) = sites.publish("a", 1)
     sites.carry()
-    a._store.call(replication_calls.grant("work", b.origin, [str(bookmark).encode()]))
+    a._store.call(replication_calls.grant("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1"))
     sites.carry()
     assert handle(b, 1) == [1]
     sites.carry()
