@@ -34,8 +34,7 @@ import pytest
 import redis
 import redis.asyncio
 import rights
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from guarded import PASSWORD, SERVERS, TESTS, Guarded, behind
 
 import ampsq
 from ampsq import embedded
@@ -48,15 +47,13 @@ from ampsq.publishing.publishing import Publishing
 from ampsq.replication.gate import Gate
 from ampsq.replication.link import Link
 from ampsq.replication.running import Run
-from ampsq.roles import ROLES, rules
+from ampsq.roles import ROLES
 from ampsq.schema import INSTANCES, key
 from ampsq.scripts import names, script
 from ampsq.store import AsyncStore, Store
 from ampsq.subscriptions.async_subscription import Subscribing
 from ampsq.topics.reporting import Reporting
 
-PASSWORD = "secret"  # noqa: S105 - of these tests alone
-TESTS = "tests"
 #: Where to keep which rights were used (`rights`); None: nowhere.
 RIGHTS = os.environ.get("AMPSQ_RIGHTS")
 #: What is asked for and done without: settings of the server, and telling it the name of redis-py.
@@ -81,61 +78,6 @@ _acting = contextvars.ContextVar("acting", default=None)
 _making = contextvars.ContextVar("making", default=None)
 #: Whether a role is tried by a test itself, which does not show that the role needs what is called.
 _trying = contextvars.ContextVar("trying", default=False)
-
-
-class Guarded:
-    """A server that lets in only users that were made here.
-
-    Attributes:
-        path: of its socket.
-        keeps: whether it has a file of users, so that it knows them after a restart.
-    """
-
-    def __init__(self, path, *, keeps):
-        self.path, self.keeps = str(path), keeps
-        self._made: dict[str, tuple[str, str]] = {}
-        self._making = threading.Lock()
-
-    def plain(self):
-        """A client of redis-py's with all rights, that does not wait for a server that is away."""
-        retry = Retry(NoBackoff(), 0)
-        return redis.Redis(unix_socket_path=self.path, username=TESTS, password=PASSWORD, protocol=2, retry=retry)
-
-    def user(self, role, instance):
-        """The name of a user of a role at an instance; it is made where it is not there."""
-        instance = instance or "none"
-        name = f"{role}@{instance.replace('/', '-')}".replace("+", "_")
-        with self._making:
-            if name not in self._made:
-                words = _words([rules(each, instance, user=name, password=PASSWORD) for each in role.split("+")])
-                with contextlib.closing(self.plain()) as plain:
-                    plain.execute_command("ACL", "SETUSER", name, *words)
-                    if self.keeps:
-                        plain.execute_command("ACL", "SAVE")
-                self._made[name] = role, instance
-        return name
-
-    def take_over(self, other):
-        """Know the users that another server knows."""
-        for role, instance in other._made.values():
-            self.user(role, instance)
-
-    def refused(self):
-        """What it refused since it was last asked."""
-        with contextlib.closing(self.plain()) as plain:
-            told = plain.acl_log()
-            plain.acl_log_reset()
-        return {(each["username"], each["reason"], each["object"], each["context"]) for each in told}
-
-
-#: Path of a socket -> the server behind it.
-SERVERS: dict[str, Guarded] = {}
-
-
-def _words(several):
-    """The rules of a user who has those of several roles."""
-    first, *others = (each.words() for each in several)
-    return [*first, *(word for words in others for word in words if word[0] in "~%&+")]
 
 
 # --- who calls
@@ -204,7 +146,7 @@ def _first_concern(client):
 def _opening(client):
     """Who opens an instance: an administrator, where it is not there yet."""
     for home in client._homes:
-        known = _behind(home.url)
+        known = behind(home.url)
         if known is not None:
             with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
                 if plain.exists(key(home.instance, "instance")) and plain.sismember(INSTANCES, home.instance):
@@ -266,10 +208,6 @@ def _ends(link):
 # --- connections
 
 
-def _behind(url):
-    return SERVERS.get(urlsplit(url.partition(",")[0].partition("#")[0]).path)
-
-
 def _role_of(lines):
     acting = _acting.get()
     return lines._forced or (acting(lines) if callable(acting) else acting) or "admin"
@@ -306,14 +244,14 @@ def _several(kind):
     def take(self):
         place = self._route.current
         # A server on a port has no users of ours: there everything is on the same connections, as without roles.
-        is_guarded = place is None or _behind(place.url) is not None
+        is_guarded = place is None or behind(place.url) is not None
         chosen = of_role(self) if self._role == TESTS and is_guarded else self
         counts = self._forced or (_acting.get() is not None and not _trying.get())
         return _counting(taken(chosen), chosen._role if counts else "")
 
     def pool_of(self, place):
         pool = made(self, place)
-        known = _behind(place.url)
+        known = behind(place.url)
         # An address with a user of its own keeps it.
         if known is not None and pool.connection_kwargs.get("username", TESTS) == TESTS:
             user = TESTS if self._role == TESTS else known.user(self._role, self._route.instance)
