@@ -41,7 +41,7 @@ from ampsq.publishing.publishing import Publishing, Several
 from ampsq.records.record_following import RecordFollowing
 from ampsq.records.records import Publisher, delete_matching, delete_records, key_texts, keyed_topic, when_caught_up
 from ampsq.records.sow import sow
-from ampsq.schema import BATCH, FIELDS, INSTANCES, key
+from ampsq.schema import BATCH, FIELDS, FORMAT, INSTANCES, key
 from ampsq.subscriptions.delivery import cut
 from ampsq.subscriptions.queue_stats import QueueStats
 from ampsq.topics.origins import next_incarnation, read_origin
@@ -79,6 +79,7 @@ __all__ = ["Session"]
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
+_FORMAT: Final = str(FORMAT).encode()
 
 
 class Session:
@@ -128,7 +129,9 @@ class Session:
         self.server = yield from examine(self.instance)
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
-        yield calls.open_instance(self.instance, next_incarnation())
+        # One that is there is only looked at: a server with a full disk still allows that.
+        if (yield command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
+            yield calls.open_instance(self.instance, next_incarnation())
         self.origin = yield read_origin(self.instance)
         if not (yield command(["SISMEMBER", INSTANCES, self.instance], int)):
             # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.

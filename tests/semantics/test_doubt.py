@@ -137,6 +137,25 @@ def test_two_takes_in_flight_that_are_refused_give_no_message_twice(kind, word, 
     asyncio.run(pull_through_a_refusal(kind, moody(word), instance))
 
 
+@pytest.mark.parametrize("word", ["NOREPLICAS", "MISCONF"])
+def test_at_a_server_that_refuses_to_write_everything_can_be_looked_at(word, moody, instance):
+    server = moody(word)
+    with Client(server.url, instance=instance) as client:
+        client.apply(work())
+        bookmark = client.publish("work", "before")
+    server.refuse()
+    try:
+        # Also by a client that comes only now
+        with Client(server.url, instance=instance, patience="200ms") as client:
+            assert client.queue_stats("work").depth == 1
+            assert list(client.queues()) == list(client.topics()) == ["work"]
+            assert [message.data for message in client.sow("work")] == ["before"]
+            assert client.explain("work", bookmark).reason == "no_subscription"
+            assert [event.event for event in client.history(bookmark).events] == ["published"]
+    finally:
+        server.allow()
+
+
 @pytest.mark.parametrize(
     ("word", "advice"),
     [
