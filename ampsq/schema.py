@@ -555,7 +555,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":keepers", "hash",
             "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside, "
             "`link <destination>` of links",
-            "hold_view", "never", "not needed: any coordinator takes it again",
+            "hold_view", "remove_view, remove_action, remove_destination", "not needed: any coordinator takes it again",
         ),
         "action": Key(
             ":action:<action>", "hash",

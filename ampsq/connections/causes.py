@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 
     from ampsq.flow import Call
 
-__all__ = ["harmless", "translated", "unreached"]
+__all__ = ["harmless", "said_of", "translated", "unreached"]
 
+#: What redis-py says of a connection that was not made: to where, and why.
+_CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)", re.DOTALL)
+#: What says no more than that, of one place or of all that a name stands for.
+_REFUSED: Final = ("Connection refused", "Connect call failed", "Multiple exceptions")
 _LINE = re.compile(r"user_script:(\d+)")
 #: What redis-py raises while there is no server that could serve us. It takes the first word off the texts of those
 #: that it knows, so that they cannot be told by it.
@@ -127,6 +131,11 @@ def harmless(error: AmpsqError, call: Call[Any]) -> bool:
     return isinstance(error, Unavailable) and (call.repeatable or not error.may_have_run)
 
 
+def said_of(shown: str, url: str, error: Exception) -> str:
+    """What is wrong with one of several places, shown as `shown`: the address that an error begins with is left out."""
+    return f"{shown}: {str(error).removeprefix(f'{redacted(url)}: ')}"
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     # One that was kept and is raised again, while what came of it is handled, is among its own causes.
     seen: set[int] = set()
@@ -167,9 +176,19 @@ def _kind_of(error: Exception) -> type[Unavailable]:
 
 
 def _named(kind: type[Away], error: Exception, url: str) -> Away:
-    text = str(error).rstrip(".") or type(error).__name__
+    text = _without_place(str(error), url).rstrip(".") or type(error).__name__
+    if kind is ConnectionRefused and text.startswith(_REFUSED):
+        return kind(f"{redacted(url)}: {_ADVICE[kind]}")
     advice = _ADVICE.get(kind) or next((_ADVICE_OF_WORDS[w] for w in _ADVICE_OF_WORDS if text.startswith(w)), None)
     return kind(f"{redacted(url)}: {text}; {advice}" if advice else f"{redacted(url)}: {text}")
+
+
+def _without_place(text: str, url: str) -> str:
+    """A text that names the one place again that the address in front of it names."""
+    said = _CONNECTING.fullmatch(text)
+    if said is None or "," in url or url.startswith(("sentinel://", "cluster://")):
+        return text
+    return said["why"] if said["place"].removesuffix(":6379") in url.replace("[", "").replace("]", "") else text
 
 
 def _blame(text: str, call: Call[Any] | None) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ampsq.connections.causes import said_of
 from ampsq.connections.homes import barriers_to_failover
 from ampsq.errors import AmpsqError
 from ampsq.store import Store
@@ -112,7 +113,7 @@ class Failover:
             try:
                 self._route = self._move(home, is_careful=self._policy == "refuse")
             except AmpsqError as error:
-                reasons.append(f"{home}: {error}")
+                reasons.append(said_of(str(home), home.url, error))
                 continue
             told = f", though {reason}" if reason else ""
             _log.warning("instance %s is out of reach (%s): going on at %s%s", here, cause, home, told)

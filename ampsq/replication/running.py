@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq import calls
 from ampsq.administration import action_calls
+from ampsq.connections.causes import said_of
 from ampsq.definitions.destination import Address, Destination
 from ampsq.definitions.first_use import add_published
 from ampsq.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
@@ -179,6 +180,9 @@ class Run:
             own = meet(own_store)
             # Connected anew, it is this incarnation, or the link begins anew.
             own_store.route.logged_on(own.peer.origin)
+            # Once it is removed, nothing is kept for it any more.
+            if self._definition.name not in own.catalog.destinations:
+                return False
             if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                 return False
             other = self._reach(own, state, stack)
@@ -195,9 +199,9 @@ class Run:
         while not self._stopping.is_set():
             if time.monotonic() >= renew_at:
                 renew_at = time.monotonic() + _RENEW
-                if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
-                    return
                 if (_version(own.store), _version(other.store)) != versions:
+                    return
+                if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
                 directions.report(self._owner)
                 self._say(state)
@@ -215,7 +219,7 @@ class Run:
                 other = meet(store)
             except (Unavailable, AmpsqError) as error:
                 store.close()
-                failures.append(f"{shown}: {error}")
+                failures.append(said_of(shown, url, error))
                 continue
             stack.callback(store.close)
             store.route.logged_on(other.peer.origin)

@@ -25,12 +25,15 @@ def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world
         world.run("define_destination", world.version(), name, "{}", 0)
     for suffix in (":sent:nyc-2", ":sent:ldn-1"):
         world.store.redis.hset(world.key(suffix), "log orders", "1-0")
+    for kept in ("link nyc-2", "link ldn-1", "nyc-2"):
+        world.run("hold_view", 1_000, kept, "me", 5_000)
     world.mark()
 
     assert world.run("remove_destination", "nyc-2") == 1
 
     assert world.changes() == {
         ":destinations": {"nyc-2": None},
+        ":keepers": {"link nyc-2": None},
         ":sent:nyc-2": None,
         ":instance": {"catalog": version_after(4)},
     }

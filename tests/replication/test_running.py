@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 
 from observing import eventually
 from sites import World, shared, to
 
 from ampsq import Instance
+from ampsq.replication.running import Run
 from ampsq.schema import key
+
+LISTENS = "refused, nobody listens there: start the server, or correct the address"
 
 
 def test_a_message_published_at_one_instance_is_delivered_at_another_that_has_room(world):
@@ -164,3 +168,32 @@ def test_a_new_incarnation_recovers_by_itself_once_its_peer_has_a_coordinator(wo
         world.coordinate("b")
         assert messages.get(20).data == {"id": 1}
         assert a.replication().recovery is None
+
+
+def test_the_reason_of_a_link_that_waits_names_each_address_once(world):
+    here = [f"redis://localhost:1#{world.name('b')}", f"redis://u:hidden@localhost:2#{world.name('c')}"]
+    world.site("a", *shared(), to(world, "b", addresses=here, reconnect_timeout="1s"))
+
+    state = eventually(lambda: (found := world.link_of("a", "out to-b")) and found["state"] == "waiting" and found, 30)
+
+    assert state["reason"] == (
+        f"redis://localhost:1#{world.name('b')}: {LISTENS}; redis://***@localhost:2#{world.name('c')}: {LISTENS}"
+    )
+
+
+def test_a_run_whose_destination_was_removed_meanwhile_notes_nothing_for_it(world):
+    a = world.site("a", *shared(), coordinated=False)
+    stopping = StopsAfterOne()
+
+    Run(world.address("a").partition("#")[0], a.instance, to(world, "b"), stopping).run()
+
+    assert a._store.redis.hkeys(key(a.instance, "keepers")) == []
+    assert a._store.redis.hkeys(key(a.instance, "links")) == []
+
+
+class StopsAfterOne(threading.Event):
+    """Is set by the first wait for it: a run that failed or was refused is not begun again."""
+
+    def wait(self, timeout=None):  # noqa: ARG002
+        self.set()
+        return True
