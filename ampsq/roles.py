@@ -95,8 +95,8 @@ def _role(meaning: str, scripts: str, sent: str, **others: bool) -> Role:
 
 #: Everything that one who looks at topics, queues, rows and histories sends.
 _READS: Final = """
-    EXISTS GET HGET HGETALL HKEYS HLEN HMGET LRANGE MEMORY|USAGE SMEMBERS TIME XINFO|STREAM XLEN XRANGE XREAD XREVRANGE
-    ZCARD ZRANGE
+    EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LRANGE MEMORY|USAGE SMEMBERS SSCAN TIME XINFO|STREAM XLEN XRANGE
+    XREAD XREVRANGE ZCARD ZRANGE ZRANGEBYSCORE ZSCORE
 """
 #: A subscription waits at its inbox.
 _INBOX: Final = "BLMPOP"

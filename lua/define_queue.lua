@@ -1,7 +1,7 @@
 --- define_queue: add a queue or change its definition; its subscriptions take the change at once.
 --- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
---- GIVES 1
+--- GIVES the version of the catalog with it
 --- @include clock, fail, catalog, membership, definition, paused, beginning, plain, ownership, recovering
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
@@ -50,6 +50,5 @@ for _, id in ipairs(call('SMEMBERS', K.members(name))) do
   -- It may have more room now, for its other queues too.
   if former and former ~= compiled then defer_others(load_subscription(id), ms, name) end
 end
-change_catalog()
 dispatch_soon(name, ms)
-return 1
+return change_catalog()

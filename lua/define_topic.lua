@@ -1,7 +1,7 @@
 --- define_topic: add a topic and the queues that it feeds, and say whether it keeps records.
 --- ARGV now, version, topic, definition, life, paths, format, queues...
 --- FAIL CATALOG_CHANGED, MESSAGE_TYPE_FIXED
---- GIVES 1
+--- GIVES the version of the catalog with it
 --- @include clock, fail, catalog, plain, route
 -- paths: as `compile_key` takes them; '' of a topic without a key. life: ms, 0 without a limit. format: of
 -- bodies, as formats.lua takes it, '' of JSON. By another key or format the records are made anew of what the log has, in steps that the timetable begins.
@@ -35,5 +35,4 @@ for i = queues_from, #ARGV do
   feed(topic, ARGV[i], '')
   dispatch_soon(ARGV[i], ms)
 end
-change_catalog()
-return 1
+return change_catalog()

@@ -68,8 +68,11 @@ HANDED_OUT = (
     *("AsyncRecordSubscription", "RowSubscription", "AsyncRowSubscription"),
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
-#: Scripts -> those roles that may run them.
-_HAVE = {name: [role for role, each in ROLES.items() if name in each.scripts] for name in names()}
+#: Scripts -> those roles that may run them whole: a worker's sweep leaves to others what it may not write.
+_HAVE = {
+    name: [role for role, each in ROLES.items() if name in each.scripts and (name != "sweep" or each.writes_logs)]
+    for name in names()
+}
 _turns = {script(name).sha: itertools.cycle(roles) for name, roles in _HAVE.items()}
 
 #: The role of what runs now, or what tells it of the lines that are used; None: the test itself calls.

@@ -137,12 +137,13 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
     return outcomes
 
 
-def _with_topic(catalog: Catalog, topic: str, text: str) -> Catalog:
-    """The catalog behind a topic that was defined, which saves reading it again.
+def _with_topic(catalog: Catalog, topic: str, text: str) -> Flow[Catalog]:
+    """Define a topic: the catalog behind it, which saves reading it again.
 
-    Where somebody else changed it meanwhile, its version is another one, and what goes by this one is refused.
+    Where somebody else changes it from here on, its version is another one, and what goes by this one is refused.
     """
-    return replace(catalog, version=catalog.version + 1, topics=catalog.topics | {topic: text})
+    version = yield _define_topic(catalog, topic, text)
+    return replace(catalog, version=version, topics=catalog.topics | {topic: text})
 
 
 class Planned(NamedTuple):
@@ -192,8 +193,7 @@ def _define(catalog: Catalog, definition: Definition) -> Flow[Catalog | None]:
     """Define one thing: the catalog behind it; None: it is to be read again."""
     text = definition.to_json()
     if isinstance(definition, Topic):
-        yield _define_topic(catalog, definition.name, text)
-        return _with_topic(catalog, definition.name, text)
+        return (yield from _with_topic(catalog, definition.name, text))
     if isinstance(definition, Queue):
         return (yield from _define_queue(catalog, definition, text))
     yield from _define_other(catalog, definition, text)
@@ -218,7 +218,7 @@ def _define_other(catalog: Catalog, definition: Definition, text: str) -> Flow[N
         yield define_calls.define_instance(catalog.version, definition.group or "")
 
 
-def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[None]:
+def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[int]:
     if text == "{}":
         check_new_topic(catalog, topic)
     queues = [name for name, stored in catalog.queues.items() if Queue.from_json(stored).feeds_from(topic)]
@@ -240,9 +240,7 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
         if queue.name not in catalog.queues and _matches(pattern, queue.name)
     ]
     if target not in catalog.topics:
-        made = topic_of(queue, target)
-        yield _define_topic(catalog, target, made)
-        catalog = _with_topic(catalog, target, made)
+        catalog = yield from _with_topic(catalog, target, topic_of(queue, target))
     places = yield from _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
@@ -251,8 +249,10 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
         _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
         queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
     )  # fmt: skip
-    yield define_calls.define_queue(catalog.version, queue.name, text, compiled, target, places, subscriptions)
-    return replace(catalog, version=catalog.version + 1, queues=catalog.queues | {queue.name: text})
+    version = yield define_calls.define_queue(
+        catalog.version, queue.name, text, compiled, target, places, subscriptions
+    )
+    return replace(catalog, version=version, queues=catalog.queues | {queue.name: text})
 
 
 def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> Flow[list[str]]:

@@ -43,8 +43,8 @@ def define_topic(
     life: int = 0,
     paths: str = "",
     type: str = "",  # noqa: A002
-) -> Call[None]:
-    """Add a topic and the queues that it feeds, if the catalog is still at `version`.
+) -> Call[int]:
+    """Add a topic and the queues that it feeds, if the catalog is still at `version`; gives the catalog's next version.
 
     Args:
         version: of the catalog that this was worked out from.
@@ -56,7 +56,7 @@ def define_topic(
         type: the word of its message type, "" for JSON.
     """
     arguments: list[EncodableT] = ["", version, topic, definition, life, paths, type, *queues]
-    return script_call("define_topic", arguments, lambda _: None)
+    return script_call("define_topic", arguments, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def define_queue(  # noqa: PLR0917  (in the order of the script's head)
     target: str,
     topics: Sequence[str],
     subscriptions: Sequence[str],
-) -> Call[None]:
-    """Add or change a queue.
+) -> Call[int]:
+    """Add or change a queue; gives the catalog's next version.
 
     Args:
         version: of the catalog that this was worked out from.
@@ -119,7 +119,7 @@ def define_queue(  # noqa: PLR0917  (in the order of the script's head)
         subscriptions: those whose pattern matches its name.
     """
     head: list[EncodableT] = ["", version, name, definition, target, *compiled.arguments]
-    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], lambda _: None)
+    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], int)
 
 
 def define_setting(version: int, match: str, definition: str) -> Call[None]:

@@ -7,9 +7,11 @@ local function check_catalog(version)
 end
 
 -- A version that a server lost is not given again to another catalog, as with sessions: whoever read that one reads this one.
+-- Gives the version.
 local function change_catalog()
-  local version = tonumber(call('HGET', K.instance(), F.catalog) or 0)
-  call('HSET', K.instance(), F.catalog, number_after(version, clock_ms('')))
+  local version = number_after(tonumber(call('HGET', K.instance(), F.catalog) or 0), clock_ms(''))
+  call('HSET', K.instance(), F.catalog, version)
+  return version
 end
 
 -- The cursor of a queue that begins at a place of a log: `''` the first entry that is there, `now` behind the last, else as

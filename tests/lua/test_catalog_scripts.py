@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from observing import eventually
-from world import ref, version_after
+from world import decoded, ref, version_after
 
 from ampsq import scripts
 from ampsq.errors import CatalogChanged, FormatMismatch, UnknownQueue
@@ -251,6 +251,11 @@ def test_a_version_that_a_server_lost_is_not_given_to_another_catalog(world):
     world.topic("trades")
 
     assert int(before) < int(lost) < int(world.version())
+
+
+def test_who_defines_a_topic_or_a_queue_is_told_the_version_with_it(world):
+    assert decoded(world.topic("orders")) == world.version() == version_after(1)
+    assert decoded(world.queue("work", "orders")) == world.version() == version_after(2)
 
 
 def test_a_topic_that_others_filled_before_is_read_from_its_first_entry(world):
