@@ -68,6 +68,8 @@ HANDED_OUT = (
     *("AsyncRecordSubscription", "RowSubscription", "AsyncRowSubscription"),
     *("Message", "AsyncMessage", "TopicMessage", "AsyncTopicMessage", "Worker"),
 )
+#: What an iteration over a subscription calls.
+_ITERATING = {"__next__", "_fetch"}
 #: Scripts -> those roles that may run them whole: a worker's sweep leaves to others what it may not write.
 _HAVE = {
     name: [role for role, each in ROLES.items() if name in each.scripts and (name != "sweep" or each.writes_logs)]
@@ -119,7 +121,7 @@ def _within(variable, value, function):
 def _as(owner, role, methods=None, variable=_acting):
     """Let methods of a class, by default all that it has itself and are public, run in a role."""
     for name, function in list(vars(owner).items()):
-        is_wanted = name in methods if methods is not None else not name.startswith("_") or name == "__next__"
+        is_wanted = name in methods if methods is not None else not name.startswith("_") or name in _ITERATING
         if is_wanted and inspect.isfunction(function) and not inspect.isasyncgenfunction(function):
             setattr(owner, name, _within(variable, role, function))
 

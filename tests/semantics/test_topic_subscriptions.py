@@ -294,7 +294,7 @@ def test_a_topic_that_nobody_used_yet_is_waited_for_and_told(client, caplog):
 def test_what_is_not_waited_for_says_how(client):
     client.apply(Topic(name="orders"))
     # What is like a name that there is was meant to be that
-    with pytest.raises(UnknownTopic, match=r"did you mean 'orders'\?\. For a topic that is to come: client\.apply"):
+    with pytest.raises(UnknownTopic, match=r"did you mean 'orders'\? For a topic that is to come: client\.apply"):
         client.subscribe("order", bookmark="now")
     # What has an end would be over at once
     with pytest.raises(UnknownTopic, match="'prices' is neither a topic nor a queue"):
