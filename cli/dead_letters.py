@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,7 +40,6 @@ _COLUMNS = (
     "headers", "data",
 )  # fmt: skip
 _FILTERS = "--filter, --source or --reason"
-_SHOWN: Final = 100
 
 
 def _choosing(function: Callable[..., None]) -> Callable[..., None]:
@@ -104,11 +102,12 @@ def list_(  # noqa: PLR0917  (click passes them by name)
                 ",".join(letter.reasons) + (f": {letter.consumer_reason}" if letter.consumer_reason else ""),
                 letter.deliveries,
                 _age(letter.age),
-                _body(letter),
+                body_text(letter.raw, letter.data),
             ]
             for letter in letters
         ]
-        table(("bookmark", "queue", "reasons", "deliveries", "age", "data"), rows, {"deliveries": "deliv."})
+        columns = ("bookmark", "queue", "reasons", "deliveries", "age", "data")
+        table(columns, rows, {"deliveries": "deliv."}, free=("reasons", "data"))
     else:
         note("no letters" + (" that match" if text or source or reason else ""))
 
@@ -326,8 +325,3 @@ def _returned(item: Return) -> dict[str, str]:
 
 def _age(age: timedelta) -> str:
     return span_text(int(age.total_seconds() * 1000))
-
-
-def _body(letter: DeadLetter) -> str:
-    text = body_text(letter.raw, letter.data)
-    return text if len(text) <= _SHOWN or not sys.stdout.isatty() else f"{text[:_SHOWN]}..."

@@ -15,11 +15,18 @@ from ampsq.written import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["body_text", "json_line", "json_text", "labelled", "message_json", "note", "table"]
+__all__ = ["Bodies", "body_text", "json_line", "json_text", "labelled", "message_json", "note", "table"]
 
 _GAP: Final = 2
 #: Least characters of a column that is folded.
 _FOLDED: Final = 8
+#: Most characters of a free text in a cell, and least where the terminal has no room for it.
+_CELL: Final = 100
+_LEAST_CELL: Final = 16
+#: Most characters of a body on a line of its own.
+_LINE: Final = 400
+_CUT: Final = "..."
+_WHOLE: Final = "what ends in ... was cut; -o jsonl prints it whole"
 _NEEDS_RICH: Final = "for tables with colours: pip install 'ampsq[cli]'"
 
 
@@ -84,6 +91,21 @@ def body_text(raw: bytes, data: Any, message_type: str = "json") -> str:
         return ascii(body)[1:-1]
 
 
+class Bodies:
+    """Bodies for people, each on a line: long ones are cut, and with the first it is said how to see them whole."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def text(self, raw: bytes, data: Any, message_type: str = "json") -> str:
+        """Write one as `body_text` does."""
+        text = body_text(raw, data, message_type)
+        if len(text) > _LINE and not self._is_told:
+            self._is_told = True
+            note(_WHOLE)
+        return _cut(text, _LINE)
+
+
 def labelled(facts: Sequence[tuple[str, object]]) -> None:
     """Print facts, each on a line behind its label, in one column."""
     width = max((len(label) for label, _ in facts), default=0)
@@ -101,8 +123,9 @@ def table(
     rows: Sequence[Sequence[object]],
     short: Mapping[str, str] | None = None,
     spare: Sequence[str] = (),
+    free: Sequence[str] = (),
 ) -> None:
-    """Print rows in aligned columns: with rich at a terminal, else as plain text that is never cut.
+    """Print rows in aligned columns: with rich at a terminal, else as plain text. Names and numbers are never cut.
 
     Args:
         columns: the heads.
@@ -110,8 +133,12 @@ def table(
         short: shorter heads for a terminal that is too narrow for the usual ones.
         spare: columns that such a terminal does not get, the first ones first, where they have nothing but zeros
             and dashes.
+        free: columns of texts that may be of any length: long ones are cut, shorter ones too at a terminal where they
+            do not fit; what was cut is told.
     """
-    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
+    whole = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
+    texts = [columns.index(column) for column in free]
+    cells = [[_cut(cell, _CELL) if at in texts else cell for at, cell in enumerate(row)] for row in whole]
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(columns))]
     heads = list(columns)
     if sys.stdout.isatty():
@@ -120,11 +147,19 @@ def table(
             names = short or {}
             heads = [names.get(head, head) for head in heads]
             _leave_out([names.get(column, column) for column in spare], room, heads, right, cells)
+            _narrow([heads.index(names.get(column, column)) for column in free], room, heads, cells)
         # Names may be folded, numbers not: a table that does not fit all the same is left to the terminal.
         least = [min(width, _FOLDED) for width in _widths(heads, cells)]
         fits = sum(map(max, zip(least, _numbers(heads, cells, right), strict=True))) + _GAP * (len(heads) - 1) <= room
-        if fits and _rich_table(heads, cells, right):
-            return
+        if not (fits and _rich_table(heads, cells, right)):
+            _plain_table(heads, cells, right)
+    else:
+        _plain_table(heads, cells, right)
+    if free and any(set(row).difference(full) for row, full in zip(cells, whole, strict=True)):
+        note(_WHOLE)
+
+
+def _plain_table(heads: list[str], cells: list[list[str]], right: list[bool]) -> None:
     widths = _widths(heads, cells)
     for row in (heads, *cells):
         padded = [
@@ -132,6 +167,21 @@ def table(
             for cell, width, number in zip(row, widths, right, strict=True)
         ]
         print((" " * _GAP).join(padded).rstrip())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - len(_CUT)] + _CUT
+
+
+def _narrow(free: Sequence[int], room: int, heads: list[str], cells: list[list[str]]) -> None:
+    """Cut free texts until the table has room, the widest column first."""
+    widths = _widths(heads, cells)
+    left = sum(widths) + _GAP * (len(heads) - 1) - room
+    while left > 0 and free and widths[at := max(free, key=widths.__getitem__)] > max(_LEAST_CELL, len(heads[at])):
+        widths[at], left = widths[at] - 1, left - 1
+    for row in cells:
+        for at in free:
+            row[at] = _cut(row[at], widths[at])
 
 
 def _leave_out(spare: Sequence[str], room: int, heads: list[str], right: list[bool], cells: list[list[str]]) -> None:

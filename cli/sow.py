@@ -9,7 +9,7 @@ import click
 from ampsq.cli.listing import listed, tell, told
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings
-from ampsq.cli.output import body_text, message_json, note
+from ampsq.cli.output import Bodies, message_json, note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +90,9 @@ def sow(  # noqa: PLR0917  (click passes them by name)
         return
     if told(settings, map(_json, found)):
         return
+    bodies = Bodies()
     for message in found:
-        print(_line(message))
+        print(_line(message, bodies))
     if not found:
         note("nothing is available" + (" that matches" if text else ""))
 
@@ -113,10 +114,10 @@ def _check_follow(output: str, *, follow: bool, one_by_one: bool, live: bool) ->
 def _follow(
     client: Client, name: str, text: str | None, given: dict[str, Any], timeout: Interval | None, *, as_json: bool
 ) -> None:
-    show = _change_json if as_json else _change_line
+    bodies = Bodies()
     with client.sow_and_subscribe(name, text, oof=True, **given) as changes:
         for change in _changes(changes, timeout):
-            print(show(change), flush=True)
+            print(_change_json(change) if as_json else _change_line(change, bodies), flush=True)
 
 
 def _changes(subscription: RecordSubscription, timeout: Interval | None) -> Iterator[RecordChange]:
@@ -141,10 +142,12 @@ def _change_json(change: RecordChange) -> str:
     return message_json(facts, change.raw)
 
 
-def _change_line(change: RecordChange) -> str:
+def _change_line(change: RecordChange, bodies: Bodies) -> str:
     """For people: what happens to which record, and the line of its message, if it has one."""
     head = f"{change.command} {change.reason}".strip()
-    return "  ".join([head, str(change.key), _line(change) if change.raw else str(change.bookmark or "")]).rstrip()
+    return "  ".join(
+        [head, str(change.key), _line(change, bodies) if change.raw else str(change.bookmark or "")]
+    ).rstrip()
 
 
 def _json(message: SowMessage) -> str:
@@ -159,11 +162,11 @@ def _json(message: SowMessage) -> str:
     return message_json(facts, message.raw)
 
 
-def _line(message: SowMessage) -> str:
-    """For people: the bookmark, if any, the body as it is, and what is unusual about it."""
+def _line(message: SowMessage, bodies: Bodies) -> str:
+    """For people: the bookmark, if any, the body as it is unless it is long, and what is unusual about it."""
     parts = [str(message.bookmark)] if message.bookmark else []
     parts += [
-        body_text(message.raw, message.data, message.message_type),
+        bodies.text(message.raw, message.data, message.message_type),
         *(f"{name}={value}" for name, value in message.headers.items()),
     ]
     if message.deliveries:

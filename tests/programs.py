@@ -7,7 +7,9 @@ import io
 import json
 import logging
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 import ampsq
 from ampsq.cli.main import main
 
-__all__ = ["LIMIT", "PROGRAM", "Called", "Program", "Result", "Shell"]
+__all__ = ["LIMIT", "PROGRAM", "Called", "Program", "Result", "Shell", "at_terminal"]
 
 PROGRAM = [sys.executable, "-m", "ampsq.cli"]
 #: Seconds within which a command is to end.
@@ -144,6 +146,22 @@ class Called(Program):
             stream.flush()
             texts.append(stream.buffer.getvalue().decode())
         return Result(ended.value.code or 0, *texts)
+
+
+def at_terminal(run, width, *arguments):
+    """What a person sees in a terminal of that width."""
+    leader, follower = pty.openpty()
+    process = run.start_at(follower, width, *arguments)
+    os.close(follower)
+    seen = b""
+    while select.select([leader], [], [], 20)[0]:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:
+            break
+    os.close(leader)
+    assert process.wait(20) == 0
+    return seen.decode()
 
 
 class Shell:

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 from observing import eventually
+from programs import at_terminal
 
 from ampsq import Queue
 
@@ -286,3 +287,36 @@ def test_every_subcommand_has_help_with_an_example(alone):
 def test_options_may_stand_at_the_group(dead):
     assert json.loads(dead("--json", "dead-letters", "list", "dead", "--top", "1").out)["queue"] == "work"
     assert json.loads(dead("dead-letters", "--json", "list", "dead", "--top", "1").out)["queue"] == "work"
+
+
+@pytest.fixture
+def wordy(dead):
+    """`dead` with one more letter, of a large body and a long reason."""
+    with dead.client() as client:
+        said = {"reason": "max_cancels", "consumer_reason": "till 4 is closed " * 100}
+        facts = letter(queue="work", deliveries=2, message="x" * 1_000_000, **said)
+        dead.bookmarks.append(str(client.publish("letters", facts)))
+    return dead
+
+
+def test_what_is_long_is_cut_in_the_table_and_whole_for_programs(wordy):
+    shown = wordy("dead-letters", "list", "dead")
+
+    assert max(map(len, shown.out.splitlines())) < 350
+    assert "max_cancels: till 4 is closed till 4" in shown.out
+    assert "-o jsonl prints it whole" in shown.err
+    for form in ("json", "jsonl", "yaml", "csv"):
+        assert len(wordy("dead-letters", "list", "dead", "-o", form).out) > 1_000_000
+    # Of short ones nothing is said
+    assert wordy("dead-letters", "list", "dead", "--source", "audit").err == ""
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal(wordy, width):
+    pytest.importorskip("rich")
+
+    lines = at_terminal(wordy, width, "dead-letters", "list", "dead").replace("\x1b[1m", "").replace("\x1b[0m", "")
+
+    assert max(map(len, lines.splitlines())) <= width
+    assert "max_cancels: " in lines
+    assert "..." in lines

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
-
 from observing import eventually
+from programs import at_terminal
 
 import ampsq
 from ampsq.cli.output import table
@@ -301,22 +298,6 @@ def test_topics_leave_out_what_none_has_where_the_terminal_is_narrow(run, tmp_pa
     assert narrow[0].split() == ["topic", "msgs", "memory", "queues", "key", "recs", "last"]
     assert max(map(len, narrow)) <= 80
     assert "retention" in at_terminal(run, 200, "topics")
-
-
-def at_terminal(run, width, *arguments):
-    """What a person sees in a terminal of that width."""
-    leader, follower = pty.openpty()
-    process = run.start_at(follower, width, *arguments)
-    os.close(follower)
-    seen = b""
-    while select.select([leader], [], [], 20)[0]:
-        try:
-            seen += os.read(leader, 65536)
-        except OSError:
-            break
-    os.close(leader)
-    assert process.wait(20) == 0
-    return seen.decode()
 
 
 def test_at_a_terminal_a_table_fits(defined):

@@ -423,3 +423,17 @@ def test_a_message_may_be_published_for_a_while_and_for_later(defined):
 def test_wrong_times_are_refused_before_anything_is_published(defined, arguments, code, text):
     done = defined("publish", "orders", "1", *arguments, code=code)
     assert text in done.err
+
+
+def test_a_long_body_is_cut_for_people_and_whole_for_programs(defined):
+    defined.publish("x" * 1_000_000)
+    defined.publish({"short": True})
+
+    shown = defined("sow", "work")
+
+    assert [len(line) < 500 for line in shown.out.splitlines()] == [True, True]
+    assert "xxx..." in shown.out
+    assert shown.out.endswith('{"short":true}\n')
+    assert shown.err.count("-o jsonl prints it whole") == 1
+    for form in ("json", "jsonl", "yaml", "csv"):
+        assert len(defined("sow", "work", "-o", form).out) > 1_000_000
