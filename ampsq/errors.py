@@ -306,14 +306,15 @@ class NotPersisted(AmpsqError):
         first: the least sequence that is missing; None when only acknowledgements are.
         last: the highest one.
         acknowledgements: how many settlements of queue messages are unanswered.
+        why: what they wait for, which the text says too; empty where that is not known.
     """
 
-    def __init__(self, text: str, first: int | None, last: int | None, acknowledgements: int) -> None:
-        self.first, self.last, self.acknowledgements = first, last, acknowledgements
+    def __init__(self, text: str, first: int | None, last: int | None, acknowledgements: int, why: str = "") -> None:
+        self.first, self.last, self.acknowledgements, self.why = first, last, acknowledgements, why
         super().__init__(text)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, int | None, int | None, int]]:
-        return type(self), (str(self), self.first, self.last, self.acknowledgements)
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int | None, int | None, int, str]]:
+        return type(self), (str(self), self.first, self.last, self.acknowledgements, self.why)
 
 
 #: Details that a text which tells of the name has said already.

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import sys
 import time
 from codecs import BOM_UTF8
@@ -18,7 +19,8 @@ import click
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.options import failover as failover_option
-from ampsq.cli.output import json_line
+from ampsq.cli.output import json_line, note
+from ampsq.errors import NotPersisted
 from ampsq.values import shown
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ Examples:
 _BLOCK: Final = 4 << 20
 #: Bytes of a file from which on a bar shows how far it is.
 _LONG: Final = 8 << 20
+#: Seconds of waiting after which it is told what for, and looked whether that has changed.
+_SILENT: Final = 3
+#: What changes of a reason while it stays the same.
+_AGES: Final = re.compile(r"\b[\d.]+ s\b")
 _GZIP: Final = b"\x1f\x8b"
 
 
@@ -124,7 +130,7 @@ def publish(
             published = client.delta_publish(topic, data, headers=said.headers, expiration=said.expiration)
         else:
             published = client.publish(topic, data, **said._asdict())
-        client.flush()
+        _flush(client)
     refused.tell()
     if settings.json:
         json_line({"bookmark" if store is None else "sequence": published})
@@ -261,12 +267,27 @@ def _publish_lines(
                 name = "standard input" if file == "-" else file
                 _refuse(f"{name}: line {number + 1} is not JSON ({before}): {wrong}", lines[len(good)])
             progress()
-        client.flush()
+        _flush(client)
     seconds = time.monotonic() - began
     if settings.json:
         json_line({"published": done, "seconds": round(seconds, 3)})
     else:
         print(f"published {done} to {topic} in {seconds:.2f} s ({done / max(seconds, 1e-6):,.0f} a second)")
+
+
+def _flush(client: Client) -> None:
+    """Wait until everything is persisted; who watches is told what for, and again when that changes."""
+    told = None
+    while True:
+        try:
+            client.flush(_SILENT)
+        except NotPersisted as missing:
+            why = _AGES.sub("", missing.why)
+            if why != told:
+                note(f"still waiting: {missing}")
+            told = why
+        else:
+            return
 
 
 def _checked(lines: list[bytes]) -> tuple[list[bytes], str | None]:

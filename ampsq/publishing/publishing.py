@@ -262,6 +262,7 @@ class Publishing:
         return self._fatal is not None
 
     def _missing(self, target: Target, timeout: float | None, *, lost: str = "") -> NotPersisted:
+        why = self._why
         first, last, number = self._progress.persisted + 1, target.sequence, self._progress.left_of(target)
         parts = []
         if first <= last:
@@ -271,9 +272,11 @@ class Publishing:
         fate = "" if lost else "; they are kept and sent again"
         text = (
             f"{lost}{' and '.join(parts)} of publisher {self._identity.publisher!r} are not persisted "
-            f"({self._guarantee.level.level}) after {timeout or 0:g} s{self._why}{fate}"
+            f"({self._guarantee.level.level}) after {timeout or 0:g} s{why}{fate}"
         )
-        return NotPersisted(text, first if first <= last else None, last if first <= last else None, number)
+        if first > last:
+            return NotPersisted(text, None, None, number, why[2:-1])
+        return NotPersisted(text, first, last, number, why[2:-1])
 
     def close(self, patience: float, short: float) -> None:
         """Send what is left, as far as that is possible in time, and end. Safe to call again.

@@ -9,6 +9,7 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ import pytest
 from observing import eventually
 
 import ampsq
+from ampsq.errors import NotPersisted
 
 BOOKMARK = re.compile(r"orders~i\d+\.\w+~\d+-\d+")
 
@@ -437,3 +439,39 @@ def test_a_long_body_is_cut_for_people_and_whole_for_programs(defined):
     assert shown.err.count("-o jsonl prints it whole") == 1
     for form in ("json", "jsonl", "yaml", "csv"):
         assert len(defined("sow", "work", "-o", form).out) > 1_000_000
+
+
+def test_publish_tells_what_it_waits_for_until_everything_is_persisted(process):
+    away = ampsq.Destination(name="ldn-1", addresses=["redis://localhost:1"], sync_type="sync", topics=["orders"])
+    with process.client() as client:
+        client.apply(ampsq.Topic(name="orders"), away)
+        publishing = process.start("publish", "orders", "1", "--publisher", "p", "--store", "p.db")
+
+        limit = threading.Timer(60, publishing.kill)
+        limit.start()
+        # Whatever it waits for at first, the destination is told
+        told = next((line for line in publishing.stderr if "'ldn-1' has not acknowledged" in line), "")
+        limit.cancel()
+        client.remove_destination("ldn-1")
+        out, _ = publishing.communicate(timeout=60)
+
+    assert told.startswith("Note: still waiting: 1 messages (sequences 1 to 1) of publisher 'p' are not persisted")
+    assert (publishing.returncode, out) == (0, "1\n")
+
+
+def test_what_publish_waits_for_is_told_once_and_again_when_it_changes(defined, monkeypatch):
+    waits = [*(f"'ldn-1': its oldest message waits for {age}.5 s" for age in (3, 6, 9)), "no answer", "no answer"]
+
+    def flush(_client, timeout=None):  # noqa: ARG001
+        if waits:
+            why = waits.pop(0)
+            raise NotPersisted(f"not persisted ({why})", 1, 1, 0, why)
+
+    monkeypatch.setattr(ampsq.Client, "flush", flush)
+
+    told = defined("publish", "orders", "1").err.splitlines()
+
+    assert told == [
+        "Note: still waiting: not persisted ('ldn-1': its oldest message waits for 3.5 s)",
+        "Note: still waiting: not persisted (no answer)",
+    ]
