@@ -52,7 +52,7 @@ _CHECKS: Final = """
 """
 #: A topic, or a queue that an address setting wants, is made by whoever first names it.
 _FIRST_USE: Final = "define_queue define_topic"
-_PUBLISHING: Final = f"{_OPENING} {_LOOKING} {_FIRST_USE} confirm logoff logon mark publish sow_delete"
+_PUBLISHING: Final = f"{_OPENING} {_LOOKING} {_FIRST_USE} catch_up confirm logoff logon mark publish sow_delete"
 #: Where no coordinator is at work, a subscription sweeps and notices for itself.
 _SUBSCRIBING: Final = f"""
     {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} beat mark notice replace resize resume settle subscribe sweep take

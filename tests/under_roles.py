@@ -10,7 +10,8 @@ rules that `ampsq acl` prints for the instance:
   worker's rights beside, since acknowledgements of leases are kept and sent there too;
 - a gateway as *gateway*;
 - coordinators as *coordinator*; a link there as *coordinator* at its own end and as *replicator* at the other;
-- calls that a test makes itself, past all clients: a script in turn as each role that has it, a command as *admin*;
+- calls that a test makes itself, past all clients: a script in turn as each role that has it, a command as *admin*,
+  a wait at an inbox as *worker*;
 - what a test looks at with redis-py's own clients as a user of tests, with all rights.
 
 A test fails where the server refused its users anything but what is done without (`DONE_WITHOUT`). What needs the
@@ -292,9 +293,10 @@ def _own_calls(kind):
 
     @functools.wraps(plainly)
     def call(self, call):
-        if _acting.get() is not None or self._lines._forced or call.script is None:
+        at_inbox = call.script is None and call.arguments[0] == "BLMPOP"
+        if _acting.get() is not None or self._lines._forced or (call.script is None and not at_inbox):
             return plainly(self, call)
-        role = next(_turns.get(call.script.sha, itertools.repeat("admin")))
+        role = "worker" if at_inbox else next(_turns.get(call.script.sha, itertools.repeat("admin")))
         with _set(_acting, role), _set(_trying, True):
             given = plainly(self, call)
         return _awaiting(_trying, True, _awaiting(_acting, role, given)) if inspect.iscoroutine(given) else given

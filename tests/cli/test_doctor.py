@@ -8,7 +8,7 @@ import pytest
 from observing import eventually
 
 from ampsq import Action, Destination, Do, Queue, Topic, View
-from ampsq.doctor import look, rules, serving
+from ampsq.doctor import look, rules, server_rules
 from ampsq.schema import key
 
 SHORT = ("--interval", "0.1s")
@@ -24,7 +24,7 @@ SETTINGS = (
 @pytest.fixture(autouse=True)
 def _near(monkeypatch):
     """How far the server seems to be is the mood of the machine that the tests run on; no test here is about it."""
-    monkeypatch.setattr(serving, "_FAR", 60_000.0)
+    monkeypatch.setattr(server_rules, "_FAR", 60_000.0)
 
 
 def findings(run, *, code=1):
@@ -46,7 +46,7 @@ def test_a_list_of_what_is_well_is_told_where_nothing_is_wrong(defined):
 
 
 def test_a_server_that_takes_long_to_answer_is_told_with_how_long(defined, monkeypatch):
-    monkeypatch.setattr(serving, "_FAR", 0.0)
+    monkeypatch.setattr(server_rules, "_FAR", 0.0)
 
     found = findings(defined)
 
