@@ -3,8 +3,8 @@
 With `AMPSQ_RIGHTS=FOLDER` the plugin `under_roles` notes every script and command that was sent in a role, each process
 in a file of its own. ``python tests/rights.py FOLDER`` then names the rights of each role that nothing used, and what
 was used beyond them, which ends it with 1. What nothing used is a hint and no fault: what tests send themselves, past
-all clients, counts for nothing, nor do the tests that do not run under roles. What scripts run inside is no right of its
-own: it follows from the scripts.
+all clients, counts for nothing, nor do the tests that do not run under roles. What scripts run inside is no right of
+its own: it follows from the scripts.
 """
 
 from __future__ import annotations
