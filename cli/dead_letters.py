@@ -187,6 +187,9 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     """
     if bookmarks and (text or source or reason):
         raise click.UsageError(f"give bookmarks, or {_FILTERS}")
+    from ampsq.messages.redrive import parse_rate
+
+    parse_rate(rate)
     wishes: dict[str, Any] = {
         "filter": text, "source": source, "reason": reason, "to": to, "bookmarks": list(bookmarks) or None,
     }  # fmt: skip
@@ -194,8 +197,8 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
         _check_source(client, queue, source)
         if dry_run or not (yes or bookmarks):
             planned = client.redrive(queue, dry_run=True, **wishes)
-            if dry_run:
-                tell_result(settings, planned, "would be redriven")
+            if dry_run or not planned:
+                tell_result(settings, planned, "would be redriven" if dry_run else "redriven")
                 if planned.refusals:
                     click.get_current_context().exit(1)
                 return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.options import REFRESH, Settings, connected
 from ampsq.cli.output import json_text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def listed(
 
         option = click.option(
             "--watch",
-            type=INTERVAL,
+            type=REFRESH,
             is_flag=False,
             flag_value=_EVERY,
             metavar="[INTERVAL]",

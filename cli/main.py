@@ -65,7 +65,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 #: Exit code -> what it says.
 EXIT_CODES: Final[Mapping[int, str]] = {
-    0: "done; also up, worker, coordinator, top and --watch when they are stopped",
+    0: "done; also up, worker, coordinator, gateway, top and --watch when they are stopped",
     1: 'refused or failed: "Error: ..." on standard error; doctor and check: something is wrong',
     2: "the command line is wrong, or names an instance that is not there",
     3: "not confirmed: nothing was done (--yes does it without asking)",

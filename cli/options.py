@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ampsq.client import Client
 
-__all__ = ["DATA_DIR", "INTERVAL", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
+__all__ = ["DATA_DIR", "INTERVAL", "REFRESH", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
 
 DATA_DIR: Final = ".ampsq"
 #: Those of `ampsq.connections.homes.POLICIES`, against which a test holds them.
@@ -136,14 +136,22 @@ class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
     name = "interval"
 
+    def __init__(self, least: str = "0s") -> None:
+        self._least = least
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Interval:
         try:
-            return Interval.parse(value)
+            found = Interval.parse(value)
         except DefinitionError as error:
             self.fail(str(error), param, ctx)
+        if found < Interval.parse(self._least):
+            self.fail(f"{value!r} is too short to see anything; allowed: {self._least} or longer, as in 2s", param, ctx)
+        return found
 
 
 INTERVAL: Final = _IntervalType()
+#: Between two refreshes of what a person watches.
+REFRESH: Final = _IntervalType("100ms")
 
 
 def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json: bool) -> Settings:

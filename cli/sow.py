@@ -40,7 +40,9 @@ _COLUMNS = ("bookmark", "topic", "data", "headers", "deliveries", "key")
 @click.argument("name", shell_complete=names("queues", "views", "topics"))
 @click.option("--filter", "text", metavar="EXPR", help="Only what matches, as in '/price > 10'.")
 @click.option("--order-by", multiple=True, metavar="EXPR", help="As in '/price DESC'; one each, may be given again.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
+@click.option(
+    "--top", type=click.IntRange(1), metavar="N", help="At most N; with --follow of those that are there first."
+)
 @click.option("--skip", type=click.IntRange(0), metavar="N", help="Without the first N; with --top and --order-by.")
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="Only the record of this key; may be given again.")
 @click.option("--at", metavar="WHEN", help="Records as they were at a message (its bookmark) or a time (ISO 8601).")

@@ -55,7 +55,7 @@ def sow_delete(
         raise click.UsageError("--dry-run goes with --filter and --key")
     with settings.client() as client:
         if dry_run or (text is not None and not yes):
-            number = len(client.sow(topic, text, sow_keys=keys or None))
+            number = _matching(client, topic, keys, text)
             if dry_run:
                 _tell(settings, "matching", number)
                 return
@@ -63,6 +63,15 @@ def sow_delete(
         said = None if data is None else _body(client, topic, data)
         number = client.sow_delete(topic, keys=keys or None, filter=text, data=said)
     _tell(settings, "deleted", number)
+
+
+def _matching(client: Client, topic: str, keys: tuple[str, ...], text: str | None) -> int:
+    """How many records there are; of queues and views, which are queried alike, nothing can be deleted."""
+    keyed = [name for name, facts in client.topics().items() if facts["key"]]
+    if topic not in keyed:
+        there = ", ".join(map(repr, keyed)) or "none"
+        raise click.ClickException(f"{topic!r} is no topic with a key, so it has no records; topics with one: {there}")
+    return len(client.sow(topic, text, sow_keys=keys or None))
 
 
 def _tell(settings: Settings, what: str, number: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.options import REFRESH, Settings, connected
 from ampsq.cli.output import json_line, table
 from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, View, screen, tables
 from ampsq.errors import AmpsqError
@@ -49,7 +49,7 @@ _PATIENCE: Final = 2.0
 @click.option("--sort", type=click.Choice(SORTS), default="depth", show_default=True, help="What is most comes first.")
 @click.option("--filter", "pattern", metavar="REGEX", help="Only queues whose names match, and their subscriptions.")
 @click.option("--top", "rows", type=click.IntRange(1), default=50, show_default=True, help="Rows of a table at most.")
-@click.option("--interval", type=INTERVAL, default="2s", show_default=True, help="Between two refreshes.")
+@click.option("--interval", type=REFRESH, default="2s", show_default=True, help="Between two refreshes.")
 @click.option("--once", is_flag=True, help="Print one refresh, an interval after the start, and end: for scripts.")
 @connected
 def top(settings: Settings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool) -> None:

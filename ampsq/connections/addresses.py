@@ -94,7 +94,7 @@ class Endpoint:
             if scheme in _KINDS and "://" in text:
                 return cls._asked(text, scheme)
             _check_commas(text)
-            redis.connection.parse_url(text)
+            _check_plain(text)
         except ValueError as error:
             is_known = text.startswith((*_PLAIN, *(f"{kind}://" for kind in _KINDS)))
             reason = str(error) if is_known else "it has no scheme that is known"
@@ -120,7 +120,8 @@ class Endpoint:
         asking = tuple((name.removeprefix("sentinel_"), value) for name, value in own.items())
         template = (f"{plain}://{user}@" if user else f"{plain}://", database, urlencode(query))
         made = cls(text, kind, _hosts(hosts, port), unquote(service), asking, template)
-        redis.connection.parse_url(made.at(*made.hosts[0]))
+        for host in made.hosts:
+            _check_plain(made.at(*host))
         return made
 
     def at(self, host: str, port: int) -> str:
@@ -152,6 +153,19 @@ def _check_commas(text: str) -> None:
             "behind a comma comes another address, with its scheme, as in redis://one:6379,redis://two:6379; "
             "and none is empty"
         )
+
+
+def _check_plain(url: str) -> None:
+    """Raise `ValueError` for what redis-py cannot read, leaves out without a word, or cannot look up."""
+    redis.connection.parse_url(url)
+    parts = urlsplit(url)
+    database = unquote(parts.path).strip("/")
+    if parts.scheme != "unix" and database and not database.isdecimal():
+        raise ValueError(f"{database!r} is no number of a database, as in redis://HOST:6379/2")
+    try:
+        (parts.hostname or "").encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"{parts.hostname!r} is no name of a host") from error
 
 
 def _netloc(host: str, port: int) -> str:

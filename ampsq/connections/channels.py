@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import hiredis
 import redis
 
 from ampsq.connections.causes import translated
-from ampsq.errors import Rejected, Unavailable
+from ampsq.errors import DefinitionError, Rejected, Unavailable
 from ampsq.flow import command
 from ampsq.scripts import script
 
@@ -23,15 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["AsyncChannel", "Channel", "PinnedChannel", "packed"]
 
 T = TypeVar("T")
+#: Characters of a refused text that an error shows.
+_SHOWN: Final = 60
 
 
 def packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
-    """The request as it travels: hiredis packs it in one go, where redis-py would look at every argument first."""
+    """The request as it travels: hiredis packs it in one go, where redis-py would look at every argument first.
+
+    Raises:
+        DefinitionError: a name or another text has halves of characters (surrogates), as bytes of an argument that are
+            not UTF-8 become.
+    """
     words: Any = tuple(call.arguments)
     if call.script is not None:
         how = ("EVAL", call.script.source) if whole else ("EVALSHA", call.script.sha)
         words = (*how, 1, key, *words)
-    return bytes(hiredis.pack_command(words))
+    try:
+        return bytes(hiredis.pack_command(words))
+    except UnicodeEncodeError as error:
+        raise DefinitionError(
+            f"{error.object[:_SHOWN]!r} is not a text in UTF-8; allowed: names and texts that are"
+        ) from error
 
 
 class Channel:

@@ -121,6 +121,19 @@ async def _may_serve(client: GatewayClient) -> None:
         ) from error
 
 
+def _loaded(config: uvicorn.Config) -> uvicorn.Config:
+    """Read the files of TLS now: what is wrong with them is for who named them, not for the thread that serves."""
+    try:
+        config.load()
+    except ssl.SSLError as error:
+        clients = f"; authorities {config.ssl_ca_certs}" if config.ssl_ca_certs else ""
+        raise DefinitionError(
+            f"TLS of certificate {config.ssl_certfile} and key {config.ssl_keyfile}{clients}: {error}; allowed: files "
+            "in PEM, and the key without a password and of this certificate"
+        ) from error
+    return config
+
+
 class _Served(NamedTuple):
     """What answers, once the gateway has begun."""
 
@@ -142,6 +155,7 @@ class Gateway:
 
     Raises:
         OSError: the address is taken, or a file of TLS cannot be read.
+        DefinitionError: a file of TLS is not what it should be.
     """
 
     def __init__(
@@ -163,7 +177,7 @@ class Gateway:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
         try:
-            self._server = _Server(self._config())
+            self._server = _Server(_loaded(self._config()))
         except BaseException:
             self._socket.close()
             raise

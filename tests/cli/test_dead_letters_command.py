@@ -204,6 +204,16 @@ def test_redrive_tells_what_could_not_be_put_back_and_goes_on(dead):
     assert "no dead letter" in found["refusals"][0]["reason"]
 
 
+def test_redrive_without_a_letter_that_can_be_put_back_tells_once_why(dead):
+    with dead.client() as client:
+        client.ack("dead", dead.bookmarks)
+        client.publish("letters", {"n": 1})
+
+    done = dead("dead-letters", "redrive", "dead", code=1)
+
+    assert (done.out, done.err.count("it is no dead letter")) == ("redriven 0\n", 1)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_redrive_stops_on_a_signal_and_says_how_many_were_put_back(dead, number, code):
     with dead.client() as client:
@@ -276,6 +286,10 @@ def test_a_wrong_line_is_explained(dead, arguments, text):
 )
 def test_a_wrong_wish_is_explained(dead, arguments, text):
     assert text in dead("dead-letters", *arguments, code=1).err
+
+
+def test_a_wrong_rate_is_refused_before_letters_are_looked_at(dead):
+    assert "would be" not in dead("dead-letters", "redrive", "dead", "--rate", "fast", code=1).err
 
 
 def test_every_subcommand_has_help_with_an_example(alone):

@@ -83,6 +83,19 @@ def test_options_that_do_not_go_together_are_explained(run, options, said):
     assert said in run(*options, code=2).err
 
 
+def test_files_of_tls_that_are_none_are_told_at_once(ruled):
+    process = ruled.start(
+        "gateway", "--config", "gateway.yaml", "--certificate", "gateway.yaml", "--key", "gateway.yaml"
+    )
+
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "Error: TLS of certificate gateway.yaml and key gateway.yaml: " in err
+    assert "allowed: files in PEM" in err
+    assert "Traceback" not in err
+
+
 def test_a_file_that_is_wrong_is_told_with_its_line(run):
     (run.folder / "gateway.yaml").write_text("users:\n  - {name: till, secret: tea}\n")
 

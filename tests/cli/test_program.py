@@ -170,6 +170,29 @@ def test_a_wrong_address_is_explained(alone):
     assert "allowed are redis://" in alone("queues", "--url", "localhost", "--json", code=1).err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["publish", "\udcff", "1"],
+        ["queues", "\udcff"],
+        ["subscribe", "\udcff", "--timeout", "1s"],
+        ["dead-letters", "list", "\udcff"],
+        ["--url", "redis://\udcff", "queues"],
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_where_a_text_is_wanted(defined, command):
+    said = defined(*command, code=1).err
+
+    assert said.startswith("Error: ")
+    assert "\\udcff" in said
+    assert "allowed" in said
+
+
+@pytest.mark.parametrize("command", [["queues", "--watch", "0"], ["top", "--once", "--interval", "1ms"]])
+def test_what_is_watched_is_not_printed_without_a_pause(run, command):
+    assert "allowed: 100ms or longer" in run(*command, code=2).err
+
+
 def test_a_wrong_instance_is_explained(run):
     assert "is not a name" in run("queues", "--instance", "a b", code=1).err
 

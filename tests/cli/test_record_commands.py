@@ -43,6 +43,23 @@ def test_records_are_deleted_by_one_of_key_filter_and_data(orders):
     assert "'nowhere' is no topic; there are 'orders'" in orders("sow-delete", "nowhere", "--key", "1", code=1).err
 
 
+@pytest.mark.parametrize("wish", ["--dry-run", "--yes"])
+@pytest.mark.parametrize("name", ["work", "totals"])
+def test_what_has_no_records_is_refused_also_when_it_is_only_counted(run, name, wish):
+    file = "queues: [{name: work, underlying_topic: o}]\n"
+    file += "views: [{name: totals, underlying_topic: work, projection: [/id], grouping: [/id]}]"
+    run("apply", "-", "--yes", stdin=file)
+    run("publish", "o", '{"id": 1}')
+
+    assert repr(name) in run("sow-delete", name, "--filter", "/id > 0", wish, code=1).err
+
+
+def test_follow_takes_at_most_so_many_of_those_that_are_there_first(orders):
+    told = orders("sow", "orders", "--follow", "--top", "2", "--order-by", "/id", "--timeout", "200ms", "--json").json
+
+    assert [(each["command"], each["key"]) for each in told] == [("sow", "1"), ("sow", "2")]
+
+
 def test_topics_shows_keys_and_records(orders):
     header, line = orders("topics").out.splitlines()[:2]
 
