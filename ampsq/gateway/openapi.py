@@ -132,6 +132,16 @@ def _paths() -> dict[str, Any]:
     last = {"name": "Last-Event-ID", "in": "header", "description": "goes before bookmark", "schema": _TEXT}
     return {
         "/healthz": {"get": {"summary": "Whether the process answers.", "security": [], "responses": _PLAIN}},
+        "/readyz": {
+            "get": {
+                "summary": "Whether the server behind the gateway answers.",
+                "security": [],
+                "responses": {
+                    **_PLAIN,
+                    "503": {"description": "it does not", "content": {"text/plain": {"schema": _TEXT}}},
+                },
+            }
+        },
         "/openapi.json": {"get": {"summary": "This document.", "security": [], "responses": _DOCUMENT}},
         "/asyncapi.json": {
             "get": {"summary": "The frames of the WebSockets, as AsyncAPI.", "security": [], "responses": _DOCUMENT}

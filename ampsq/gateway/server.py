@@ -25,6 +25,7 @@ from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
 from ampsq.gateway.openapi import document
+from ampsq.gateway.probe import Probe
 from ampsq.gateway.reloading import RulesFile
 from ampsq.gateway.requests import Desk
 from ampsq.gateway.streams import Streams
@@ -140,6 +141,7 @@ class _Served(NamedTuple):
     desk: Desk
     writing: Writing
     streams: Streams
+    probe: Probe
 
 
 class Gateway:
@@ -256,7 +258,7 @@ class Gateway:
                 await _may_serve(client)
                 desk = Desk(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)
-                self._served = _Served(desk, Writing(desk, client.persisting()), streams)
+                self._served = _Served(desk, Writing(desk, client.persisting()), streams, Probe(client))
                 async with self._following():
                     yield
         except Exception as error:
@@ -281,6 +283,7 @@ class Gateway:
     def _routes(self) -> Sequence[Route | WebSocketRoute]:
         return [
             Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
             Route("/openapi.json", self._openapi),
             Route("/asyncapi.json", self._asyncapi),
             Route("/v1/publish", self._answer(lambda served: served.writing.publish), methods=["POST"]),
@@ -295,6 +298,10 @@ class Gateway:
 
     async def _healthz(self, _request: Request) -> Response:
         return PlainTextResponse("ok\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        fault = await self._now.probe.fault()
+        return PlainTextResponse(f"{fault}\n" if fault else "ok\n", 503 if fault else 200)
 
     async def _openapi(self, _request: Request) -> Response:
         return JSONResponse(document())

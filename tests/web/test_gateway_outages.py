@@ -50,6 +50,11 @@ def drain(socket):
         socket.get(WITHIN)
 
 
+def probed(gateway):
+    answers = {path: httpx.get(gateway.address + path, timeout=WITHIN) for path in ("/healthz", "/readyz")}
+    return {path: (answer.status_code, answer.text) for path, answer in answers.items()}
+
+
 def left_over(gateway):
     client = gateway._served.desk.client
     return [*gateway._served.desk.streams._open, *client._all_subscriptions, *client._parts.presence._subscriptions]
@@ -77,6 +82,7 @@ def test_an_outage_is_told_to_all_and_what_was_promised_comes_when_it_is_over(
             assert sockets[name].get(WITHIN)["data"] == 1
         assert sockets["durable"].ask(do="ack", id=1)["type"] == "settled"
         seen = next(line for line in events if line.startswith("id:"))[4:]
+        assert probed(gateway) == {"/healthz": (200, "ok\n"), "/readyz": (200, "ok\n")}
 
         end(server)
 
@@ -92,12 +98,15 @@ def test_an_outage_is_told_to_all_and_what_was_promised_comes_when_it_is_over(
         assert [(*refusal(answer), answer.headers["retry-after"]) for answer in answers] == [
             (503, "Unavailable", "5")
         ] * 3
+        away = "the server behind this gateway does not answer\n"
+        assert probed(gateway) == {"/healthz": (200, "ok\n"), "/readyz": (503, away)}
         with audit.open("/v1/subscribe", queue="work") as late:
             assert farewell(late) == ("Unavailable", 1013)
         eventually(lambda: not left_over(gateway), WITHIN)
 
         start_server(kind, appendonly=True, data_dir=short_path)
 
+        eventually(lambda: probed(gateway)["/readyz"][0] == 200, WITHIN)
         # Sent again under their numbers, whatever became of them before
         assert audit.once("/v1/publish", ("p", 1), topic="orders", data=1).json()["duplicate"] is True
         assert audit.once("/v1/publish", ("p", 2), topic="orders", data=2).json()["duplicate"] is False
