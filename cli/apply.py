@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.cli.listing import formed, told
-from ampsq.cli.options import Settings, log_to_stderr
+from ampsq.cli.options import FILE, Settings, log_to_stderr
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, confirm, plan_records, show_plan
 from ampsq.errors import AmpsqError
@@ -74,7 +74,7 @@ def settled(settings: Settings, loaded: Loaded) -> Settings:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--prune", is_flag=True, help="Remove what is defined and not in the file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")

@@ -8,7 +8,7 @@ import click
 
 from ampsq.cli.apply import compared, loaded_from, settled
 from ampsq.cli.listing import formed, told
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import FILE, Settings, connected
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, plan_records, show_plan
 from ampsq.errors import AmpsqError
@@ -44,7 +44,7 @@ def config(ctx: click.Context, settings: Settings) -> None:
 
 
 @config.command()
-@click.argument("file")
+@click.argument("file", type=FILE)
 @formed(("kind", "name", "place", "elements"))
 def check(settings: Settings, file: str) -> None:
     """Check a file, and all that it includes, without a server: every fault with its place.
@@ -59,7 +59,7 @@ def check(settings: Settings, file: str) -> None:
 
 
 @config.command()
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.option("--prune", is_flag=True, help="Also what is defined and not in the file.")
 @formed(COLUMNS)
 def diff(settings: Settings, file: str, *, prune: bool) -> None:

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 
     from ampsq.client import Client
 
-__all__ = ["DATA_DIR", "INTERVAL", "REFRESH", "Settings", "connected", "failover", "log_format", "log_to_stderr"]
+__all__ = [
+    "DATA_DIR",
+    "FILE",
+    "INTERVAL",
+    "REFRESH",
+    "Settings",
+    "connected",
+    "failover",
+    "log_format",
+    "log_to_stderr",
+]
 
 DATA_DIR: Final = ".ampsq"
 #: Those of `ampsq.connections.homes.POLICIES`, against which a test holds them.
@@ -150,6 +160,9 @@ class _IntervalType(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 INTERVAL: Final = _IntervalType()
+#: A file that shells complete; whether it can be read is told by who reads it.
+FILE: Final = click.Path(readable=False, allow_dash=True)
+_FOLDER: Final = click.Path(readable=False, file_okay=False)
 #: Between two refreshes of what a person watches.
 REFRESH: Final = _IntervalType("100ms")
 
@@ -191,7 +204,7 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
         shell_complete=names("instances"),
         help="The instance; default AMPSQ_INSTANCE, else 'ampsq'.",
     )
-    @click.option("--data-dir", metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
+    @click.option("--data-dir", type=_FOLDER, metavar="DIR", help="The embedded server's folder; default ./.ampsq.")
     @click.option("--json", is_flag=True, help="Print JSON, one object a line.")
     @functools.wraps(function)
     def wrapped(

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 import click
 
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.options import FILE, INTERVAL, Settings, connected
 from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line, note
 from ampsq.errors import NotPersisted
@@ -63,7 +63,7 @@ _GZIP: Final = b"\x1f\x8b"
 @click.command(epilog=_EPILOG)
 @click.argument("topic", shell_complete=names("topics", "queues"))
 @click.argument("message", metavar="[JSON | -]", required=False)
-@click.option("--file", "-f", metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Publish one JSON message a line; .gz is read, too.")
 @click.option("--text", is_flag=True, help="Publish what is given as it is, not as JSON.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Add a header; may be repeated.")
 @click.option(
@@ -75,7 +75,9 @@ _GZIP: Final = b"\x1f\x8b"
 @click.option("--delay", type=INTERVAL, metavar="INTERVAL", help="How long until it is delivered; default at once.")
 @click.option("--at", metavar="TIME", help="When it is delivered, ISO 8601 with a zone, as 2026-12-24T18:00Z.")
 @click.option("--publisher", metavar="NAME", help="Number the messages under this name: recorded once each.")
-@click.option("--store", metavar="FILE", help="Keep messages here until they are persisted, and send them again.")
+@click.option(
+    "--store", type=FILE, metavar="FILE", help="Keep messages here until they are persisted, and send them again."
+)
 @click.option(
     "--persisted",
     metavar="LEVEL",

@@ -96,6 +96,16 @@ def test_commands_options_and_names_of_the_instance_are_completed(defined_proces
     assert instance in completed(defined_process, "ampsq", "queues", "--instance", "")
 
 
+@pytest.mark.parametrize(
+    "words", [["apply"], ["config", "check"], ["publish", "orders", "--file"], ["gateway", "--key"]]
+)
+def test_files_are_left_to_the_shell(alone, words):
+    alone.environment |= {"COMP_WORDS": shlex.join(["ampsq", *words, "que"]), "COMP_CWORD": str(len(words) + 1)}
+    alone.environment["_AMPSQ_COMPLETE"] = "bash_complete"
+
+    assert alone().out == "file,que\n"
+
+
 def test_without_a_server_names_are_not_completed_and_none_is_started(alone):
     assert completed(alone, "ampsq", "queues", "") == set()
     assert not (alone.folder / ".ampsq").exists()
