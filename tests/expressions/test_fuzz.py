@@ -15,7 +15,7 @@ from test_vectors_lua import KNOWN, Case, ServerSide
 
 from ampsq.errors import ExpressionError
 
-_EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "300"))
+_EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "150"))
 _PAIRS = 20
 _NAMES = "abcde"
 _KNOWN = {**KNOWN, "topic": "orders", "stream_id": "1700000000123-5", "deliveries": 3}

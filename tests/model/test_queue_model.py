@@ -2,7 +2,7 @@
 
 The model predicts each delivery (who, which message, which token), each refusal and each count. It takes two
 things from the server: the IDs of what was published, and what the timetable holds; that nothing is missing
-there is an invariant of its own. AMPSQ_EXAMPLES sets the number of runs (300).
+there is an invariant of its own. AMPSQ_EXAMPLES sets the number of runs (150).
 """
 
 from __future__ import annotations
@@ -13,4 +13,4 @@ from queue_machine import QueueMachine, run_machine
 
 @pytest.mark.timeout(600)
 def test_random_histories_of_two_queues_agree_with_the_model(valkey):
-    run_machine(QueueMachine, valkey.url, 300)
+    run_machine(QueueMachine, valkey.url, 150)

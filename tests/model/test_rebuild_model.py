@@ -59,4 +59,4 @@ class RebuildMachine(QueueMachine):
 
 @pytest.mark.timeout(600)
 def test_random_histories_go_on_after_any_rebuild(valkey):
-    run_machine(RebuildMachine, valkey.url, 60)
+    run_machine(RebuildMachine, valkey.url, 40)

@@ -194,4 +194,4 @@ class RecordMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(600)
 def test_random_histories_of_records_agree_with_a_dict(valkey):
-    run_machine(RecordMachine, valkey.url, 120)
+    run_machine(RecordMachine, valkey.url, 60)

@@ -9,4 +9,4 @@ from sorted_machine import SortedMachine
 
 @pytest.mark.timeout(600)
 def test_random_histories_of_sorted_queues_agree_with_the_model(valkey):
-    run_machine(SortedMachine, valkey.url, 200)
+    run_machine(SortedMachine, valkey.url, 100)

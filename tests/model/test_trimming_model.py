@@ -9,9 +9,9 @@ from trim_machine import SortedTrimmedMachine, TrimmedMachine
 
 @pytest.mark.timeout(600)
 def test_random_histories_of_plain_queues_agree_with_the_model_while_logs_are_trimmed(valkey):
-    run_machine(TrimmedMachine, valkey.url, 120)
+    run_machine(TrimmedMachine, valkey.url, 60)
 
 
 @pytest.mark.timeout(600)
 def test_random_histories_of_sorted_queues_agree_with_the_model_while_logs_are_trimmed(valkey):
-    run_machine(SortedTrimmedMachine, valkey.url, 60)
+    run_machine(SortedTrimmedMachine, valkey.url, 30)

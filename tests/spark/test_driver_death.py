@@ -15,7 +15,7 @@ from ampsq import Topic
 from ampsq.schema import key
 
 _PROGRAM = Path(__file__).with_name("dying_driver.py")
-_ROWS = 4_000
+_ROWS = 2_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -98,8 +98,8 @@ def define_many():
         for i in range(number):
             topic = f"t{i % 50}"
             definition = LocalQueue(name=f"q{i}", underlying_topic=topic).to_json()
-            head = ["", version + i, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 3]
-            store.call(script_call("define_queue", [*head, 1, topic], lambda reply: reply))
+            head = ["", version, f"q{i}", definition, topic, f"{compiled} {topic}", *[""] * 5, 0, *[""] * 3]
+            version = store.call(script_call("define_queue", [*head, 1, topic], int))
 
     return define
 
