@@ -184,7 +184,7 @@ def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: 
             _tell(settings, name, "would be dropped", len(chosen), there, events)
             return
         if everything and not yes:
-            go_on(len(client.failed_events(name)), "events would be dropped", yes=yes)
+            go_on(len(client.failed_events(name)), "would be dropped", yes=yes, of="event")
         number = client.drop_failed(name, events or None)
     _tell(settings, name, "dropped", number, there, events)
 

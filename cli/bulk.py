@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ampsq.cli.plan import NOT_CONFIRMED
+from ampsq.written import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,17 +22,18 @@ def bulk(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--dry-run", is_flag=True, help="Only say how many there are, and change nothing.")(asked)
 
 
-def go_on(number: int, what: str, *, yes: bool) -> None:
+def go_on(number: int, what: str, *, yes: bool, of: str = "") -> None:
     """Ask before a change is made; ends the program with 3 where the answer is no, or nobody can be asked.
 
     Args:
         number: of the things that would be changed; of none nobody is asked.
         what: would be done, as in ``would be acknowledged``.
         yes: the answer was given beforehand.
+        of: what they are, in the singular; "" if that is plain.
     """
     if yes or not number:
         return
-    click.echo(f"{number:,} {what}", err=True)
+    click.echo(f"{count_text(number, of) if of else f'{number:,}'} {what}", err=True)
     if not sys.stdin.isatty():
         click.echo("Error: nothing was done: nobody can be asked here; allowed: --yes, or --dry-run to look", err=True)
         raise click.exceptions.Exit(NOT_CONFIRMED)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import click
@@ -73,10 +75,21 @@ def doctor(settings: Settings, interval: Interval) -> None:
 def _show(finding: Finding) -> None:
     mark, colour = ("ok   ", "green") if finding.well else ("WRONG", "red")
     head = click.style(mark, fg=colour, bold=not finding.well)
-    click.echo(f"{head}  {finding.check}, {finding.subject}: {finding.text}", color=_coloured())
+    text = _fitting(f"{finding.check}, {finding.subject}: {finding.text}", "       ")
+    click.echo(f"{head}  {text}", color=_coloured())
     if not finding.well:
-        click.echo(f"       why: {finding.why}")
+        click.echo(f"       why: {_fitting(finding.why, ' ' * 12)}")
+        # A command is one line, to be taken as it is.
         click.echo(f"       do:  {finding.mend}")
+
+
+def _fitting(text: str, indent: str) -> str:
+    """A text whose first line stands behind an indent, broken at words where a terminal would break it anywhere."""
+    if not sys.stdout.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns - len(indent), 20)
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return f"\n{indent}".join(lines)
 
 
 def _coloured() -> bool:

@@ -59,7 +59,7 @@ def sow_delete(
             if dry_run:
                 _tell(settings, "matching", number)
                 return
-            go_on(number, "records would be deleted", yes=yes)
+            go_on(number, "would be deleted", yes=yes, of="record")
         said = None if data is None else _body(client, topic, data)
         number = client.sow_delete(topic, keys=keys or None, filter=text, data=said)
     _tell(settings, "deleted", number)

@@ -31,6 +31,9 @@ HEADS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 #: Key of the order -> what it goes by; all but names from the most on.
 SORTS: Final[Sequence[str]] = ("depth", "ready", "leased", "delayed", "in", "out", "oldest", "subscriptions", "name")
+#: Columns of a screen that those with few columns do without, and how many those have at most.
+_SPARED: Final = frozenset(("delayed", "subscriptions", "client", "ack", "messages_per_second"))
+_NARROW: Final = 60
 #: Lines beside the rows of the queues: head, foot, blanks.
 _BESIDE: Final = 5
 _LEAST: Final = 3
@@ -144,14 +147,15 @@ def screen(view: View, title: str, width: int, height: int) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold", no_wrap=True, overflow="ellipsis")]
     for name, rows in found.items():
         drawn = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse", width=width)
-        for number, column in enumerate(COLUMNS[name]):
+        columns = [column for column in COLUMNS[name] if width > _NARROW or column not in _SPARED]
+        for number, column in enumerate(columns):
             is_text = column in {"queue", "subscription", "client", "queues", "link", "state", "ack"}
             drawn.add_column(
                 HEADS.get(column, column), justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis",
                 ratio=1 if number == 0 or column == "queues" else None, min_width=4,
             )  # fmt: skip
         for row in rows[: rooms[name]]:
-            drawn.add_row(*(Text(_cell(column, value)) for column, value in row.items()))
+            drawn.add_row(*(Text(_cell(column, row[column])) for column in columns))
         parts += [Text(""), drawn]
     return Group(*parts)
 

@@ -40,7 +40,7 @@ def trim(settings: Settings, topic: str, age: Interval | None, *, dry_run: bool,
     with settings.client() as client:
         if not (dry_run or yes):
             planned = client.trim(topic, age=age, dry_run=True)
-            go_on(planned.removed, "messages would be removed", yes=yes)
+            go_on(planned.removed, "would be removed", yes=yes, of="message")
         done = client.trim(topic, age=age, dry_run=dry_run)
     if settings.json:
         json_line(done.as_dict())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 
 import pytest
 from observing import eventually
 
 from ampsq import Action, Destination, Do, Queue, Topic, View
-from ampsq.doctor import look, rules, server_rules
+from ampsq.cli.doctor import _show
+from ampsq.doctor import Finding, look, rules, server_rules
 from ampsq.schema import key
 
 SHORT = ("--interval", "0.1s")
@@ -52,6 +54,25 @@ def test_a_server_that_takes_long_to_answer_is_told_with_how_long(defined, monke
 
     assert list(found) == [("latency", "server")]
     assert found["latency", "server"]["text"].startswith("a round trip takes ")
+
+
+def test_what_is_wrong_is_broken_at_words_at_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    why = "each call waits for one: a worker that acknowledges one message after the other handles few a second"
+    finding = Finding(
+        "latency", "server", well=False, text="a round trip takes 25.72 ms", why=why, mend="redis-cli ping"
+    )
+    monkeypatch.setenv("COLUMNS", "40")
+
+    _show(finding)
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    _show(finding)
+    narrow = capsys.readouterr().out
+
+    assert piped.count("\n") == 3
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert narrow.split() == piped.split()
 
 
 def test_wrong_settings_of_the_server_are_told_with_the_commands_that_mend_them(run):

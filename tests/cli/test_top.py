@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import pty
 import re
@@ -14,10 +15,11 @@ import termios
 import time
 
 import pytest
+from rich.console import Console
 
 from ampsq import Destination, Queue, Topic
 from ampsq.administration.survey import Surveyor
-from ampsq.cli.top_view import View, tables
+from ampsq.cli.top_view import View, screen, tables
 from ampsq.flow import Call, Collect, Post
 
 ONCE = ("--once", "--interval", "0.1s")
@@ -40,6 +42,21 @@ def test_one_refresh_shows_queues_and_who_holds_what(defined):
     (held,) = found["subscriptions"]
     assert (held["queues"], held["leased"], held["max_backlog"]) == (["work"], 1, 1)
     assert text.splitlines()[1].split() == ["queue", "ready", "leased", "delayed", "in/s", "out/s", "oldest", "subs"]
+
+
+def test_a_narrow_screen_does_without_some_columns_and_cuts_no_head_of_the_others(defined):
+    defined.publish(*range(5))
+    view = View("name", 10, None)
+    with defined.client() as client, client._store.channel() as channel:
+        view.take(client._store.run(Surveyor(client.instance).read(channel, view.chosen)))
+
+    def heads(width):
+        drawn = Console(file=io.StringIO(), width=width)
+        drawn.print(screen(view, "top", width, 20))
+        return drawn.file.getvalue().splitlines()[2].split()
+
+    assert heads(80) == ["queue", "ready", "leased", "delayed", "in/s", "out/s", "oldest", "subs"]
+    assert heads(40) == ["queue", "ready", "leased", "in/s", "out/s", "oldest"]
 
 
 def test_links_are_shown_where_there_are_some(run):
