@@ -11,9 +11,9 @@ STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
 # Folders or files whose tests `make roles` runs, and those of them that `make test` does.
 ROLES ?= tests/semantics tests/lua tests/replication tests/faults tests/cli tests/web/test_gateway.py tests/web/test_gateway_writing.py
-ROLES_IN_TEST := $(patsubst %,tests/semantics/test_%.py,acknowledging actions aggregates at_most_once check \
-	conflated_topics durable_subscriptions foreign_entries guaranteed_names guaranteed_publishing guaranteed_records history \
-	letters message_flow publishers publishing rebuild record_subscriptions redrive retention returning sow subscribing \
+ROLES_IN_TEST := $(patsubst %,tests/semantics/test_%.py,acknowledging actions at_most_once check \
+	conflated_topics durable_subscriptions foreign_entries guaranteed_names guaranteed_publishing history \
+	letters message_flow publishers publishing record_subscriptions redrive retention returning sow subscribing \
 	view_publishing views) tests/replication/test_running.py
 UNDER_ROLES = PYTHONPATH=tests $(BIN)/python -m pytest -p under_roles -n $(JOBS) --dist worksteal
 

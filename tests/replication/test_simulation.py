@@ -1,4 +1,4 @@
-"""The seeds of the simulation that every run of the tests has: 200 histories, each judged after every step."""
+"""The seeds of the simulation that every run of the tests has: 150 histories, each judged after every step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simulate import KINDS
 from simulated import instances
 from simulation import Simulation
 
-SEEDS, TOGETHER = 200, 25
+SEEDS, TOGETHER = 150, 25
 
 
 @pytest.fixture
