@@ -250,8 +250,9 @@ def test_a_transport_has_limits_of_its_own(connect):
         until(
             lambda: {each.transport: each.state for each in client.readers()} == {"low": "disconnected", "*": "online"}
         )
+        # It is told to others a moment before it knows itself
         with pytest.raises(SlowClient):
-            hasty.get(0)
+            until(lambda: hasty.get(0) == "nothing more")
         assert data_of(pick_up(slow, 1)) == [1]
 
 

@@ -26,7 +26,7 @@ def spark():
         "spark.driver.host": "127.0.0.1",
         "spark.log.level": "OFF",
         # Jobs of a moment: compiling them well takes longer than running them.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.adaptive.enabled": "false",
     }.items():

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession  # noqa: E402 - the environment comes first
 def main(url, instance, checkpoint, protocol):
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.log.level", "OFF").config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
     options = {"url": url, "instance": instance}
     frame = spark.readStream.format("ampsq").options(

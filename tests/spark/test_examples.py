@@ -150,7 +150,8 @@ def run_alone(arguments, folder, url=""):
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, "AMPSQ_URL": url},
+        # Jobs of a moment: compiling them well takes longer than running them.
+        env={**os.environ, "AMPSQ_URL": url, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
         capture_output=True,
         text=True,
         timeout=500,
