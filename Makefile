@@ -15,10 +15,13 @@ ROLES_IN_TEST := $(patsubst %,tests/semantics/test_%.py,acknowledging actions at
 	conflated_topics durable_subscriptions foreign_entries guaranteed_names guaranteed_publishing history \
 	letters message_flow publishers publishing record_subscriptions redrive retention returning sow subscribing \
 	view_publishing views) tests/replication/test_running.py
+# What `make compare` measures: revisions, or folders of checkouts.
+OLD ?= HEAD~1
+NEW ?= HEAD
 UNDER_ROLES = PYTHONPATH=tests $(BIN)/python -m pytest -p under_roles -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check quick roles bench clean
+.PHONY: help install demo test check quick roles bench compare clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +73,9 @@ roles: $(TOOLS) ## tests where servers let in users of roles alone; ROLES names 
 
 bench: $(STAMP) ## ampsq beside raw Redis Streams
 	@$(BIN)/ampsq bench $(ARGS)
+
+compare: $(STAMP) ## OLD and NEW measured in turn; ARGS='--part raw --rounds 9'
+	@$(BIN)/python -m ampsq.bench.compare $(OLD) $(NEW) $(ARGS)
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ import redis
 from ampsq.bench.replication import Replication
 from ampsq.bench.server import private_server
 from ampsq.bench.stage import Settings
+from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import flat, measure, print_tables
 
 KEYS = {
@@ -44,6 +45,7 @@ def test_the_benchmark_measures_every_figure_and_the_memory_is_as_promised():
     figures = json.loads(json.dumps({**flat(measured), **measured}))
     assert "Memory beyond the log" in printed.getvalue()
     assert figures.keys() >= KEYS
+    assert [name for name in flattened(figures) if direction(name) is None] == []
     assert figures["redrive"]["letters"] == 1_000
     assert figures["redrive"].keys() >= {"letters", "per_second", "server_us", "longest_call_ms"}
     assert {row["messages"] for row in figures["expiry"].values()} == {10_000}
@@ -107,6 +109,7 @@ def test_the_command_prints_one_object_of_figures():
 def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
     figures = Replication(LITTLE, nothing).run()
 
+    assert [name for name in flattened({"replication": figures}) if direction(name) is None] == []
     assert figures["rates"]["replicated_per_second"] > 0
     assert {flushed: row["messages"] for flushed, row in figures["lag"].items()} == dict.fromkeys(
         ("none", "everysec", "always"), 2_000
