@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ampsq.connections.route import Route
     from ampsq.definitions.address_setting import AddressSetting
     from ampsq.definitions.applying import Outcome, Planned
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.messages.letters import DeadLetter
     from ampsq.messages.query import Query, SowMessage
     from ampsq.messages.redrive import Redriven
@@ -119,30 +119,30 @@ class Session:
         """A name for one request that may be repeated."""
         return f"{self.client}/{next(self._requests)}"
 
-    def connect(self) -> Flow[None]:
+    async def connect(self) -> None:
         """Check the server and make the instance ready.
 
         Raises:
             ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
                 an incompatible version. Unavailable: there is no server.
         """
-        self.server = yield from examine(self.instance)
+        self.server = await examine(self.instance)
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         # One that is there is only looked at: a server with a full disk still allows that.
-        if (yield command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
-            yield calls.open_instance(self.instance, next_incarnation())
-        self.origin = yield read_origin(self.instance)
-        if not (yield command(["SISMEMBER", INSTANCES, self.instance], int)):
+        if (await command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
+            await calls.open_instance(self.instance, next_incarnation())
+        self.origin = await read_origin(self.instance)
+        if not (await command(["SISMEMBER", INSTANCES, self.instance], int)):
             # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
             with contextlib.suppress(ServerFull):
-                yield command(["SADD", INSTANCES, self.instance], int)
-        if (yield command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool)):
+                await command(["SADD", INSTANCES, self.instance], int)
+        if await command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool):
             self.is_heard = True
-            yield action_calls.happen("connect", self.client)
+            await action_calls.happen("connect", self.client)
         if self.publisher:
             publishers = key(self.instance, "publishers")
-            last = yield command(["HGET", publishers, self.publisher], lambda reply: reply)
+            last = await command(["HGET", publishers, self.publisher], lambda reply: reply)
             self._next_sequence = max(int(last.split(b" ")[0]) + 1 if last else 1, self._next_sequence)
 
     def guarantee(
@@ -169,103 +169,103 @@ class Session:
         self.settlements = publishing.settlements
         return publishing
 
-    def leave(self) -> Flow[None]:
+    async def leave(self) -> None:
         """Tell the actions that ask for it that this client goes, as far as there is still somebody to tell."""
         with contextlib.suppress(AmpsqError):
-            yield action_calls.happen("disconnect", self.client)
+            await action_calls.happen("disconnect", self.client)
 
     # -- definitions
 
-    def apply(self, definitions: Iterable[Definition]) -> Flow[list[tuple[Definition, Outcome]]]:
+    async def apply(self, definitions: Iterable[Definition]) -> list[tuple[Definition, Outcome]]:
         """Define topics, queues, views and actions; see `Client.apply`."""
         wanted = list(definitions)
-        server = yield from self._server()
-        yield from move_queues(self, wanted, server)
-        return (yield from apply(wanted, server))
+        server = await self._server()
+        await move_queues(self, wanted, server)
+        return await apply(wanted, server)
 
-    def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> Flow[list[Planned]]:
+    async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
         """Say what `apply` would do; see `Client.plan`."""
         wanted, removed = list(definitions), list(removing)
-        planned = yield from plan(wanted, (yield from self._server()))
+        planned = await plan(wanted, (await self._server()))
         if removed:
-            yield from check_removal(wanted, removed)
+            await check_removal(wanted, removed)
         return planned
 
-    def _server(self) -> Flow[Server | None]:
+    async def _server(self) -> Server | None:
         """The server as it was at connect, or looked at again where a coordinator may have noted more of it."""
         if self.server is not None and self.server.appends and not self.server.appendfsync:
-            self.server = yield from examine(self.instance)
+            self.server = await examine(self.instance)
         return self.server
 
     @taught("queue")
-    def pause(self, queue: str, *, paused: bool) -> Flow[bool]:
+    async def pause(self, queue: str, *, paused: bool) -> bool:
         """Have a queue deliver, or not; see `Client.pause_queue`."""
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         if queue not in catalog.queues:
             raise UnknownQueue(queue=queue)
         defined = Queue.from_json(catalog.queues[queue])
         wanted = type(defined)(**{**defined.elements(), "name": queue, "paused": paused})
-        outcomes = yield from self.apply([wanted])
+        outcomes = await self.apply([wanted])
         return any(outcome != "unchanged" for _, outcome in outcomes)
 
     # -- publishing
 
-    def learn_type(self, topic: str) -> Flow[MessageType]:
+    async def learn_type(self, topic: str) -> MessageType:
         """The message type of what is about to be published to, asked for once: a first message fixes it."""
         if not isinstance(topic, str):
             return JSON
         if topic not in self._types:
-            found = yield from self.message_type(topic)
+            found = await self.message_type(topic)
             if found is None:
                 return JSON
             self._types[topic] = found
         return self._types[topic]
 
-    def body(self, topic: str, data: Any) -> Flow[bytes]:
+    async def body(self, topic: str, data: Any) -> bytes:
         """What is published of data; bytes go as they are, and the topic's type is not asked for."""
-        return data if isinstance(data, bytes) else (yield from self.learn_type(topic)).encode(data)
+        return data if isinstance(data, bytes) else (await self.learn_type(topic)).encode(data)
 
-    def message_type(self, name: str) -> Flow[MessageType | None]:
+    async def message_type(self, name: str) -> MessageType | None:
         """The message type of a topic or a queue; None where there is none of this name."""
         if not isinstance(name, str) or not is_name(name):
             return None
-        definition = yield self._definition("topics", name)
+        definition = await self._definition("topics", name)
         if definition is None:
-            definition = yield self._definition("queues", name)
+            definition = await self._definition("queues", name)
         return None if definition is None else MessageType.of_definition(definition)
 
     def _definition(self, kind: str, name: str) -> Call[bytes | None]:
         return command(["HGET", key(self.instance, kind), name], lambda reply: reply)
 
-    def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
+    async def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Bookmark:
         """Record one message; see `Client.publish`."""
-        body = yield from self.body(topic, data)
-        return (yield from self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence)))
+        body = await self.body(topic, data)
+        return await self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence))
 
-    def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Flow[Bookmark]:
+    async def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Bookmark:
         """Record one message, merged into the record of its key; see `Client.delta_publish`."""
-        body = yield from self.body(topic, data)
+        body = await self.body(topic, data)
         call = self._publish_call(topic, [body], envelope, sequence, delta=True)
-        return (yield from self._publish_one(topic, call))
+        return await self._publish_one(topic, call)
 
-    def _publish_one(self, topic: str, call: Call[Published]) -> Flow[Bookmark]:
-        published = yield from self._published(topic, call)
+    async def _publish_one(self, topic: str, call: Call[Published]) -> Bookmark:
+        published = await self._published(topic, call)
         if published.number:
             return Bookmark.of(published.topic, self.origin, published.first_id)
         return published.duplicates[0] or Bookmark.of(published.topic, self.origin, "")
 
-    def publish_first(self, topic: str, call: Call[Published]) -> Flow[Published]:
+    async def publish_first(self, topic: str, call: Call[Published]) -> Published:
         """Run the first call of a batch, so that the topic exists for the others."""
-        return (yield from self._published(topic, call))
+        return await self._published(topic, call)
 
-    def _published(self, topic: str, call: Call[Published]) -> Flow[Published]:
+    async def _published(self, topic: str, call: Call[Published]) -> Published:
         published: Published
         try:
-            published = yield from when_caught_up(call)
+            published = await when_caught_up(call)
         except UnknownTopic:
             self._types.pop(topic, None)
-            yield from add_published(topic)
-            published = yield call
+            await add_published(topic)
+            published = await call
         if published.number:
             self.confirmed_id = published.first_id
         return published
@@ -299,7 +299,7 @@ class Session:
     # -- settling and looking
 
     @taught("queue")
-    def ack(
+    async def ack(
         self,
         queue: str,
         bookmarks: Iterable[Bookmark | str] | str | None,
@@ -308,7 +308,7 @@ class Session:
         *,
         reason: str | None = None,
         dry_run: bool = False,
-    ) -> Flow[int]:
+    ) -> int:
         """Settle messages by bookmark or filter; see `Client.ack`."""
         why = checked_reason(reason)
         if isinstance(bookmarks, str):
@@ -316,10 +316,10 @@ class Session:
         if (bookmarks is None) == (filter is None):
             raise DefinitionError("ack needs bookmarks or a filter, one of them")
         if filter is not None:
-            return (yield from ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run))
+            return await ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run)
         if dry_run:
             raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
-        return (yield from settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements))
+        return await settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements)
 
     @property
     def scene(self) -> Scene:
@@ -327,11 +327,11 @@ class Session:
         return Scene(self.instance, self.origin)
 
     @taught("queue", "view")
-    def sow(
+    async def sow(
         self, name: str, query: Query, keys: Iterable[Any] | None, bookmark: Bookmark | str | datetime | None
-    ) -> Flow[list[SowMessage]]:
+    ) -> list[SowMessage]:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
-        return (yield from sow(self.scene, name, query, keys, bookmark))
+        return await sow(self.scene, name, query, keys, bookmark)
 
     def follow_records(
         self,
@@ -355,33 +355,33 @@ class Session:
         )
 
     @taught("topic")
-    def sow_delete(
+    async def sow_delete(
         self,
         topic: str,
         keys: Iterable[Any] | None,
         filter: str | None,  # noqa: A002  (AMPS's word)
         data: Any,
-    ) -> Flow[int]:
+    ) -> int:
         """Delete records of a topic; see `Client.sow_delete`."""
         if filter is not None:
             _check_choice(topic, keys, filter, data)
-            return (yield from delete_matching(topic, parse_query_filter(filter)))
-        if keys is not None and (known := (yield from keyed_topic(self.instance, parse_name(topic)))) is not None:
+            return await delete_matching(topic, parse_query_filter(filter))
+        if keys is not None and (known := (await keyed_topic(self.instance, parse_name(topic)))) is not None:
             key_texts(keys, known if known.key else None)
-        how, values = yield from self._deletion(topic, keys, data)
-        return (yield from delete_records(topic, how, values, self._next_publisher))
+        how, values = await self._deletion(topic, keys, data)
+        return await delete_records(topic, how, values, self._next_publisher)
 
-    def deletions(self, topic: str, keys: Iterable[Any] | None, data: Any) -> Flow[list[list[bytes]]]:
+    async def deletions(self, topic: str, keys: Iterable[Any] | None, data: Any) -> list[list[bytes]]:
         """The same by keys or data as a publish store keeps it: the arguments of one call each."""
-        how, values = yield from self._deletion(topic, keys, data)
+        how, values = await self._deletion(topic, keys, data)
         head = [parse_name(topic).encode(), how.encode()]
         return [[*head, *values[first : first + BATCH]] for first in range(0, len(values), BATCH)]
 
-    def _deletion(self, topic: str, keys: Iterable[Any] | None, data: Any) -> Flow[tuple[How, list[bytes]]]:
+    async def _deletion(self, topic: str, keys: Iterable[Any] | None, data: Any) -> tuple[How, list[bytes]]:
         _check_choice(topic, keys, None, data)
         if keys is not None:
             return "keys", key_texts(keys)
-        return "data", [(yield from self.body(topic, data))]
+        return "data", [(await self.body(topic, data))]
 
     def _next_publisher(self) -> Publisher:
         """A number of this session's publisher, if it has one, for something that is to be done once."""
@@ -391,7 +391,7 @@ class Session:
         return Publisher(self.publisher, self._next_sequence - 1)
 
     @taught("queue")
-    def dead_letters(
+    async def dead_letters(
         self,
         queue: str,
         filter: str | None,  # noqa: A002  (AMPS's word)
@@ -400,64 +400,64 @@ class Session:
         reason: str | None,
         top_n: int | None,
         bookmarks: Iterable[Bookmark | str] | str | None,
-    ) -> Flow[list[DeadLetter]]:
+    ) -> list[DeadLetter]:
         """Look at dead letters; see `Client.dead_letters`."""
         if bookmarks is not None:
             if (filter, source, reason, top_n) != (None, None, None, None):
                 raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
-            return (yield from named_letters(self.scene, queue, _listed(bookmarks)))
-        return (yield from read_letters(self.scene, queue, letter_filter(filter, source, reason), top_n))
+            return await named_letters(self.scene, queue, _listed(bookmarks))
+        return await read_letters(self.scene, queue, letter_filter(filter, source, reason), top_n)
 
     @taught("queue")
-    def redrive(self, queue: str, **wishes: Any) -> Flow[Redriven]:
+    async def redrive(self, queue: str, **wishes: Any) -> Redriven:
         """Put dead letters back; see `Client.redrive`."""
         bookmarks = wishes.pop("bookmarks")
         wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
-        return (yield from redrive(self.scene, Order(queue, self.request(), **wishes)))
+        return await redrive(self.scene, Order(queue, self.request(), **wishes))
 
     @taught("queue", "topic")
-    def aggregate(
+    async def aggregate(
         self,
         name: str,
         projection: Sequence[str],
         grouping: Sequence[str],
         filter: str | None,  # noqa: A002
-    ) -> Flow[Follower]:
+    ) -> Follower:
         """Begin to follow an aggregate; see `Client.aggregate`."""
-        return (yield from follow(self.scene, aggregated(name, projection, grouping, filter)))
+        return await follow(self.scene, aggregated(name, projection, grouping, filter))
 
     @taught("queue")
-    def queue_stats(self, queue: str) -> Flow[QueueStats]:
+    async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
-        figures = yield calls.stats(queue)
+        figures = await calls.stats(queue)
         return QueueStats(queue, figures)
 
-    def views(self) -> Flow[dict[str, View]]:
+    async def views(self) -> dict[str, View]:
         """Read the definitions of all views."""
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
 
-    def readers(self) -> Flow[list[ReaderState]]:
+    async def readers(self) -> list[ReaderState]:
         """See `Client.readers`."""
-        return read_readers(self.instance)
+        return await read_readers(self.instance)
 
-    def address_settings(self) -> Flow[dict[str, AddressSetting]]:
+    async def address_settings(self) -> dict[str, AddressSetting]:
         """Read all address settings."""
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         return {setting.match: setting for setting in sorted(settings_of(catalog), key=lambda each: each.match)}
 
-    def queues(self) -> Flow[dict[str, Queue]]:
+    async def queues(self) -> dict[str, Queue]:
         """Read the definitions of all queues."""
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
 
-    def topics(self) -> Flow[dict[str, dict[str, Any]]]:
+    async def topics(self) -> dict[str, dict[str, Any]]:
         """Read all topics; see `Client.topics`."""
-        return (yield from read_topics(self.instance, self.origin))
+        return await read_topics(self.instance, self.origin)
 
-    def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Flow[Trimmed]:
+    async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
         """Remove what a topic's retention gives up; see `Client.trim`."""
-        return (yield from trim(self.instance, topic, age, dry_run=dry_run))
+        return await trim(self.instance, topic, age, dry_run=dry_run)
 
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:

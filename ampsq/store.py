@@ -20,7 +20,7 @@ from ampsq.connections.finding import slot_of
 from ampsq.connections.lines import AsyncLines, Lines
 from ampsq.connections.route import Route
 from ampsq.errors import AmpsqError, Closed, Unavailable
-from ampsq.flow import Call, Pause, Post
+from ampsq.flow import Call, Collect, ForeignStep, Pause, Post
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -186,16 +186,18 @@ class Store:
             return step.channel.post(step.call)
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
-        return step.channel.collect()
+        if isinstance(step, Collect):
+            return step.channel.collect()
+        raise ForeignStep(step)
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
         try:
-            step = next(flow)
+            step = flow.send(None)
             while True:
                 try:
                     result = self._step(step)
-                except AmpsqError as error:
+                except (AmpsqError, ForeignStep) as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(result)
@@ -298,16 +300,18 @@ class AsyncStore:
             return await step.channel.post(step.call)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
-        return await step.channel.collect()
+        if isinstance(step, Collect):
+            return await step.channel.collect()
+        raise ForeignStep(step)
 
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
         try:
-            step = next(flow)
+            step = flow.send(None)
             while True:
                 try:
                     result = await self._step(step)
-                except AmpsqError as error:
+                except (AmpsqError, ForeignStep) as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(result)

@@ -36,14 +36,14 @@ def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]
 
     def decorate(function: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
         @functools.wraps(function)
-        def flow(*args: P.args, **kwargs: P.kwargs) -> Flow[T]:
+        async def flow(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
-                return (yield from function(*args, **kwargs))
+                return await function(*args, **kwargs)
             except (UnknownQueue, NoRecords) as error:
                 name = error.detail.get("topic" if isinstance(error, NoRecords) else "queue")
                 if not isinstance(name, str) or error.told:
                     raise
-                catalog = yield calls.catalog()
+                catalog = await calls.catalog()
                 if isinstance(error, NoRecords) and name in catalog.topics:
                     raise
                 raise error.saying(explained(catalog, name, *kinds)) from None

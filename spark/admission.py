@@ -11,7 +11,6 @@ from ampsq.topics import log_index
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.flow import Flow
     from ampsq.spark.logs import Logs
     from ampsq.spark.planning import Range
     from ampsq.spark.read_options import StreamReadOptions
@@ -57,18 +56,18 @@ def admitted(
     return found
 
 
-def _end(wanted: Range, share: int) -> Flow[Id]:
+async def _end(wanted: Range, share: int) -> Id:
     """The last one of so many entries of a range."""
     log, after, last, _ = wanted
     place = after
     if share > _FEW:
-        rank = yield from log_index.rank_of(log.topic, after)
-        place = yield from log_index.entry_at(log.address.instance, log.topic, rank + share)
+        rank = await log_index.rank_of(log.topic, after)
+        place = await log_index.entry_at(log.address.instance, log.topic, rank + share)
     if place > after:
         return min(place, last)
     # Few, or what was deleted there counts for more than what is left.
     left, ended = min(share, _FEW), False
     while left > 0 and not ended:
-        place, number, ended = yield log_index.skip_entries(log.topic, place, last, left)
+        place, number, ended = await log_index.skip_entries(log.topic, place, last, left)
         left -= number
     return min(place, last) if place > after else last

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.flow import Flow
     from ampsq.spark.job_calls import Staged
     from ampsq.spark.lanes import Lane
 
@@ -187,8 +186,8 @@ def _short(name: uuid.UUID) -> str:
     return base64.b32encode(name.bytes).decode().rstrip("=").lower()
 
 
-def _known(topic: str) -> Flow[None]:
+async def _known(topic: str) -> None:
     """Make a topic that is first published to."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     if topic not in catalog.topics and topic not in catalog.queues:
-        yield from add_published(topic)
+        await add_published(topic)

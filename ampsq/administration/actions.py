@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Flow
 
 __all__ = ["ActionState", "FailedEvent", "actions", "drop_failed", "failed_events", "retry_action"]
 
@@ -88,18 +87,18 @@ class FailedEvent:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def actions(instance: str) -> Flow[dict[str, ActionState]]:
+async def actions(instance: str) -> dict[str, ActionState]:
     """Read the state of all actions."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     out = {}
     for name, text in sorted(catalog.actions.items()):
-        out[name] = yield from _state(instance, catalog, Action.from_json(text))
+        out[name] = await _state(instance, catalog, Action.from_json(text))
     return out
 
 
-def _state(instance: str, catalog: Catalog, action: Action) -> Flow[ActionState]:
-    fields: Mapping[bytes, bytes] = yield command(["HGETALL", key(instance, "action", action.name)], _paired)
-    failed = yield command(["HLEN", key(instance, "failed", action.name)], int)
+async def _state(instance: str, catalog: Catalog, action: Action) -> ActionState:
+    fields: Mapping[bytes, bytes] = await command(["HGETALL", key(instance, "action", action.name)], _paired)
+    failed = await command(["HLEN", key(instance, "failed", action.name)], int)
     waiting: dict[str, int] = {}
     streams = [
         (source.name, key(instance, _STREAMS[source.kind], *([source.of] if source.of else [])))
@@ -111,8 +110,8 @@ def _state(instance: str, catalog: Catalog, action: Action) -> Flow[ActionState]
     for name, stream in streams:
         read = int(fields.get(f"{FIELDS['read']} {name}".encode(), b"0"))
         added = 0
-        if (yield command(["EXISTS", stream], int)):
-            added = yield command(["XINFO", "STREAM", stream], lambda reply: int(_paired(reply)[b"entries-added"]))
+        if await command(["EXISTS", stream], int):
+            added = await command(["XINFO", "STREAM", stream], lambda reply: int(_paired(reply)[b"entries-added"]))
         waiting[name] = max(added - read, 0)
     return ActionState(
         action.name,
@@ -129,19 +128,19 @@ def _paired(flat: Sequence[Any]) -> dict[bytes, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def failed_events(instance: str, name: str) -> Flow[list[FailedEvent]]:
+async def failed_events(instance: str, name: str) -> list[FailedEvent]:
     """Read the events of an action that failed, in the order in which they did first.
 
     Raises:
         DefinitionError: there is no such action.
     """
-    action = yield from _known(name)
+    action = await _known(name)
     failed = key(instance, "failed", name)
-    numbers = yield from _numbers(instance, name, None)
+    numbers = await _numbers(instance, name, None)
     events = []
     for first in range(0, len(numbers), _TOGETHER):
         some = numbers[first : first + _TOGETHER]
-        texts = yield command(["HMGET", failed, *some], list[bytes])
+        texts = await command(["HMGET", failed, *some], list[bytes])
         events += [_event(action, number, text) for number, text in zip(some, texts, strict=True) if text]
     return events
 
@@ -159,48 +158,48 @@ def _event(action: Action, number: int, text: bytes) -> FailedEvent:
     )
 
 
-def retry_action(instance: str, name: str, events: Iterable[int] | int | None = None) -> Flow[int]:
+async def retry_action(instance: str, name: str, events: Iterable[int] | int | None = None) -> int:
     """Let failed events be tried at once; gives how many.
 
     Raises:
         DefinitionError: there is no such action.
     """
-    yield from _known(name)
-    numbers = yield from _numbers(instance, name, events)
+    await _known(name)
+    numbers = await _numbers(instance, name, events)
     for first in range(0, len(numbers), _TOGETHER):
         some = [item for number in numbers[first : first + _TOGETHER] for item in (0, number)]
-        yield command(["ZADD", key(instance, "retries", name), "XX", *some], int)
+        await command(["ZADD", key(instance, "retries", name), "XX", *some], int)
     return len(numbers)
 
 
-def drop_failed(instance: str, name: str, events: Iterable[int] | int | None = None) -> Flow[int]:
+async def drop_failed(instance: str, name: str, events: Iterable[int] | int | None = None) -> int:
     """Forget failed events: what is left of them is not done; gives how many.
 
     Raises:
         DefinitionError: there is no such action.
     """
-    yield from _known(name)
-    numbers = yield from _numbers(instance, name, events)
+    await _known(name)
+    numbers = await _numbers(instance, name, events)
     dropped = 0
     for number in numbers:
-        found = yield command(["HGET", key(instance, "failed", name), number], lambda reply: reply)
+        found = await command(["HGET", key(instance, "failed", name), number], lambda reply: reply)
         if found is not None:
             revision = int(found.partition(b" ")[0])
-            dropped += yield action_calls.redo(name, str(number), revision, b"", 0)
+            dropped += await action_calls.redo(name, str(number), revision, b"", 0)
     return dropped
 
 
-def _numbers(instance: str, name: str, events: Iterable[int] | int | None) -> Flow[list[int]]:
+async def _numbers(instance: str, name: str, events: Iterable[int] | int | None) -> list[int]:
     """Those of an action's failed events that are asked for, and are there."""
-    found = yield command(["HKEYS", key(instance, "failed", name)], lambda reply: sorted(map(int, reply)))
+    found = await command(["HKEYS", key(instance, "failed", name)], lambda reply: sorted(map(int, reply)))
     if events is None:
         return list(found)
     asked = {events} if isinstance(events, int) else set(events)
     return [number for number in found if number in asked]
 
 
-def _known(name: str) -> Flow[Action]:
-    catalog = yield calls.catalog()
+async def _known(name: str) -> Action:
+    catalog = await calls.catalog()
     if name not in catalog.actions:
         known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"
         raise DefinitionError(f"action {name!r}: {known}")

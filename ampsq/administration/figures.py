@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ampsq.administration.actions import ActionState
     from ampsq.calls import Catalog
     from ampsq.connections.channels import Channel
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.replication.report import LinkStatus
 
 __all__ = ["Ages", "Figures", "QueueFigures", "measure", "read_figures"]
@@ -113,32 +113,32 @@ def _queue(text: str) -> Queue:
     return Queue.from_json(text)
 
 
-def read_figures(instance: str, channel: Channel) -> Flow[Figures]:
+async def read_figures(instance: str, channel: Channel) -> Figures:
     """Read all of it: two short calls a queue, many of them on their way at once, so nothing else waits for long.
 
     Args:
         instance: its name.
         channel: for the calls, of the store that runs this.
     """
-    catalog: Catalog = yield calls.catalog()
-    queues = yield from _queues(catalog, channel)
-    links = yield from read_links(instance, catalog)
-    states = yield from actions(instance)
+    catalog: Catalog = await calls.catalog()
+    queues = await _queues(catalog, channel)
+    links = await read_links(instance, catalog)
+    states = await actions(instance)
     return Figures(catalog.instance, catalog.group, queues, links, states)
 
 
-def _queues(catalog: Catalog, channel: Channel) -> Flow[dict[str, QueueFigures]]:
+async def _queues(catalog: Catalog, channel: Channel) -> dict[str, QueueFigures]:
     found: dict[str, QueueFigures] = {}
     names = sorted(catalog.queues)
     for first in range(0, len(names), _AHEAD // 2):
         some = names[first : first + _AHEAD // 2]
         for name in some:
-            yield Post(channel, calls.stats(name))
-            yield Post(channel, measure(name))
+            await Post(channel, calls.stats(name))
+            await Post(channel, measure(name))
         for name in some:
             try:
-                figures = yield Collect(channel)
-                ages: Ages = yield Collect(channel)
+                figures = await Collect(channel)
+                ages: Ages = await Collect(channel)
             except UnknownQueue:
                 # Another instance of the name took the place of this one: its catalog comes with the next reading.
                 channel.close()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.administration.figures import Ages
     from ampsq.calls import Catalog
     from ampsq.connections.channels import Channel
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.replication.report import LinkStatus
 
 __all__ = ["SUBSCRIPTIONS", "Survey", "SurveyedSubscription", "Surveyor"]
@@ -83,7 +83,7 @@ class Surveyor:
         self._instance = instance
         self._catalog: Catalog | None = None
 
-    def read(self, channel: Channel, chosen: Callable[[Mapping[str, QueueStats]], Iterable[str]]) -> Flow[Survey]:
+    async def read(self, channel: Channel, chosen: Callable[[Mapping[str, QueueStats]], Iterable[str]]) -> Survey:
         """Read everything once.
 
         Args:
@@ -91,10 +91,10 @@ class Surveyor:
             chosen: says of which queues the ages of their messages are wanted, by the figures of all.
         """
         if self._catalog is None:
-            self._catalog = yield calls.catalog()
+            self._catalog = await calls.catalog()
         catalog = self._catalog
         subscriptions = key(self._instance, "subscriptions")
-        version, at, names, number, *figures = yield from _together(
+        version, at, names, number, *figures = await _together(
             channel,
             [
                 command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)),
@@ -106,25 +106,25 @@ class Surveyor:
         )
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
-        more = yield from _together(
+        more = await _together(
             channel, [*map(measure, wanted), *(_subscription(self._instance, name) for name in names)]
         )
         ages, found = more[: len(wanted)], more[len(wanted) :]
-        links = (yield from read_links(self._instance, catalog)) if catalog.destinations else ()
+        links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
         if version != catalog.version:
             self._catalog = None
         there = [each for each in found if each is not None]
         return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
 
 
-def _together(channel: Channel, wanted: Sequence[Call[Any]]) -> Flow[list[Any]]:
+async def _together(channel: Channel, wanted: Sequence[Call[Any]]) -> list[Any]:
     """Send all calls, then read all replies."""
     replies: list[Any] = []
     try:
         for call in wanted:
-            yield Post(channel, call)
+            await Post(channel, call)
         while len(replies) < len(wanted):
-            reply = yield Collect(channel)
+            reply = await Collect(channel)
             replies.append(reply)
     except AmpsqError:
         # The replies behind it belong to nobody.

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ampsq.checking.check_calls import LogPage
     from ampsq.checking.check_state import Timetable
     from ampsq.checking.rebuild import Rebuilt
-    from ampsq.flow import Flow
     from ampsq.messages.explain import Place
     from ampsq.values import Bookmark
 
@@ -117,21 +116,21 @@ class _Walk:
         self._suspects: list[bytes] = []
         self.messages = self.settled = 0
 
-    def walk(self, topics: Sequence[str]) -> Flow[None]:
+    async def walk(self, topics: Sequence[str]) -> None:
         """Look at all that the logs have now."""
-        starts, ends = (yield from recorded_starts(self._judge.instance, self._judge.queue)), []
+        starts, ends = (await recorded_starts(self._judge.instance, self._judge.queue)), []
         for topic in topics:
-            found = yield check_calls.locate(topic, "+")
+            found = await check_calls.locate(topic, "+")
             ends.append(found.id)
         for topic, end in zip(topics, ends, strict=True):
             after: str | None = starts.get(topic, "0-0")
             while after is not None:
-                page = yield check_calls.check_log(self._judge.queue, topic, after, end)
+                page = await check_calls.check_log(self._judge.queue, topic, after, end)
                 self._note(page)
                 if len(self._suspects) >= _TOGETHER:
-                    yield from self._have_judged()
+                    await self._have_judged()
                 after = page.next
-        yield from self._have_judged()
+        await self._have_judged()
 
     def _note(self, page: LogPage) -> None:
         weights = self._judge.ledger.weights(page.refs)
@@ -143,14 +142,14 @@ class _Walk:
             if letter == "!" or letter in (wrong if settled else ("xal" if self._once else "xa")):
                 self._suspects.append(ref)
 
-    def _have_judged(self) -> Flow[None]:
+    async def _have_judged(self) -> None:
         suspects, self._suspects = self._suspects, []
         if suspects:
-            yield from self._judge.judge(suspects)
+            await self._judge.judge(suspects)
 
 
 @taught("queue")
-def check(place: Place, names: Sequence[str] = (), *, repair: bool = False) -> Flow[list[Checked]]:
+async def check(place: Place, names: Sequence[str] = (), *, repair: bool = False) -> list[Checked]:
     """Compare queues' live state with what log and journal alone say; traffic goes on.
 
     Args:
@@ -161,23 +160,23 @@ def check(place: Place, names: Sequence[str] = (), *, repair: bool = False) -> F
     Raises:
         UnknownQueue: there is no such queue. Rebuilding: somebody else rebuilds it, or began to meanwhile.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     for name in names:
         if name not in catalog.queues:
             raise UnknownQueue(queue=name)
-    timetable = yield from check_timetable(repair=repair)
+    timetable = await check_timetable(repair=repair)
     out = []
     for name in names or sorted(catalog.queues):
-        checked = yield from _check_queue(place, catalog, name, timetable, repair=repair)
+        checked = await _check_queue(place, catalog, name, timetable, repair=repair)
         out.append(checked)
     return out
 
 
-def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable, *, repair: bool) -> Flow[Checked]:
+async def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable, *, repair: bool) -> Checked:
     began = time.monotonic()
     queue = Queue.from_json(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
-    whole = yield from _check_whole(name, topics, repair=repair)
+    whole = await _check_whole(name, topics, repair=repair)
     rebuilt: Rebuilt | None = None
     with Ledger() as ledger:
         judge = Judge(place.instance, name, ledger, repair=repair)
@@ -185,28 +184,28 @@ def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable
             whole.undecided.append("somebody is rebuilding the queue")
             return _checked(queue, whole, judge.findings, _Walk(judge, once=False), None, began, repair=repair)
         if "undefined" in whole.numbers and repair:
-            yield from redefine(name)
-            again = yield from _check_whole(name, topics, repair=repair)
+            await redefine(name)
+            again = await _check_whole(name, topics, repair=repair)
             whole.numbers.update(again.numbers)
         # Before anything is judged by its owner.
-        yield from check_owners(place.instance, name, whole, repair=repair)
-        yield from check_copies(place.instance, topics, whole, repair=repair)
+        await check_owners(place.instance, name, whole, repair=repair)
+        await check_copies(place.instance, topics, whole, repair=repair)
         if repair and any(word in whole.numbers for word in _NEED_REBUILD):
-            rebuilt, findings = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
+            rebuilt, findings = await rebuild(place.instance, name, topics, filtered=queue.filter is not None)
             judge.findings = findings
         walk = _Walk(judge, once=queue.semantics == "at-most-once")
         if repair or "undefined" not in whole.numbers:
-            yield from judge.catch_up()
+            await judge.catch_up()
             if rebuilt or not any(word in whole.numbers for word in _NEED_REBUILD):
-                yield from walk.walk(topics)
-            yield from check_state(judge, timetable, topics)
+                await walk.walk(topics)
+            await check_state(judge, timetable, topics)
         return _checked(queue, whole, judge.findings, walk, rebuilt, began, repair=repair)
 
 
-def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Flow[Findings]:
+async def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Findings:
     findings = Findings()
     for first in range(0, max(len(topics), 1), _TOPICS):
-        found = yield check_calls.check_queue(name, topics[first : first + _TOPICS], repair=repair)
+        found = await check_calls.check_queue(name, topics[first : first + _TOPICS], repair=repair)
         for word, number in found.items():
             findings.numbers[word] = findings.numbers[word] + number if word == "cursor_missing" else number
     return findings
@@ -234,18 +233,18 @@ def _checked(  # noqa: PLR0917
 
 
 @taught("queue")
-def rebuild_queue(place: Place, name: str) -> Flow[Rebuilt]:
+async def rebuild_queue(place: Place, name: str) -> Rebuilt:
     """Rebuild a queue from log and journal, whatever its state is.
 
     Raises:
         UnknownQueue: there is no such queue. Rebuilding: somebody else is at it.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     if name not in catalog.queues:
         raise UnknownQueue(queue=name)
     queue = Queue.from_json(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
-    yield from check_owners(place.instance, name, Findings(), repair=True)
-    rebuilt, _ = yield from rebuild(place.instance, name, topics, filtered=queue.filter is not None)
-    yield from check(place, [name], repair=True)
+    await check_owners(place.instance, name, Findings(), repair=True)
+    rebuilt, _ = await rebuild(place.instance, name, topics, filtered=queue.filter is not None)
+    await check(place, [name], repair=True)
     return rebuilt

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.checking.judging import Findings
-    from ampsq.flow import Flow
     from ampsq.values import Origin
 
 __all__ = ["check_copies", "check_owners"]
@@ -28,36 +27,36 @@ _HOW, _REFS, _OWNER, _EPOCHS, _BOOKMARKS, _SOURCE = (
 _TRANSFERRED, _GIVEN_BACK = str(VALUES["transferred"]).encode(), str(VALUES["given_back"]).encode()
 
 
-def check_copies(instance: str, topics: Sequence[str], findings: Findings, *, repair: bool) -> Flow[None]:
+async def check_copies(instance: str, topics: Sequence[str], findings: Findings, *, repair: bool) -> None:
     """Check what is kept beside the logs of topics that have copies."""
     for topic in topics:
         names = [key(instance, name, topic) for name in ("origins", "same", "deferred")]
-        after = "0-0" if (yield command(["EXISTS", *names], bool)) else ""
+        after = "0-0" if (await command(["EXISTS", *names], bool)) else ""
         while after:
             arguments: list[str | int] = ["", topic, after, int(repair)]
-            after, *numbers = yield script_call("check_copies", arguments, _counts, repeatable=True)
+            after, *numbers = await script_call("check_copies", arguments, _counts, repeatable=True)
             for word, number in zip(_WORDS, numbers, strict=True):
                 findings.add(word, number)
 
 
-def check_owners(instance: str, queue: str, findings: Findings, *, repair: bool) -> Flow[None]:
+async def check_owners(instance: str, queue: str, findings: Findings, *, repair: bool) -> None:
     """Check who owns the messages of a queue against the transfers that its journal has and that still count."""
-    if not (yield command(["EXISTS", key(instance, "received"), key(instance, "destinations")], bool)):
+    if not (await command(["EXISTS", key(instance, "received"), key(instance, "destinations")], bool)):
         return
-    rows = yield from _transfers(instance, queue)
+    rows = await _transfers(instance, queue)
     for first in range(0, len(rows), BATCH):
         arguments = ["", queue, int(repair), *(text for row in rows[first : first + BATCH] for text in row)]
-        findings.add("owner_missing", (yield script_call("check_owners", arguments, len, repeatable=True)))
+        findings.add("owner_missing", (await script_call("check_owners", arguments, len, repeatable=True)))
 
 
-def _transfers(instance: str, queue: str) -> Flow[list[tuple[bytes, bytes, bytes, str, bytes]]]:
+async def _transfers(instance: str, queue: str) -> list[tuple[bytes, bytes, bytes, str, bytes]]:
     """Of each message and bookmark the highest transfer; not of what was settled since."""
-    own: Origin = yield read_origin(instance)
+    own: Origin = await read_origin(instance)
     found: dict[bytes, dict[bytes, tuple[int, str, bytes]]] = {}
     after = "-"
     while after:
         asked: list[str | int] = ["XRANGE", key(instance, "journal", queue), after, "+", "COUNT", _PAGE]
-        page: list[Any] = yield command(asked, list)
+        page: list[Any] = await command(asked, list)
         for stream_id, flat in page:
             facts = dict(zip(flat[::2], flat[1::2], strict=True))
             refs = facts.get(_REFS, b"").split()

@@ -51,22 +51,22 @@ def next_count(count: int, found: int) -> int:
     return max(1, min(2 * count, _MOST, _BYTES * count // max(found, 1)))
 
 
-def parts(queue: str, source: str, *, repair: bool, visit: Callable[[LivePart], Flow[None]]) -> Flow[None]:
+async def parts(queue: str, source: str, *, repair: bool, visit: Callable[[LivePart], Flow[None]]) -> None:
     """Walk one of a queue's structures, part by part."""
     cursor, count = "0", _FIRST
     while True:
-        part: LivePart = yield check_calls.check_live(queue, source, cursor, count, repair=repair)
-        yield from visit(part)
+        part: LivePart = await check_calls.check_live(queue, source, cursor, count, repair=repair)
+        await visit(part)
         cursor, count = part.next, next_count(count, part.size)
         if cursor == "0":
             return
 
 
-def check_timetable(*, repair: bool) -> Flow[Timetable]:
+async def check_timetable(*, repair: bool) -> Timetable:
     """Walk the timetable, which all queues share."""
     found, cursor, count = Timetable(), "0", _FIRST
     while True:
-        part = yield check_calls.check_due(cursor, count, repair=repair)
+        part = await check_calls.check_due(cursor, count, repair=repair)
         count = next_count(count, part.size)
         found.strays += part.strays
         for queue, (delayed, scheduled) in part.counts.items():
@@ -79,55 +79,55 @@ def check_timetable(*, repair: bool) -> Flow[Timetable]:
             return found
 
 
-def check_state(judge: Judge, timetable: Timetable, topics: Sequence[str]) -> Flow[None]:
+async def check_state(judge: Judge, timetable: Timetable, topics: Sequence[str]) -> None:
     """Check all structures of a queue."""
     judge.findings.add("due_stray", timetable.strays)
     timetable.strays = 0
-    yield from judge.judge(timetable.refs.get(judge.queue, ()))
+    await judge.judge(timetable.refs.get(judge.queue, ()))
     holders: Counter[str] = Counter()
     gone = 0
     for source in _SOURCES:
-        gone += yield from _check_source(judge, source, holders)
-    yield from _check_counts(judge)
-    yield from _check_indexes(judge)
-    yield from _check_subscriptions(judge, holders)
+        gone += await _check_source(judge, source, holders)
+    await _check_counts(judge)
+    await _check_indexes(judge)
+    await _check_subscriptions(judge, holders)
     for topic in topics:
-        yield from _check_unread(judge, topic, gone)
+        await _check_unread(judge, topic, gone)
 
 
-def _check_source(judge: Judge, source: str, holders: Counter[str]) -> Flow[int]:
+async def _check_source(judge: Judge, source: str, holders: Counter[str]) -> int:
     gone = 0
 
-    def visit(part: LivePart) -> Flow[None]:
+    async def visit(part: LivePart) -> None:
         nonlocal gone
         judge.findings.add("holder_gone", part.unheld)
         holders.update(part.holders)
         gone += part.gone
         if part.refs:
-            yield from judge.judge(part.refs)
+            await judge.judge(part.refs)
 
-    yield from parts(judge.queue, source, repair=judge.repair, visit=visit)
+    await parts(judge.queue, source, repair=judge.repair, visit=visit)
     return gone
 
 
 # -- numbers
 
 
-def _check_counts(judge: Judge) -> Flow[None]:
-    found = yield check_calls.check_counts(judge.queue, repair=judge.repair)
+async def _check_counts(judge: Judge) -> None:
+    found = await check_calls.check_counts(judge.queue, repair=judge.repair)
     if found.delayed_counted < 0:
-        yield from _count_in_steps(judge)
+        await _count_in_steps(judge)
         return
     judge.findings.add("delayed_count", abs(found.delayed - found.delayed_counted))
     judge.findings.add("scheduled_count", abs(found.scheduled - found.scheduled_counted))
 
 
-def _count_in_steps(judge: Judge) -> Flow[None]:
+async def _count_in_steps(judge: Judge) -> None:
     """A long timetable is walked; that tells only if nothing changed meanwhile, so it is tried some times."""
     for _ in range(_LOOKS):
-        before = yield check_calls.check_counts(judge.queue, repair=False)
-        walked = yield from check_timetable(repair=False)
-        after = yield check_calls.check_counts(judge.queue, repair=False)
+        before = await check_calls.check_counts(judge.queue, repair=False)
+        walked = await check_timetable(repair=False)
+        after = await check_calls.check_counts(judge.queue, repair=False)
         delayed, scheduled = walked.counts.get(judge.queue, (0, 0))
         if (before.delayed, before.scheduled) == (delayed, scheduled):
             return
@@ -142,25 +142,25 @@ def _count_in_steps(judge: Judge) -> Flow[None]:
                 )
                 for field_name, difference in off:
                     if difference:
-                        yield check_calls.add_to(name, field_name, difference)
+                        await check_calls.add_to(name, field_name, difference)
             return
     judge.findings.undecided.append(
         "the numbers of delayed and scheduled messages: the timetable is long, and changed at every look"
     )
 
 
-def _check_unread(judge: Judge, topic: str, gone: int) -> Flow[None]:
+async def _check_unread(judge: Judge, topic: str, gone: int) -> None:
     """The number of entries that a queue has not read, against those that there are.
 
     What others removed from the log while the queue had not read it is counted until the queue comes there.
     """
     offs = set()
     for _ in range(_LOOKS):
-        figures = yield calls.stats(judge.queue)
+        figures = await calls.stats(judge.queue)
         if topic not in figures.topics:
             return
         unread, cursor, last = figures.topics[topic]
-        counted = yield from count_between(topic, cursor, last)
+        counted = await count_between(topic, cursor, last)
         if unread == counted or counted < unread <= counted + gone:
             return
         offs.add(counted - unread)
@@ -168,7 +168,7 @@ def _check_unread(judge: Judge, topic: str, gone: int) -> Flow[None]:
         off = offs.pop()
         judge.findings.add("unread_count", abs(off))
         if judge.repair:
-            yield check_calls.correct_count(judge.queue, topic, -off)
+            await check_calls.correct_count(judge.queue, topic, -off)
     else:
         judge.findings.undecided.append(f"the number of unread messages of topic {topic}: the log was being trimmed")
 
@@ -176,20 +176,20 @@ def _check_unread(judge: Judge, topic: str, gone: int) -> Flow[None]:
 # -- filters and subscriptions
 
 
-def _filters(judge: Judge) -> Flow[list[str]]:
+async def _filters(judge: Judge) -> list[str]:
     """The filters of a queue that judges its messages."""
     name = key(judge.instance, "queue", judge.queue)
-    text = yield command(["HGET", name, FIELDS["sorted"]], lambda reply: reply.decode() if reply else "")
+    text = await command(["HGET", name, FIELDS["sorted"]], lambda reply: reply.decode() if reply else "")
     return [each for each in text.split(" ") if each and each != _NONE]
 
 
-def _check_indexes(judge: Judge) -> Flow[None]:
-    filters = yield from _filters(judge)
+async def _check_indexes(judge: Judge) -> None:
+    filters = await _filters(judge)
     for name in filters:
         for source in ("index", "all"):
             cursor = "0"
             while True:
-                cursor, strangers, missing = yield check_calls.check_index(
+                cursor, strangers, missing = await check_calls.check_index(
                     judge.queue, name, source, cursor, repair=judge.repair
                 )
                 judge.findings.add("index_stranger", strangers)
@@ -198,13 +198,13 @@ def _check_indexes(judge: Judge) -> Flow[None]:
                     break
 
 
-def _check_subscriptions(judge: Judge, holders: Counter[str]) -> Flow[None]:
-    filters = yield from _filters(judge)
+async def _check_subscriptions(judge: Judge, holders: Counter[str]) -> None:
+    filters = await _filters(judge)
     names: set[str] = set(holders)
     for source in ("all", "members", f" {_NONE}", *(f" {each}" for each in filters)):
         cursor = "0"
         while True:
-            room = yield check_calls.check_room(judge.queue, source, cursor, repair=judge.repair)
+            room = await check_calls.check_room(judge.queue, source, cursor, repair=judge.repair)
             judge.findings.add("member_gone", room.gone)
             judge.findings.add("member_missing" if source == "all" else "free_wrong", room.wrong)
             judge.findings.add("free_stranger", room.strangers)
@@ -213,13 +213,13 @@ def _check_subscriptions(judge: Judge, holders: Counter[str]) -> Flow[None]:
             if cursor == "0":
                 break
     for name in sorted(names):
-        yield from _check_leased(judge, name, holders[name])
+        await _check_leased(judge, name, holders[name])
 
 
-def _check_leased(judge: Judge, subscription: str, seen: int) -> Flow[None]:
+async def _check_leased(judge: Judge, subscription: str, seen: int) -> None:
     """A subscription's number of leases; `seen` is what was seen on the way, of this queue alone."""
     for _ in range(_LOOKS):
-        noted, counted = yield check_calls.check_leased(subscription, repair=judge.repair)
+        noted, counted = await check_calls.check_leased(subscription, repair=judge.repair)
         if noted < 0 or noted == counted or (counted < 0 and noted == seen):
             return
         if counted >= 0:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampsq.checking.ledger import Ledger
-    from ampsq.flow import Flow
     from ampsq.values import Bookmark
 
 __all__ = ["Findings", "Judge"]
@@ -71,34 +70,34 @@ class Judge:
         self.instance, self.queue, self.ledger, self.repair = instance, queue, ledger, repair
         self.findings = Findings()
 
-    def catch_up(self) -> Flow[None]:
+    async def catch_up(self) -> None:
         """Read the journal to its end."""
         while True:
-            page = yield check_calls.journal_page(self.instance, self.queue, self.ledger.after)
+            page = await check_calls.journal_page(self.instance, self.queue, self.ledger.after)
             self.ledger.add(page)
             if not page.is_full:
                 return
 
-    def judge(self, refs: Iterable[bytes]) -> Flow[None]:
+    async def judge(self, refs: Iterable[bytes]) -> None:
         """Say what is wrong with some messages and mend that, until nothing is left of it."""
         pending = list(dict.fromkeys(refs))
         for _ in range(_ROUNDS if self.repair else 1):
-            pending = yield from self._round(pending)
+            pending = await self._round(pending)
             if not pending:
                 return
 
-    def _round(self, refs: Sequence[bytes]) -> Flow[list[bytes]]:
+    async def _round(self, refs: Sequence[bytes]) -> list[bytes]:
         """One thing a message; gives those where something was wrong."""
         wrong, at = [], 0
         while at < len(refs):
-            yield from self.catch_up()
+            await self.catch_up()
             claims = self.ledger.claims(refs[at : at + _BATCH])
-            judged = yield check_calls.judge(self.queue, self.ledger.after, claims, repair=self.repair)
+            judged = await check_calls.judge(self.queue, self.ledger.after, claims, repair=self.repair)
             for (ref, _), word in zip(claims, judged.words or (), strict=False):
                 if word:
                     wrong.append(ref)
                     if self.ledger.find(word, ref):
-                        example = (yield from name_messages([ref]))[0] if self.findings.wants(word) else None
+                        example = (await name_messages([ref]))[0] if self.findings.wants(word) else None
                         self.findings.add(word, 1, example)
             at += len(judged.words or ())
         return wrong

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ampsq.checking.judging import Findings
     from ampsq.checking.recovery import Cursors
     from ampsq.connections.server import Server
-    from ampsq.flow import Flow
     from ampsq.messages.explain import Place
     from ampsq.models import Definition
 
@@ -89,24 +88,24 @@ class _Rebuild:
         self.late: list[bytes] = []
         self.settled = self.ready = self.noted = self.kept_out = 0
 
-    def pause(self, *, changed: bool) -> Flow[None]:
+    async def pause(self, *, changed: bool) -> None:
         """Take the queue out of the logs."""
-        self.is_ring, ends = yield check_calls.pause_queue(
+        self.is_ring, ends = await check_calls.pause_queue(
             self.queue, self.owner, _PERIOD, list(self.starts.items()), changed=changed
         )
         self.ends = dict(zip(self.starts, ends, strict=True))
-        yield from self.judge.catch_up()
+        await self.judge.catch_up()
 
-    def walk(self) -> Flow[None]:
+    async def walk(self) -> None:
         """Look through the logs, and choose the boundary."""
         for topic, cursor in self.starts.items():
             after: str | None = cursor.split(" ")[0]
             while after is not None:
-                page = yield check_calls.check_log(self.queue, topic, after, self.ends[topic][0])
+                page = await check_calls.check_log(self.queue, topic, after, self.ends[topic][0])
                 if page.refs:
-                    yield from self._note(topic, after, page)
+                    await self._note(topic, after, page)
                 after = page.next
-        formerly = yield from judged_by_former_filters(self.judge.instance, self.queue)
+        formerly = await judged_by_former_filters(self.judge.instance, self.queue)
         least = max([ref_of(topic, last).encode() for topic, last in formerly.items()], default=b"")
         # What would be read would enter a ring once more, and push others out.
         self._choose(max((page.last for page in self.pages), default=b"") if self.is_ring else least)
@@ -121,7 +120,7 @@ class _Rebuild:
         if best is None and self.pages:
             self.boundary = max(page.last for page in self.pages)
 
-    def _note(self, topic: str, after: str, page: check_calls.LogPage) -> Flow[None]:
+    async def _note(self, topic: str, after: str, page: check_calls.LogPage) -> None:
         weights = self.ledger.weights(page.refs)
         settled = [weights.get(ref, 0) > 0 for ref in page.refs]
         pairs = zip(page.refs, page.letters, settled, strict=True)
@@ -132,20 +131,20 @@ class _Rebuild:
         self.pages.append(_Page(page.refs[0], page.refs[-1], topic, after, len(page.refs), busy, len(waiting)))
         if len(self.pages) % 20 == 0:
             # A sign of life.
-            yield from self._step([])
+            await self._step([])
 
-    def write(self) -> Flow[None]:
+    async def write(self) -> None:
         """Write what is to be ready, and what is settled behind the boundary."""
         for refs in self.ledger.open_up_to(self.boundary, _BATCH):
             self.ready += len(refs)
-            yield from self._step(refs)
+            await self._step(refs)
         for page in self.pages:
             if page.last <= self.boundary or not page.busy:
                 continue
             last = parse_ref(page.last.decode())[1]
             after: str | None = page.after
             while after is not None:
-                found = yield check_calls.check_log(self.queue, page.topic, after, last)
+                found = await check_calls.check_log(self.queue, page.topic, after, last)
                 weights = self.ledger.weights(found.refs)
                 behind = [
                     ref
@@ -153,54 +152,54 @@ class _Rebuild:
                     if ref > self.boundary and (letter != "w" or weights.get(ref, 0) > 0)
                 ]
                 self.noted += len(behind)
-                yield from self._step(behind)
+                await self._step(behind)
                 after = found.next
 
         for source in ("attempts", "lives"):
-            yield from parts(self.queue, source, repair=False, visit=self._look_at)
+            await parts(self.queue, source, repair=False, visit=self._look_at)
 
-    def _look_at(self, part: LivePart) -> Flow[None]:
+    async def _look_at(self, part: LivePart) -> None:
         if part.refs:
-            yield from self._step(part.refs)
+            await self._step(part.refs)
 
-    def _step(self, refs: Sequence[bytes]) -> Flow[None]:
+    async def _step(self, refs: Sequence[bytes]) -> None:
         at = 0
         while at < len(refs) or not refs:
             claims = self.ledger.claims(refs[at : at + _BATCH])
             boundary = self.boundary.decode()
-            done, kept_out = yield check_calls.rebuild(
+            done, kept_out = await check_calls.rebuild(
                 self.queue, self.owner, _PERIOD, self.ledger.after, boundary, claims
             )
             self.kept_out += kept_out
             if done < 0:
-                yield from self._read_on()
+                await self._read_on()
             elif not refs:
                 return
             else:
                 at += done
 
-    def finish(self, *, filtered: bool) -> Flow[None]:
+    async def finish(self, *, filtered: bool) -> None:
         """Take in what was settled meanwhile, and let the queue read its logs again."""
-        cursors, kept_out = (yield from self._cursors()), self.kept_out if filtered else None
+        cursors, kept_out = (await self._cursors()), self.kept_out if filtered else None
         answer = 1
         while answer != 0:
-            yield from self._read_on()
+            await self._read_on()
             while self.late:
                 refs, self.late = self.late, []
-                yield from self._step(refs)
+                await self._step(refs)
             after, boundary = self.ledger.after, self.boundary.decode()
-            answer = yield check_calls.resume_queue(self.queue, self.owner, after, boundary, kept_out, cursors)
+            answer = await check_calls.resume_queue(self.queue, self.owner, after, boundary, kept_out, cursors)
 
-    def _read_on(self) -> Flow[None]:
+    async def _read_on(self) -> None:
         """The rest of the journal: what was settled since the queue was paused is looked at once more."""
         while True:
-            page = yield check_calls.journal_page(self.judge.instance, self.queue, self.ledger.after)
+            page = await check_calls.journal_page(self.judge.instance, self.queue, self.ledger.after)
             self.ledger.add(page)
             self.late += [ref for _, found in page.entries for ref in found]
             if not page.is_full:
                 return
 
-    def _cursors(self) -> Flow[Cursors]:
+    async def _cursors(self) -> Cursors:
         """Where each topic is read up to, and how many entries that are: what lies behind is what is unread."""
         out = []
         for topic, start in self.starts.items():
@@ -211,7 +210,7 @@ class _Rebuild:
                 elif page.first > self.boundary:
                     behind += page.number
                 else:
-                    found = yield check_calls.check_log(self.queue, topic, page.after, parse_ref(page.last.decode())[1])
+                    found = await check_calls.check_log(self.queue, topic, page.after, parse_ref(page.last.decode())[1])
                     read = [ref for ref in found.refs if ref <= self.boundary]
                     last = parse_ref(read[-1].decode())[1] if read else last
                     behind += page.number - len(read)
@@ -221,9 +220,9 @@ class _Rebuild:
 
 
 @taught("queue")
-def rebuild(
+async def rebuild(
     instance: str, queue: str, topics: Sequence[str], starts: Cursors | None = None, *, filtered: bool
-) -> Flow[tuple[Rebuilt, Findings]]:
+) -> tuple[Rebuilt, Findings]:
     """Rebuild a queue's state from log and journal, in bounded steps.
 
     Args:
@@ -238,51 +237,51 @@ def rebuild(
     """
     changed, began = starts is not None, time.monotonic()
     if starts is None:
-        starts = yield from starts_of_record(instance, queue, topics)
+        starts = await starts_of_record(instance, queue, topics)
     with Ledger() as ledger:
         judge = Judge(instance, queue, ledger, repair=True)
         work = _Rebuild(judge, starts)
-        yield from work.pause(changed=changed)
-        yield from work.walk()
-        yield from work.write()
-        yield from work.finish(filtered=filtered)
+        await work.pause(changed=changed)
+        await work.walk()
+        await work.write()
+        await work.finish(filtered=filtered)
         if changed:
-            yield from _take_out(queue)
-        yield from _tidy(judge)
+            await _take_out(queue)
+        await _tidy(judge)
         messages = sum(page.number for page in work.pages)
         ready, seconds = work.ready - work.kept_out, time.monotonic() - began
         return Rebuilt(queue, messages, work.settled, ready, work.noted, seconds), judge.findings
 
 
-def _tidy(judge: Judge) -> Flow[None]:
+async def _tidy(judge: Judge) -> None:
     """Take away the notes that the cursors have passed."""
-    yield from parts(judge.queue, "ahead", repair=True, visit=lambda part: judge.judge(part.refs))
+    await parts(judge.queue, "ahead", repair=True, visit=lambda part: judge.judge(part.refs))
 
 
-def _take_out(queue: str) -> Flow[None]:
+async def _take_out(queue: str) -> None:
     """Take out of the queue what lies before its recovery point, but what is leased."""
 
-    def visit(part: LivePart) -> Flow[None]:
+    async def visit(part: LivePart) -> None:
         if part.refs:
-            yield check_calls.leave(queue, part.refs)
+            await check_calls.leave(queue, part.refs)
 
     for source in ("ready", "sorted", "held"):
-        yield from parts(queue, source, repair=False, visit=visit)
-    timetable = yield from check_timetable(repair=False)
+        await parts(queue, source, repair=False, visit=visit)
+    timetable = await check_timetable(repair=False)
     refs = timetable.refs.get(queue, [])
     for first in range(0, len(refs), _BATCH):
-        yield check_calls.leave(queue, refs[first : first + _BATCH])
+        await check_calls.leave(queue, refs[first : first + _BATCH])
 
 
-def move_queues(place: Place, definitions: list[Definition], server: Server | None) -> Flow[None]:
+async def move_queues(place: Place, definitions: list[Definition], server: Server | None) -> None:
     """Begin anew those queues whose recovery point the definitions change, if all of the definitions can be applied.
 
     The definitions are applied afterwards: who applies them again after a failure moves the queues again, to no harm.
     """
-    moved = yield from moved_queues(definitions)
+    moved = await moved_queues(definitions)
     if moved:
-        yield from plan(definitions, server)
+        await plan(definitions, server)
     for queue, topics in moved:
-        starts = yield from starts_of(queue, topics)
+        starts = await starts_of(queue, topics)
         filtered = queue.filter is not None
-        yield from rebuild(place.instance, queue.name, topics, starts, filtered=filtered)
+        await rebuild(place.instance, queue.name, topics, starts, filtered=filtered)

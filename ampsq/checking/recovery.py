@@ -14,7 +14,6 @@ from ampsq.topics.naming import find_bookmark
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.flow import Flow
     from ampsq.models import Queue
 
 __all__ = ["Cursors", "count_between", "judged_by_former_filters", "recorded_starts", "starts_of", "starts_of_record"]
@@ -27,7 +26,7 @@ _BEGUN: Final = "start"
 _LAST_SEQUENCE: Final = 2**64 - 1
 
 
-def _point_of(queue: Queue) -> Flow[str]:
+async def _point_of(queue: Queue) -> str:
     """The point as a stream ID, the last that is not in the queue."""
     text = queue.recovery_point
     if text == "epoch":
@@ -35,7 +34,7 @@ def _point_of(queue: Queue) -> Flow[str]:
     if text in ("now", "creation"):
         return _END
     if "~" in text:
-        named = yield from find_bookmark("", text)
+        named = await find_bookmark("", text)
         if not named.id:
             raise DefinitionError(
                 f"{queue.titled}: recovery_point: bookmark {text!r} is not here: {named.absence}; allowed: a "
@@ -47,47 +46,47 @@ def _point_of(queue: Queue) -> Flow[str]:
     return f"{before}-{_LAST_SEQUENCE}" if before >= 0 else _START
 
 
-def starts_of(queue: Queue, topics: Iterable[str]) -> Flow[Cursors]:
+async def starts_of(queue: Queue, topics: Iterable[str]) -> Cursors:
     """Find where a queue begins in each of its topics by its `recovery_point`; what lies behind is counted in steps.
 
     Raises:
         DefinitionError: the recovery point is the bookmark of a message that is not here.
     """
-    point, out = (yield from _point_of(queue)), []
+    point, out = (await _point_of(queue)), []
     for topic in topics:
-        cursor = yield from _cursor_at(topic, point)
+        cursor = await _cursor_at(topic, point)
         out.append((topic, cursor))
     return out
 
 
-def starts_of_record(instance: str, queue: str, topics: Iterable[str]) -> Flow[Cursors]:
+async def starts_of_record(instance: str, queue: str, topics: Iterable[str]) -> Cursors:
     """Find where a queue begins by what was recorded when it was defined, however much of its state is lost."""
-    starts = yield from recorded_starts(instance, queue)
+    starts = await recorded_starts(instance, queue)
     out = []
     for topic in topics:
-        cursor = yield from _cursor_at(topic, starts.get(topic, _START))
+        cursor = await _cursor_at(topic, starts.get(topic, _START))
         out.append((topic, cursor))
     return out
 
 
-def recorded_starts(instance: str, queue: str) -> Flow[dict[str, str]]:
+async def recorded_starts(instance: str, queue: str) -> dict[str, str]:
     """Topic -> the last ID that is not in the queue, of topics where it does not begin with the first entry."""
-    for how, cursors in (yield from _definitions(instance, queue)):
+    for how, cursors in await _definitions(instance, queue):
         if how == _BEGUN:
             return cursors
     return {}
 
 
-def judged_by_former_filters(instance: str, queue: str) -> Flow[dict[str, str]]:
+async def judged_by_former_filters(instance: str, queue: str) -> dict[str, str]:
     """Topic -> the last ID that was judged by a filter that the queue does not have any more."""
-    for how, cursors in (yield from _definitions(instance, queue)):
+    for how, cursors in await _definitions(instance, queue):
         return {} if how == _BEGUN else cursors
     return {}
 
 
-def _definitions(instance: str, queue: str) -> Flow[list[tuple[str, dict[str, str]]]]:
+async def _definitions(instance: str, queue: str) -> list[tuple[str, dict[str, str]]]:
     """What became of the queue's definition, the last change first: how, and the cursors then."""
-    entries, out = (yield command(["XREVRANGE", key(instance, "definitions", queue), "+", "-"], list)), []
+    entries, out = (await command(["XREVRANGE", key(instance, "definitions", queue), "+", "-"], list)), []
     for _, flat in entries:
         fields = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
         words = fields[FIELDS["cursors"]].split(" ")
@@ -95,19 +94,19 @@ def _definitions(instance: str, queue: str) -> Flow[list[tuple[str, dict[str, st
     return out
 
 
-def _cursor_at(topic: str, point: str) -> Flow[str]:
-    found = yield check_calls.locate(topic, point)
+async def _cursor_at(topic: str, point: str) -> str:
+    found = await check_calls.locate(topic, point)
     if found.id == "0-0":
         return f"0-0 {found.added - found.length}"
-    behind = yield from count_between(topic, found.id, found.last)
+    behind = await count_between(topic, found.id, found.last)
     return f"{found.id} {max(found.added - behind, 0)}"
 
 
-def count_between(topic: str, after: str, until: str) -> Flow[int]:
+async def count_between(topic: str, after: str, until: str) -> int:
     """Count the entries of a log behind an ID up to another, in bounded steps."""
     total, at = 0, after
     while after != until:
-        following, number = yield check_calls.count(topic, at, until)
+        following, number = await check_calls.count(topic, at, until)
         total += number
         if following is None:
             break

@@ -15,7 +15,6 @@ from ampsq.values import is_name, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.flow import Flow
 
 __all__ = ["POLICIES", "Home", "barriers_to_failover", "parse_homes", "parse_policy"]
 
@@ -78,12 +77,12 @@ def parse_policy(value: object) -> str:
     return str(value)
 
 
-def barriers_to_failover(instance: str) -> Flow[dict[str, str]]:
+async def barriers_to_failover(instance: str) -> dict[str, str]:
     """The instances that sync destinations lead to, each with what speaks against going on there, "" if nothing."""
-    states = yield command(["HGETALL", key(instance, "sync")], _texts)
+    states = await command(["HGETALL", key(instance, "sync")], _texts)
     found: dict[str, str] = {}
     for name, since in sorted(states.items()):
-        peer = yield command(
+        peer = await command(
             ["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: (reply or b"").decode()
         )
         there = peer.rpartition(".")[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.errors import NotPermitted, ScriptBug, ServerUnsuitable
-from ampsq.flow import Call, Flow, Pause, command
+from ampsq.flow import Call, Pause, command
 from ampsq.schema import key
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def configuration() -> Call[dict[str, str]]:
     return command(["CONFIG", "GET", "appendfsync", ON_REWRITE], _settings)
 
 
-def _flushing(instance: str, run: str) -> Flow[tuple[dict[str, str], list[str]]]:
+async def _flushing(instance: str, run: str) -> tuple[dict[str, str], list[str]]:
     """How the server flushes, and what is to be said of that."""
     try:
-        return (yield configuration()), []
+        return (await configuration()), []
     except NotPermitted:
-        noted: list[str] = yield command(
+        noted: list[str] = await command(
             ["GET", key(instance, "lasting")], lambda reply: (reply or b"").decode().split()
         )
     except ScriptBug:
@@ -136,7 +136,7 @@ def _flushing(instance: str, run: str) -> Flow[tuple[dict[str, str], list[str]]]
     return {}, [note]
 
 
-def examine(instance: str) -> Flow[Server]:
+async def examine(instance: str) -> Server:
     """Look at the server.
 
     Args:
@@ -145,8 +145,8 @@ def examine(instance: str) -> Flow[Server]:
     Raises:
         ServerUnsuitable: it is too old, or evicts keys when its memory is full. Unavailable: there is no answer.
     """
-    facts = yield information()
-    settings, told = yield from _flushing(instance, facts.get("run_id", ""))
+    facts = await information()
+    settings, told = await _flushing(instance, facts.get("run_id", ""))
     kind, version = kind_and_version(facts)
     _refuse_old(kind, version)
     notes = _judge(facts, settings) + told
@@ -163,7 +163,7 @@ def examine(instance: str) -> Flow[Server]:
     )
 
 
-def examine_flushing(instance: str) -> Flow[Server]:
+async def examine_flushing(instance: str) -> Server:
     """Look at the server, and wait a little for a coordinator to note how it flushes, where this user may not ask.
 
     Raises:
@@ -171,7 +171,7 @@ def examine_flushing(instance: str) -> Flow[Server]:
     """
     until = time.monotonic() + _NOTED_WITHIN
     while True:
-        server = yield from examine(instance)
+        server = await examine(instance)
         if server.appendfsync or not server.appends or time.monotonic() >= until:
             return server
-        yield Pause(_LOOK)
+        await Pause(_LOOK)

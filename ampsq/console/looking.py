@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.calls import Browsed
-    from ampsq.flow import Flow
     from ampsq.message_types import MessageType
     from ampsq.messages.browse import Scene
     from ampsq.values import Bookmark
@@ -112,7 +111,7 @@ class Subscriber:
     is_silent: bool
 
 
-def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: float) -> Flow[Browse]:  # noqa: A002
+async def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: float) -> Browse:  # noqa: A002
     """Look at messages of a queue, those that are leased and those that wait, up to `limit` of each, for so long.
 
     Raises:
@@ -120,19 +119,19 @@ def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: fl
     """
     expression = parse_query_filter(filter) if filter else None
     until = time.monotonic() + seconds
-    leased, more = yield from _rows(Walker(scene, queue, expression, available=False, leased=True), scene, limit, until)
+    leased, more = await _rows(Walker(scene, queue, expression, available=False, leased=True), scene, limit, until)
     walker = Walker(scene, queue, expression, by_ref=True)
-    waiting, further = yield from _rows(walker, scene, limit, until)
+    waiting, further = await _rows(walker, scene, limit, until)
     is_cut = time.monotonic() >= until and (more or further)
     return Browse(tuple(leased), tuple(waiting), not more and not further, is_cut)
 
 
-def _rows(walker: Walker, scene: Scene, limit: int, until: float) -> Flow[tuple[list[Row], bool]]:
+async def _rows(walker: Walker, scene: Scene, limit: int, until: float) -> tuple[list[Row], bool]:
     """The first messages of a walk, and whether there may be more."""
     found: list[Row] = []
     page: list[Browsed] | None = []
     while len(found) <= limit and time.monotonic() < until:
-        page = yield from walker.page()
+        page = await walker.page()
         if page is None:
             break
         found += [_row(each, scene, walker.type) for each in page[: limit + 1 - len(found)]]
@@ -164,17 +163,17 @@ def _json(data: Any, indent: int | None) -> str:
         return str(data)
 
 
-def read_body(scene: Scene, text: Bookmark | str, message_type: MessageType) -> Flow[Body]:
+async def read_body(scene: Scene, text: Bookmark | str, message_type: MessageType) -> Body:
     """Read a message's body from the log.
 
     Raises:
         DefinitionError: it is no bookmark.
     """
-    named = yield from find_bookmark(scene.origin, text)
+    named = await find_bookmark(scene.origin, text)
     entries: list[Any] = []
     if named.id:
         log = key(scene.instance, "log", named.bookmark.topic)
-        entries = yield command(["XRANGE", log, named.id, named.id], list)
+        entries = await command(["XRANGE", log, named.id, named.id], list)
     if not entries:
         return Body(named.bookmark, None, 0, {})
     fields, _ = read_entry(entries[0][1])
@@ -191,16 +190,16 @@ def _text(value: bytes) -> str:
     return value.decode(errors="backslashreplace")
 
 
-def read_subscribers(instance: str, queue: str) -> Flow[list[Subscriber]]:
+async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
     """Read the subscriptions of a queue, a hundred at most, those that hold most first."""
     members = key(instance, "members", queue)
-    names: list[bytes] = yield command(["SSCAN", members, 0, "COUNT", _SUBSCRIBERS], lambda reply: list(reply[1]))
-    now: int = yield command(["TIME"], lambda reply: int(reply[0]) * 1000)
+    names: list[bytes] = await command(["SSCAN", members, 0, "COUNT", _SUBSCRIBERS], lambda reply: list(reply[1]))
+    now: int = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
     found = []
     for name in sorted(names)[:_SUBSCRIBERS]:
         subscription = key(instance, "subscription", name.decode())
-        values = yield command(["HMGET", subscription, *(FIELDS[field] for field in _HELD)], list)
-        beat = yield command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
+        values = await command(["HMGET", subscription, *(FIELDS[field] for field in _HELD)], list)
+        beat = await command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
         if values[0] is not None:
             found.append(_subscriber(name.decode(), values, is_silent=beat < now))
     return sorted(found, key=lambda each: (-each.leased, each.name))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.connections.server import Server
     from ampsq.expressions import Use
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = [
     "RACES",
@@ -104,7 +104,7 @@ def _trees(queue: Queue) -> list[str]:
 
 
 @taught("queue")
-def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tuple[Definition, Outcome]]]:
+async def apply(definitions: list[Definition], server: Server | None) -> list[tuple[Definition, Outcome]]:
     """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
 
     Args:
@@ -115,9 +115,9 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
         DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         ServerUnsuitable: the server could bring back what an at-most-once queue delivered.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     check_together(catalog, definitions, server)
-    yield from check_contents(catalog, definitions)
+    await check_contents(catalog, definitions)
     outcomes: list[tuple[Definition, Outcome]] = []
     for definition in sorted(definitions, key=_place):
         # The first look counts: later ones see what this call itself has begun.
@@ -126,9 +126,9 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
             try:
                 if outcome != "unchanged":
                     with about(definition):
-                        catalog = (yield from _define(catalog, definition)) or (yield calls.catalog())
+                        catalog = (await _define(catalog, definition)) or (await calls.catalog())
             except CatalogChanged:
-                catalog = yield calls.catalog()
+                catalog = await calls.catalog()
                 continue
             outcomes.append((definition, outcome))
             break
@@ -137,12 +137,12 @@ def apply(definitions: list[Definition], server: Server | None) -> Flow[list[tup
     return outcomes
 
 
-def _with_topic(catalog: Catalog, topic: str, text: str) -> Flow[Catalog]:
+async def _with_topic(catalog: Catalog, topic: str, text: str) -> Catalog:
     """Define a topic: the catalog behind it, which saves reading it again.
 
     Where somebody else changes it from here on, its version is another one, and what goes by this one is refused.
     """
-    version = yield _define_topic(catalog, topic, text)
+    version = await _define_topic(catalog, topic, text)
     return replace(catalog, version=version, topics=catalog.topics | {topic: text})
 
 
@@ -161,15 +161,15 @@ class Planned(NamedTuple):
 
 
 @taught("queue")
-def plan(definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
+async def plan(definitions: list[Definition], server: Server | None) -> list[Planned]:
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
-    return (yield from plan_on((yield calls.catalog()), definitions, server))
+    return await plan_on((await calls.catalog()), definitions, server)
 
 
-def plan_on(catalog: Catalog, definitions: list[Definition], server: Server | None) -> Flow[list[Planned]]:
+async def plan_on(catalog: Catalog, definitions: list[Definition], server: Server | None) -> list[Planned]:
     """Say the same of an instance that has this catalog."""
     check_together(catalog, definitions, server)
-    yield from check_contents(catalog, definitions)
+    await check_contents(catalog, definitions)
     in_order = sorted(definitions, key=_place)
     return [Planned(each, outcome_of(catalog, each), _changes(catalog, each)) for each in in_order]
 
@@ -189,33 +189,33 @@ def _changes(catalog: Catalog, definition: Definition) -> dict[str, tuple[Any, A
     return definition.changes_from(type(definition).from_json(text.removeprefix(PENDING)))
 
 
-def _define(catalog: Catalog, definition: Definition) -> Flow[Catalog | None]:
+async def _define(catalog: Catalog, definition: Definition) -> Catalog | None:
     """Define one thing: the catalog behind it; None: it is to be read again."""
     text = definition.to_json()
     if isinstance(definition, Topic):
-        return (yield from _with_topic(catalog, definition.name, text))
+        return await _with_topic(catalog, definition.name, text)
     if isinstance(definition, Queue):
-        return (yield from _define_queue(catalog, definition, text))
-    yield from _define_other(catalog, definition, text)
+        return await _define_queue(catalog, definition, text)
+    await _define_other(catalog, definition, text)
     return None
 
 
-def _define_other(catalog: Catalog, definition: Definition, text: str) -> Flow[None]:
+async def _define_other(catalog: Catalog, definition: Definition, text: str) -> None:
     if isinstance(definition, Action):
-        yield from _define_action(catalog, definition, text)
+        await _define_action(catalog, definition, text)
     elif isinstance(definition, View):
-        yield from _define_view(catalog, definition, text)
+        await _define_view(catalog, definition, text)
     elif isinstance(definition, ConflatedTopic):
-        yield from _define_conflated(catalog, definition, text)
+        await _define_conflated(catalog, definition, text)
     elif isinstance(definition, AddressSetting):
-        yield from _define_setting(catalog, definition, text)
+        await _define_setting(catalog, definition, text)
     elif isinstance(definition, Transport):
-        yield define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
+        await define_calls.define_transport(catalog.version, definition.name, text, definition.limits)
     elif isinstance(definition, Destination):
         is_sync = definition.sync_type == "sync"
-        yield define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
+        await define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
     elif isinstance(definition, Instance):
-        yield define_calls.define_instance(catalog.version, definition.group or "")
+        await define_calls.define_instance(catalog.version, definition.group or "")
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[int]:
@@ -230,7 +230,7 @@ def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[int]:
     )
 
 
-def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
+async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     """Define a queue, and the topic that it is published to if that is new: the catalog behind it."""
     target = queue.default_publish_target
     topics = {topic for topic in (*catalog.topics, target) if queue.feeds_from(topic)}
@@ -240,8 +240,8 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
         if queue.name not in catalog.queues and _matches(pattern, queue.name)
     ]
     if target not in catalog.topics:
-        catalog = yield from _with_topic(catalog, target, topic_of(queue, target))
-    places = yield from _places(catalog, queue, topics)
+        catalog = await _with_topic(catalog, target, topic_of(queue, target))
+    places = await _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
     recorded = records(queue, map(Action.from_json, catalog.actions.values()))
@@ -249,26 +249,26 @@ def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Flow[Catalog]:
         _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
         queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
     )  # fmt: skip
-    version = yield define_calls.define_queue(
+    version = await define_calls.define_queue(
         catalog.version, queue.name, text, compiled, target, places, subscriptions
     )
     return replace(catalog, version=version, queues=catalog.queues | {queue.name: text})
 
 
-def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> Flow[list[str]]:
+async def _places(catalog: Catalog, queue: Queue, topics: set[str]) -> list[str]:
     """The topics of a queue, each with the cursor where it begins, if it is new and that is not the first entry."""
     point = queue.recovery_point
     if queue.name in catalog.queues or point == "epoch":
         return sorted(topics)
     if point in ("now", "creation"):
         return [f"{topic} now" for topic in sorted(topics)]
-    starts = yield from starts_of(queue, sorted(topics))
+    starts = await starts_of(queue, sorted(topics))
     return [f"{topic} {cursor}" for topic, cursor in starts]
 
 
-def moved_queues(definitions: Iterable[Definition]) -> Flow[list[tuple[Queue, list[str]]]]:
+async def moved_queues(definitions: Iterable[Definition]) -> list[tuple[Queue, list[str]]]:
     """Those of the definitions that change the recovery point of a queue, each with the topics that feed it."""
-    catalog, out = (yield calls.catalog()), []
+    catalog, out = (await calls.catalog()), []
     for queue in definitions:
         if not isinstance(queue, Queue) or queue.name not in catalog.queues:
             continue
@@ -278,31 +278,31 @@ def moved_queues(definitions: Iterable[Definition]) -> Flow[list[tuple[Queue, li
     return out
 
 
-def redefine(name: str) -> Flow[None]:
+async def redefine(name: str) -> None:
     """Define a queue again as the catalog has it, after its compiled definition was lost."""
     for _ in range(RACES):
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         try:
-            yield from _define_queue(catalog, Queue.from_json(catalog.queues[name]), catalog.queues[name])
+            await _define_queue(catalog, Queue.from_json(catalog.queues[name]), catalog.queues[name])
         except CatalogChanged:
             continue
         return
     raise CatalogChanged(reason=f"the catalog changed {RACES} times while {name!r} was defined again")
 
 
-def _define_action(catalog: Catalog, action: Action, text: str) -> Flow[None]:
+async def _define_action(catalog: Catalog, action: Action, text: str) -> None:
     for topic in topics_of(action):
         if topic not in catalog.topics and topic not in catalog.queues:
-            yield _define_topic(catalog, topic, "{}")
+            await _define_topic(catalog, topic, "{}")
             raise CatalogChanged(reason="a topic of the action was added")
     known = catalog.actions.get(action.name)
     former = Action.from_json(known) if known else None
     after = replace(catalog, actions=catalog.actions | {action.name: text})
     heard = asks_for_happenings(map(Action.from_json, after.actions.values()))
-    yield define_calls.define_action(catalog.version, action.name, text, orders(action, former, after), heard=heard)
+    await define_calls.define_action(catalog.version, action.name, text, orders(action, former, after), heard=heard)
 
 
-def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> Flow[None]:
+async def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> None:
     """Add or change a setting, and compile the queues that it changes anew, one a call.
 
     Until all are, the catalog says so: whoever compiles one of them meanwhile goes by the new setting, and who applies
@@ -311,14 +311,14 @@ def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> Flo
     pending = PENDING + text
     changed = list(_changed_by(catalog, setting, all_that_match=catalog.settings.get(setting.match) == pending))
     if not changed:
-        yield define_calls.define_setting(catalog.version, setting.match, text)
+        await define_calls.define_setting(catalog.version, setting.match, text)
         return
     if catalog.settings.get(setting.match) != pending:
-        yield define_calls.define_setting(catalog.version, setting.match, pending)
+        await define_calls.define_setting(catalog.version, setting.match, pending)
         raise CatalogChanged(reason="the setting was added")
     for queue in changed:
-        catalog = yield from _define_queue(catalog, queue, catalog.queues[queue.name])
-    yield define_calls.define_setting(catalog.version, setting.match, text)
+        catalog = await _define_queue(catalog, queue, catalog.queues[queue.name])
+    await define_calls.define_setting(catalog.version, setting.match, text)
 
 
 def _changed_by(catalog: Catalog, setting: AddressSetting, *, all_that_match: bool) -> Iterator[Queue]:
@@ -333,33 +333,33 @@ def _changed_by(catalog: Catalog, setting: AddressSetting, *, all_that_match: bo
             yield queue
 
 
-def _define_view(catalog: Catalog, view: View, text: str) -> Flow[None]:
+async def _define_view(catalog: Catalog, view: View, text: str) -> None:
     for topic in (view.name, *(() if view.is_pattern else view.underlying_topic)):
         if topic not in catalog.topics and topic not in catalog.queues:
-            yield _define_topic(catalog, topic, "{}")
+            await _define_topic(catalog, topic, "{}")
             raise CatalogChanged(reason="a topic of the view was added")
-    yield define_calls.define_view(catalog.version, view.name, text)
+    await define_calls.define_view(catalog.version, view.name, text)
 
 
-def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: str) -> Flow[None]:
+async def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: str) -> None:
     if conflated.underlying_topic not in catalog.topics:
-        yield _define_topic(catalog, conflated.underlying_topic, "{}")
+        await _define_topic(catalog, conflated.underlying_topic, "{}")
         raise CatalogChanged(reason="the topic under a conflated topic was added")
-    yield define_calls.define_conflated(catalog.version, conflated.name, text)
+    await define_calls.define_conflated(catalog.version, conflated.name, text)
 
 
-def add_topic(topic: str) -> Flow[None]:
+async def add_topic(topic: str) -> None:
     """Add a topic that is first published to, with the queues whose pattern it matches."""
     parse_name(topic)
     for _ in range(RACES):
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         if topic in catalog.topics or topic in catalog.queues:
             return
         if topic in catalog.conflated:
             under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
             raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
         try:
-            yield _define_topic(catalog, topic, "{}")
+            await _define_topic(catalog, topic, "{}")
         except CatalogChanged:
             continue
         return

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ampsq.calls import Catalog
     from ampsq.connections.server import Server
     from ampsq.definitions.applying import Planned
-    from ampsq.flow import Flow
     from ampsq.models import Definition
 
 __all__ = ["Comparison", "compare"]
@@ -51,7 +50,7 @@ class Comparison:
 
 
 @taught("queue")
-def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Flow[Comparison]:
+async def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Comparison:
     """Say what applying definitions would do, and refuse what would be refused; nothing is written.
 
     Args:
@@ -62,19 +61,19 @@ def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Flo
     Raises:
         As `Client.apply` and `Client.remove` do.
     """
-    server = yield from examine(instance)
-    if not (yield command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
-        plans = yield from plan_on(_nothing(instance), definitions, server)
+    server = await examine(instance)
+    if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+        plans = await plan_on(_nothing(instance), definitions, server)
         return Comparison(server, plans, (), {})
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     removed = left_out(definitions_of(catalog), definitions) if prune else []
-    plans = yield from plan_on(catalog, definitions, server)
+    plans = await plan_on(catalog, definitions, server)
     if removed:
-        yield from check_removal(definitions, removed)
+        await check_removal(definitions, removed)
     waiting = {}
     for each in removed:
         if isinstance(each, Queue):
-            waiting[each.name] = QueueStats(each.name, (yield calls.stats(each.name))).depth
+            waiting[each.name] = QueueStats(each.name, (await calls.stats(each.name))).depth
     return Comparison(server, plans, removed, waiting)
 
 

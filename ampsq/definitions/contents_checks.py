@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Catalog, Figures
     from ampsq.definitions.definition import Definition
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["check_contents"]
 
@@ -27,7 +27,7 @@ __all__ = ["check_contents"]
 _FIELDS = ("delayed", "scheduled", "paused")
 
 
-def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> Flow[None]:
+async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> None:
     """Refuse what cannot be changed while there are messages.
 
     Raises:
@@ -38,7 +38,7 @@ def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> Flow[
         with about(definition):
             if isinstance(definition, Topic) and definition.name in catalog.topics:
                 former = Topic.stored(definition.name, catalog.topics[definition.name])
-                if former.type != definition.type and (yield _has_log(catalog, definition.name)):
+                if former.type != definition.type and (await _has_log(catalog, definition.name)):
                     raise MessageTypeFixed(topic=definition.name)
             elif isinstance(definition, Queue) and definition.name in catalog.queues:
                 known = Queue.from_json(catalog.queues[definition.name])
@@ -46,7 +46,7 @@ def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> Flow[
                     definition.owner,
                     definition.domain(catalog.group),
                 )
-                if moves and not _is_empty((yield calls.stats(definition.name))):
+                if moves and not _is_empty(await calls.stats(definition.name)):
                     raise QueueNotEmpty(queue=definition.name)
 
 

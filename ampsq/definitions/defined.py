@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Flow
 
 __all__ = ["definitions_of", "left_out", "read_definitions"]
 
@@ -42,9 +41,9 @@ def definitions_of(catalog: Catalog) -> list[Definition]:
     ]
 
 
-def read_definitions() -> Flow[list[Definition]]:
+async def read_definitions() -> list[Definition]:
     """Read all definitions; see `Client.definitions`."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     return definitions_of(catalog)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ampsq import calls
 from ampsq.definitions.address_setting import makes_queues
 from ampsq.definitions.applying import add_topic, apply
@@ -11,25 +9,22 @@ from ampsq.definitions.definition_checks import settings_of
 from ampsq.models import Queue
 from ampsq.values import is_name, parse_name
 
-if TYPE_CHECKING:
-    from ampsq.flow import Flow
-
 __all__ = ["add_published", "make_queue"]
 
 
-def make_queue(name: str) -> Flow[bool]:
+async def make_queue(name: str) -> bool:
     """Make the queue of a name that is used, over the topic of that name; False where no address setting says so."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     if name in catalog.queues:
         # Somebody else was quicker.
         return True
     if name in catalog.views or not is_name(name) or not makes_queues(settings_of(catalog), name):
         return False
-    yield from apply([Queue(name=name)], None)
+    await apply([Queue(name=name)], None)
     return True
 
 
-def add_published(topic: str) -> Flow[None]:
+async def add_published(topic: str) -> None:
     """Add a topic that is first published to, and the queue of that name where an address setting makes it."""
-    if not (yield from make_queue(parse_name(topic))):
-        yield from add_topic(topic)
+    if not (await make_queue(parse_name(topic))):
+        await add_topic(topic)

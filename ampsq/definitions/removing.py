@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["check_removal", "remove"]
 
@@ -34,7 +34,7 @@ _ORDER: Final[tuple[type[Definition], ...]] = (
 )  # fmt: skip
 
 
-def check_removal(definitions: list[Definition], removed: list[Definition]) -> Flow[None]:
+async def check_removal(definitions: list[Definition], removed: list[Definition]) -> None:
     """Refuse to remove what others need, or what is in use.
 
     Args:
@@ -45,11 +45,11 @@ def check_removal(definitions: list[Definition], removed: list[Definition]) -> F
         DefinitionError: an action or a view needs a queue or a view that is to be removed.
         QueueInUse: a queue has subscriptions, leases, delayed or scheduled messages.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     for queue in removed:
         if isinstance(queue, Queue) and queue.name in catalog.queues:
             with about(queue):
-                _check_unused(queue.name, (yield calls.stats(queue.name)))
+                _check_unused(queue.name, (await calls.stats(queue.name)))
     queues = [each for each in removed if isinstance(each, Queue)]
     left = replace(
         catalog,
@@ -90,14 +90,14 @@ def _without(
     return {name: text for name, text in {**known, **stored(definitions, kind)}.items() if name not in gone}
 
 
-def remove(removed: list[Definition]) -> Flow[None]:
+async def remove(removed: list[Definition]) -> None:
     """Remove definitions; what is not there is no fault. See `Client.remove`."""
-    yield from check_removal([], removed)
+    await check_removal([], removed)
     for definition in sorted(removed, key=_place):
         with about(definition):
             for _ in range(RACES):
                 try:
-                    yield from _remove((yield calls.catalog()), definition)
+                    await _remove((await calls.catalog()), definition)
                 except CatalogChanged:
                     continue
                 break
@@ -109,31 +109,31 @@ def _place(definition: Definition) -> int:
     return next(number for number, kind in enumerate(_ORDER) if isinstance(definition, kind))
 
 
-def _remove(catalog: Catalog, definition: Definition) -> Flow[None]:
+async def _remove(catalog: Catalog, definition: Definition) -> None:
     name = definition.name
     if isinstance(definition, Queue):
-        yield define_calls.remove_queue(catalog.version, name)
+        await define_calls.remove_queue(catalog.version, name)
     elif isinstance(definition, View):
-        yield define_calls.remove_view(catalog.version, name)
+        await define_calls.remove_view(catalog.version, name)
     elif isinstance(definition, ConflatedTopic):
-        yield define_calls.remove_conflated(catalog.version, name)
+        await define_calls.remove_conflated(catalog.version, name)
     elif isinstance(definition, Action):
-        yield _remove_action(catalog, name)
+        await _remove_action(catalog, name)
     elif isinstance(definition, Destination):
-        yield define_calls.remove_destination(name)
+        await define_calls.remove_destination(name)
     elif isinstance(definition, Transport):
-        yield define_calls.remove_transport(catalog.version, name)
+        await define_calls.remove_transport(catalog.version, name)
     elif isinstance(definition, AddressSetting) and name in catalog.settings:
         # Its queues are compiled as if it said nothing; then it does.
-        yield from apply([AddressSetting(match=name)], None)
-        yield define_calls.remove_setting((yield calls.catalog()).version, name)
+        await apply([AddressSetting(match=name)], None)
+        await define_calls.remove_setting((await calls.catalog()).version, name)
     elif isinstance(definition, Instance):
-        yield from apply([Instance(name=name)], None)
+        await apply([Instance(name=name)], None)
     elif isinstance(definition, Topic) and name in catalog.topics:
         # Its messages stay, and so does what is needed to read them.
         known = Topic.stored(name, catalog.topics[name])
         bare = Topic(name=name, message_type=known.message_type, field_separator=known.field_separator)
-        yield from apply([bare], None)
+        await apply([bare], None)
 
 
 def _remove_action(catalog: Catalog, name: str) -> Call[bool]:

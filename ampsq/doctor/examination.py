@@ -17,7 +17,6 @@ from ampsq.unknown import no_instance
 
 if TYPE_CHECKING:
     from ampsq.connections.channels import Channel
-    from ampsq.flow import Flow
 
 __all__ = ["examine"]
 
@@ -27,7 +26,7 @@ _PAUSE: Final = 0.25
 _UNSEEN: Final = "how coordinator, queues, links and logs are cannot be told"
 
 
-def examine(instance: str, channel: Channel, interval: float) -> Flow[list[Finding]]:
+async def examine(instance: str, channel: Channel, interval: float) -> list[Finding]:
     """Look at the server, and twice at the instance, and judge: what is wrong first.
 
     Whatever keeps us from looking at a part is a finding of its own.
@@ -41,12 +40,12 @@ def examine(instance: str, channel: Channel, interval: float) -> Flow[list[Findi
     Raises:
         Unavailable: the server does not answer.
     """
-    server = yield from look_at_server(instance)
+    server = await look_at_server(instance)
     found = [finding for rule in SERVER_RULES for finding in rule(server)]
     if server.is_readable:
         subject = f"instance {instance}"
         try:
-            found += yield from _examine_instance(instance, channel, interval, is_full=server.is_full)
+            found += await _examine_instance(instance, channel, interval, is_full=server.is_full)
         except FormatMismatch as error:
             mend = "the version of ampsq that wrote them; or --instance NAME for another instance"
             found.append(Finding("format", subject, well=False, text=str(error), why=_UNSEEN, mend=mend))
@@ -59,21 +58,21 @@ def examine(instance: str, channel: Channel, interval: float) -> Flow[list[Findi
     return sorted(found, key=lambda finding: finding.well)
 
 
-def _examine_instance(instance: str, channel: Channel, interval: float, *, is_full: bool) -> Flow[list[Finding]]:
-    if not (yield command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
-        others: list[str] = yield command(
+async def _examine_instance(instance: str, channel: Channel, interval: float, *, is_full: bool) -> list[Finding]:
+    if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+        others: list[str] = await command(
             ["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)
         )
         why = "nothing is defined or recorded under this name; --instance NAME or AMPSQ_INSTANCE says another one"
         text, mend = f"the server has {no_instance(instance, others)}", f"ampsq apply FILE --instance {instance}"
         return [Finding("instance", f"instance {instance}", well=False, text=text, why=why, mend=mend)]
-    origin = yield read_origin(instance)
-    before = yield from glance(instance, channel)
-    yield Pause(interval)
+    origin = await read_origin(instance)
+    before = await glance(instance, channel)
+    await Pause(interval)
     for _ in range(_LOOKS):
-        if (yield from life_sign(instance)) not in {"", before.sign}:
+        if (await life_sign(instance)) not in {"", before.sign}:
             break
-        yield Pause(_PAUSE)
-    after = yield from look(instance, origin, channel)
+        await Pause(_PAUSE)
+    after = await look(instance, origin, channel)
     after = replace(after, is_full=is_full)
     return [finding for rule in RULES for finding in rule(before, after)]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ampsq.administration.figures import Figures
     from ampsq.connections.channels import Channel
-    from ampsq.flow import Flow
 
 __all__ = [
     "LETTERS",
@@ -117,20 +116,20 @@ class Look:
     is_full: bool = False
 
 
-def life_sign(instance: str) -> Flow[str]:
+async def life_sign(instance: str) -> str:
     """Read the life sign of coordinators; empty where none was ever at work."""
     asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
-    sign: str = yield command(asked, lambda reply: (reply or b"").decode())
+    sign: str = await command(asked, lambda reply: (reply or b"").decode())
     return sign
 
 
-def glance(instance: str, channel: Channel) -> Flow[Glance]:
+async def glance(instance: str, channel: Channel) -> Glance:
     """Read what is looked at twice; arguments as of `look`."""
-    sign = yield from life_sign(instance)
-    return Glance(sign, (yield from read_figures(instance, channel)))
+    sign = await life_sign(instance)
+    return Glance(sign, (await read_figures(instance, channel)))
 
 
-def look(instance: str, origin: str, channel: Channel) -> Flow[Look]:
+async def look(instance: str, origin: str, channel: Channel) -> Look:
     """Read all facts; nothing is changed.
 
     Args:
@@ -138,7 +137,7 @@ def look(instance: str, origin: str, channel: Channel) -> Flow[Look]:
         origin: as bookmarks have it.
         channel: for calls on their way together, of the store that runs this.
     """
-    now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
     asked: list[EncodableT] = [
         "ZRANGE",
         key(instance, "due"),
@@ -150,30 +149,30 @@ def look(instance: str, origin: str, channel: Channel) -> Flow[Look]:
         _TIMETABLE,
         "WITHSCORES",
     ]
-    late = yield command(asked, lambda reply: {member: int(float(at)) for member, at in _pairs(reply)})
-    keepers = yield command(
+    late = await command(asked, lambda reply: {member: int(float(at)) for member, at in _pairs(reply)})
+    keepers = await command(
         ["HGETALL", key(instance, "keepers")],
         lambda reply: {name: int(text.split(" ")[-1]) for name, text in _pairs(reply)},
     )
-    seen = yield from glance(instance, channel)
+    seen = await glance(instance, channel)
     letters = {}
     for topic in dead_letter_topics(seen.figures):
-        letters[topic] = yield from _letters(instance, topic, now, seen.figures, channel)
-    topics = yield from read_topics(instance, origin)
+        letters[topic] = await _letters(instance, topic, now, seen.figures, channel)
+    topics = await read_topics(instance, origin)
     return Look(now, seen, late, keepers, topics, letters)
 
 
-def _letters(instance: str, topic: str, now: int, figures: Figures, channel: Channel) -> Flow[Letters]:
+async def _letters(instance: str, topic: str, now: int, figures: Figures, channel: Channel) -> Letters:
     """Look where the latest letters of a topic are in the queues over it."""
     asked: list[EncodableT] = ["XREVRANGE", key(instance, "log", topic), "+", now - RECENT, "COUNT", LETTERS]
-    ids: list[str] = yield command(asked, lambda reply: [entry.decode() for entry, _ in reply])
+    ids: list[str] = await command(asked, lambda reply: [entry.decode() for entry, _ in reply])
     waiting = {}
     for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
         waiting[queue] = 0
         for stream_id in ids:
-            yield Post(channel, calls.explain(queue, ref_of(topic, stream_id)))
+            await Post(channel, calls.explain(queue, ref_of(topic, stream_id)))
         for _ in ids:
-            facts = dict((yield Collect(channel)))
+            facts = dict(await Collect(channel))
             waiting[queue] += facts.get("where", "") not in _DONE
     return Letters(len(ids), waiting)
 

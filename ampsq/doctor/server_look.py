@@ -15,7 +15,6 @@ from ampsq.schema import key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.flow import Flow
 
 __all__ = ["ServerLook", "look_at_server", "rules_of"]
 
@@ -86,7 +85,7 @@ def rules_of(instance: str) -> str:
     return f"ampsq acl admin --instance {instance}    # the rules of a user who may"
 
 
-def look_at_server(instance: str) -> Flow[ServerLook]:
+async def look_at_server(instance: str) -> ServerLook:
     """Read what can be read of a server; nothing is changed.
 
     Args:
@@ -98,28 +97,28 @@ def look_at_server(instance: str) -> Flow[ServerLook]:
     refused, info, settings, clock = [], {}, {}, 0
     now, ahead, latency = 0, 0.0, 0.0
     try:
-        info = yield information()
+        info = await information()
     except NotPermitted:
         refused.append("INFO")
     try:
-        now, ahead, latency = yield from _timed()
+        now, ahead, latency = await _timed()
     except NotPermitted:
         refused.append("TIME")
     # Hosted servers do not let everybody ask.
     with contextlib.suppress(AmpsqError):
-        settings = yield configuration()
+        settings = await configuration()
     # Why not is told by who looks at the instance.
     with contextlib.suppress(AmpsqError):
-        clock = yield command(["GET", key(instance, "clock")], lambda reply: int(reply.split(b"-")[0]) if reply else 0)
+        clock = await command(["GET", key(instance, "clock")], lambda reply: int(reply.split(b"-")[0]) if reply else 0)
     return ServerLook(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance))
 
 
-def _timed() -> Flow[tuple[int, float, float]]:
+async def _timed() -> tuple[int, float, float]:
     """The server's clock, how far it is before ours, and what a round trip takes; all ms."""
     rounds = []
     for _ in range(_PINGS):
         began, ours = time.perf_counter(), time.time()
-        now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) / 1000)
+        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) / 1000)
         took = (time.perf_counter() - began) * 1000
         rounds.append((took, now, now - (ours * 1000 + took / 2)))
     rounds.sort()

@@ -6,41 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ampsq.aio import AsyncClient
+from ampsq.gateway.deletion import Numbered, delete_records
 from ampsq.gateway.persisting import Persisting
 from ampsq.limits import limits
-from ampsq.messages.query import parse_query_filter
 from ampsq.publishing import publish_calls
-from ampsq.records import record_calls
-from ampsq.records.records import key_texts, keyed_topic, when_caught_up
-from ampsq.schema import BATCH
 from ampsq.subscriptions.delivery import Bookmarks, cut
-from ampsq.unknown import taught
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.flow import Flow
     from ampsq.publishing.envelope import Envelope
-    from ampsq.records.record_calls import Deleted
-    from ampsq.session import Session
     from ampsq.values import Bookmark
 
-__all__ = ["GatewayClient", "Numbered", "Recorded"]
+__all__ = ["GatewayClient", "Recorded"]
 
 #: Messages of one call.
 _TOGETHER = 100
-
-
-class Numbered(NamedTuple):
-    """Who says something, and under which number, so that it is done once however often it is said.
-
-    Attributes:
-        publisher: as the server knows it.
-        first: the number of the first message; the next one has one more.
-    """
-
-    publisher: str
-    first: int
 
 
 class Recorded(NamedTuple):
@@ -105,7 +86,7 @@ class GatewayClient(AsyncClient):
             text: the filter; None: without.
             numbered: one number; None: a repeated deletion deletes what came meanwhile.
         """
-        return await self._store.run(_delete(self._session, topic, keys, text, numbered))
+        return await self._store.run(delete_records(self._session, topic, keys, text, numbered))
 
     def wait_for_server(self, seconds: float) -> None:
         """Wait so long for a server that is away, from here on."""
@@ -114,35 +95,3 @@ class GatewayClient(AsyncClient):
     def persisting(self) -> Persisting:
         """What waits until something is persisted; one is enough for all."""
         return Persisting(self._store, self.instance, self.server)
-
-
-@taught("topic")
-def _delete(
-    session: Session, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
-) -> Flow[tuple[int, bool]]:
-    values: list[bytes] = []
-    if keys is not None:
-        known = yield from keyed_topic(session.instance, topic)
-        values = key_texts(list(keys), known if known is not None and known.key else None)
-    tree = parse_query_filter(text).json if text is not None else ""
-    publisher, sequence = numbered if numbered is not None else ("", None)
-    number = 0
-    # Without keys there is always a filter.
-    for first in range(0, len(values), BATCH) if keys is not None else (0,):
-        after: str | None = ""
-        while after is not None:
-            call = record_calls.sow_delete(
-                topic,
-                "filter" if keys is None else "keys",
-                values[first : first + BATCH],
-                tree,
-                after,
-                publisher,
-                sequence,
-            )
-            deleted: Deleted = yield from when_caught_up(call)
-            if deleted.repeated:
-                return number, True
-            number += deleted.number
-            after = deleted.next
-    return number, False

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.errors import DefinitionError
-from ampsq.gateway.client import Numbered
+from ampsq.gateway.deletion import Numbered
 from ampsq.gateway.requests import name_of
 from ampsq.gateway.wire import Problem, body_of
 from ampsq.publishing.envelope import Envelope
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ampsq.gateway.client import Recorded
-    from ampsq.gateway.persisting import Persisting, Wanted
+    from ampsq.gateway.persistence import Wanted
+    from ampsq.gateway.persisting import Persisting
     from ampsq.gateway.requests import Desk
 
 __all__ = ["Writing"]

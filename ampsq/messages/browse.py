@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Browsed, Page, Verb, Walk
     from ampsq.expressions import Expression
-    from ampsq.flow import Flow
     from ampsq.message_types import MessageType
     from ampsq.messages.query import Query
     from ampsq.values import Bookmark
@@ -91,11 +90,11 @@ class _Source:
         """Whether everything was read."""
         return self._after is None
 
-    def read(self) -> Flow[list[Browsed]]:
+    async def read(self) -> list[Browsed]:
         """The next messages; possibly none although more come."""
         if self._after is None:
             return []
-        page: Page = yield calls.browse(self._queue, self.name, self._after, self._until, self._filter)
+        page: Page = await calls.browse(self._queue, self.name, self._after, self._until, self._filter)
         self._after = page.next
         return page.messages
 
@@ -109,10 +108,10 @@ class _Merge:
         self._heads: list[tuple[bytes, str]] = []
         self._buffers: dict[str, deque[Browsed]] = {}
 
-    def read(self) -> Flow[list[Browsed] | None]:
+    async def read(self) -> list[Browsed] | None:
         """The next messages; possibly none although more come; None at the end."""
         for _ in range(min(len(self._unread), _READS)):
-            yield from self._fill(self._unread[0])
+            await self._fill(self._unread[0])
         if self._unread:
             return []
         merged: list[Browsed] = []
@@ -128,8 +127,8 @@ class _Merge:
                 return merged
         return merged or None
 
-    def _fill(self, topic: str) -> Flow[None]:
-        messages = yield from self._logs[topic].read()
+    async def _fill(self, topic: str) -> None:
+        messages = await self._logs[topic].read()
         # Not before it was answered: a walk that was interrupted goes on where it was.
         self._unread.popleft()
         if messages:
@@ -187,23 +186,23 @@ class Walker:
         self.cursors: Mapping[str, str] = {}
         self.end = ""
 
-    def page(self) -> Flow[list[Browsed] | None]:
+    async def page(self) -> list[Browsed] | None:
         """The next messages, a few calls' worth at most, possibly none; None at the end of the walk.
 
         Raises:
             UnknownQueue: there is no such queue.
         """
         if self._stages is None:
-            self._stages = yield from self._begin()
+            self._stages = await self._begin()
         if not self._stages:
             return None
         stage = self._stages[0]
         if isinstance(stage, _Merge):
-            merged: list[Browsed] | None = yield from stage.read()
+            merged: list[Browsed] | None = await stage.read()
             if merged is None or self._room == 0:
                 self._stages.popleft()
             return self._active(merged or [])
-        messages: list[Browsed] = yield from stage.read()
+        messages: list[Browsed] = await stage.read()
         if stage.finished:
             self._stages.popleft()
         return self._in_turn(stage, self._once(messages))
@@ -220,8 +219,8 @@ class Walker:
         turn, self._returned = self._returned[:number], self._returned[number:]
         return turn
 
-    def _begin(self) -> Flow[deque[_Source | _Merge]]:
-        walk: Walk = yield calls.walk(self._queue)
+    async def _begin(self) -> deque[_Source | _Merge]:
+        walk: Walk = await calls.walk(self._queue)
         self.placed, self.bounded, self._room = walk.sorted, walk.room is not None, walk.room
         self.cursors, self.end, self.type = walk.cursors, walk.end, walk.type
         self._limits = {topic: ref_of(topic, cursor).encode() for topic, cursor in walk.cursors.items()}
@@ -275,7 +274,7 @@ def _by_ref(found: Browsed) -> bytes:
     return found.ref
 
 
-def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]]:
+async def sow_queue(scene: Scene, queue: Queue, query: Query) -> list[SowMessage]:
     """Query a queue's available messages, in the order of delivery if the query names none.
 
     Nothing is leased, and every message costs the server its way through the filter: `top_n` without `order_by` stops
@@ -287,7 +286,7 @@ def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]
     plain = not queue.priority and not queue.barrier_expression
     walker = Walker(scene, queue.name, query.filter, by_ref=plain)
     priority = parse(queue.priority, "priority") if queue.priority else None
-    page: list[Browsed] | None = yield from walker.page()
+    page: list[Browsed] | None = await walker.page()
     in_order = plain or not walker.placed
     selection, number = Selection(query, in_order=in_order), 0
     while page is not None and not selection.full:
@@ -296,7 +295,7 @@ def sow_queue(scene: Scene, queue: Queue, query: Query) -> Flow[list[SowMessage]
             number += 1
             rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
             selection.add(SowMessage.of(found, scene.origin, type=walker.type), document, rank)
-        page = yield from walker.page()
+        page = await walker.page()
     return selection.messages()
 
 
@@ -306,7 +305,7 @@ def _urgency(priority: Expression | None, document: Document) -> int:
     return 1 if value is None else -value
 
 
-def ack_matching(
+async def ack_matching(
     scene: Scene,
     queue: str,
     filter: str,  # noqa: A002
@@ -314,7 +313,7 @@ def ack_matching(
     *,
     reason: str = "",
     dry_run: bool = False,
-) -> Flow[int]:
+) -> int:
     """Settle all messages of a queue that match a filter, available ones and leased ones.
 
     Of a queue with `target_queue_depth` only the active part. What came after the beginning is left alone, and so is
@@ -340,27 +339,27 @@ def ack_matching(
     if option not in _VERBS:
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
     check_text("queue", queue)
-    leased = not (dry_run and (yield from _protects_leases(scene, queue)))
+    leased = not (dry_run and (await _protects_leases(scene, queue)))
     walker = Walker(scene, queue, parse_query_filter(filter), available=option != "cancel", leased=leased)
     settled, waiting = 0, list[bytes]()
-    while (page := (yield from walker.page())) is not None:
+    while (page := (await walker.page())) is not None:
         waiting += [found.ref for found in page]
         while len(waiting) >= BATCH:
-            settled += yield from _settle(queue, option, waiting[:BATCH], reason, dry_run=dry_run)
+            settled += await _settle(queue, option, waiting[:BATCH], reason, dry_run=dry_run)
             del waiting[:BATCH]
     if waiting:
-        settled += yield from _settle(queue, option, waiting, reason, dry_run=dry_run)
+        settled += await _settle(queue, option, waiting, reason, dry_run=dry_run)
     return settled
 
 
-def _protects_leases(scene: Scene, queue: str) -> Flow[bool]:
+async def _protects_leases(scene: Scene, queue: str) -> bool:
     """Whether a queue lets nobody but their holders settle leases; False where there is no such queue."""
-    definition = yield command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
+    definition = await command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
     return definition is not None and Queue.from_json(definition).leasing == "strict"
 
 
-def _settle(queue: str, option: str, refs: list[bytes], reason: str, *, dry_run: bool) -> Flow[int]:
+async def _settle(queue: str, option: str, refs: list[bytes], reason: str, *, dry_run: bool) -> int:
     if dry_run:
         return len(refs)
-    refused = yield calls.settle(_VERBS[option], queue.encode(), refs, [b""] * len(refs), reason=reason)
+    refused = await calls.settle(_VERBS[option], queue.encode(), refs, [b""] * len(refs), reason=reason)
     return len(refs) - len(refused)

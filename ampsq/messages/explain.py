@@ -27,7 +27,6 @@ from ampsq.unknown import taught
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampsq.flow import Flow
     from ampsq.topics.naming import Named
     from ampsq.values import Bookmark
 
@@ -93,7 +92,7 @@ class Explanation:
 
 
 @taught("queue")
-def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Flow[Explanation]:
+async def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
     """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
 
     Args:
@@ -105,29 +104,29 @@ def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) ->
         DefinitionError: it is no bookmark. UnknownQueue: there is no such queue.
     """
     check_text("queue", queue)
-    named: Named | None = None if bookmark is None else (yield from find_bookmark(place.origin, bookmark))
-    pairs = yield calls.explain(queue, "" if named is None else named.ref)
+    named: Named | None = None if bookmark is None else (await find_bookmark(place.origin, bookmark))
+    pairs = await calls.explain(queue, "" if named is None else named.ref)
     if named is not None and not named.id:
         facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
         return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)
     look = Look(pairs, is_head=bookmark is None)
     reason = look.reason()
     if look.where == "settled":
-        look.found = yield from _search(place.instance, queue, look)
+        look.found = await _search(place.instance, queue, look)
         reason = settled_reason(look)
     if look.is_head and (look.where == "settled" or reason == "kept_out"):
         reason = "passed_over"
     if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
-        look.next_due, look.next_due_is_exact = yield from _next_due(place.instance, queue)
+        look.next_due, look.next_due_is_exact = await _next_due(place.instance, queue)
     if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
-        look.attended = yield from is_attended(place.instance, look.text("attended"))
+        look.attended = await is_attended(place.instance, look.text("attended"))
     message = look.bookmark if named is None else named.bookmark
     return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
 
 
-def _next_due(instance: str, queue: str) -> Flow[tuple[int, bool]]:
+async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
     """When a queue's next message is due, and whether that is exact: else it is no earlier."""
-    due: Sequence[tuple[bytes, float]] = yield command(
+    due: Sequence[tuple[bytes, float]] = await command(
         ["ZRANGE", key(instance, "due"), 0, _TIMETABLE - 1, "WITHSCORES"], _scored
     )
     wanted = tuple(f"{kind} {queue} ".encode() for kind in ("scheduled", "ready"))
@@ -141,7 +140,7 @@ def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
     return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
-def is_attended(instance: str, before: str | None = None) -> Flow[bool]:
+async def is_attended(instance: str, before: str | None = None) -> bool:
     """Whether a coordinator renews its life sign, for which it is given time.
 
     Args:
@@ -149,22 +148,22 @@ def is_attended(instance: str, before: str | None = None) -> Flow[bool]:
         before: the sign as it was seen some time ago; default it is looked at now.
     """
     if before is None:
-        before = yield from _life_sign(instance)
-    yield Pause(_LIFE_SIGN)
-    after = yield from _life_sign(instance)
+        before = await _life_sign(instance)
+    await Pause(_LIFE_SIGN)
+    after = await _life_sign(instance)
     return bool(after) and after != before
 
 
-def _life_sign(instance: str) -> Flow[str]:
+async def _life_sign(instance: str) -> str:
     asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
-    sign: str = yield command(asked, lambda reply: reply.decode() if reply else "")
+    sign: str = await command(asked, lambda reply: reply.decode() if reply else "")
     return sign
 
 
 # -- the journal
 
 
-def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
+async def _search(instance: str, queue: str, look: Look) -> Found:
     """Look for a message in the journal, from its end backwards, as long as patience lasts."""
     journal, wanted, at = key(instance, "journal", queue), look.ref.encode(), 0
     # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
@@ -172,7 +171,7 @@ def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
     end, least = "+", look.milliseconds if refused else "-"
     until = time.monotonic() + PATIENCE
     while True:
-        entries = yield command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
+        entries = await command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
         for stream_id, flat in entries:
             at = int(stream_id.split(b"-")[0])
             fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
@@ -180,7 +179,7 @@ def _search(instance: str, queue: str, look: Look) -> Flow[Found]:
             if wanted in refs and fields[FIELDS["how"]] != _TRANSFERRED and wanted in (each := refs.split(b" ")):
                 return _read_entry(fields, each.index(wanted), at)
         if len(entries) < _STEP:
-            whole = not at or (yield command(["XINFO", "STREAM", journal], _is_untrimmed))
+            whole = not at or (await command(["XINFO", "STREAM", journal], _is_untrimmed))
             return Found(at=at, whole=whole)
         if time.monotonic() >= until:
             return Found(at=at, ended=False)

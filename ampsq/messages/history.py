@@ -28,7 +28,6 @@ from ampsq.values import Bookmark, ref_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampsq.flow import Flow
     from ampsq.messages.explain import Place
     from ampsq.topics.naming import Named
 
@@ -121,7 +120,7 @@ class _Entry(NamedTuple):
         return words[self.number] if self.number < len(words) else ""
 
 
-def history(place: Place, text: Bookmark | str) -> Flow[History]:
+async def history(place: Place, text: Bookmark | str) -> History:
     """Tell a message's life; nothing is changed, and each step is bounded.
 
     Args:
@@ -131,19 +130,19 @@ def history(place: Place, text: Bookmark | str) -> Flow[History]:
     Raises:
         DefinitionError: it is no bookmark.
     """
-    named = yield from find_bookmark(place.origin, text)
+    named = await find_bookmark(place.origin, text)
     bookmark, entries = named.bookmark, []
     if named.id:
         log = key(place.instance, "log", bookmark.topic)
-        entries = yield command(["XRANGE", log, named.id, named.id], list)
+        entries = await command(["XRANGE", log, named.id, named.id], list)
     begun = _begun(named, entries[0][1]) if entries else []
     # Another clock may be ahead: the publication comes first. It may have lived elsewhere before it came here.
     published, events = begun[:1], begun[1:]
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     states = []
     for name, stored in catalog.queues.items():
         if Queue.from_json(stored).feeds_from(bookmark.topic):
-            state, found = yield from _in_queue(place, name, named)
+            state, found = await _in_queue(place, name, named)
             states.append(state)
             events += found
     # What was not written down has no time: it stands behind what happened before it, as it was found.
@@ -184,21 +183,21 @@ def _ms(stream_id: str) -> int:
 # -- one queue
 
 
-def _in_queue(place: Place, name: str, named: Named) -> Flow[tuple[QueueState, list[HistoryEvent]]]:
+async def _in_queue(place: Place, name: str, named: Named) -> tuple[QueueState, list[HistoryEvent]]:
     if not named.id:
         return QueueState(name, ABSENT, absence_of(named)), []
     ref = named.ref
-    starts = yield from recorded_starts(place.instance, name)
+    starts = await recorded_starts(place.instance, name)
     start = starts.get(named.bookmark.topic, "0-0")
     if ref_of("-", named.id) <= ref_of("-", start):
         return QueueState(name, ABSENT, REASONS["before_start"]), []
-    pairs = yield calls.explain(name, ref)
+    pairs = await calls.explain(name, ref)
     look = Look(pairs, is_head=False)
-    events = [event for entry in (yield from _search(place.instance, "deliveries", name, ref, look))
+    events = [event for entry in (await _search(place.instance, "deliveries", name, ref, look))
               for event in _recorded(name, entry)]  # fmt: skip
     settled: list[_Entry] = []
     if look.where == "settled" or look.once or look.is_shared:
-        settled = yield from _search(place.instance, "journal", name, ref, look)
+        settled = await _search(place.instance, "journal", name, ref, look)
     for entry in settled:
         events += _settled(name, entry, with_returns=_is_untold(events))
     if _is_untold(events):
@@ -213,14 +212,14 @@ def _is_untold(events: Sequence[HistoryEvent]) -> bool:
     return all(event.event == Event.TRANSFERRED for event in events)
 
 
-def _search(instance: str, kind: str, queue: str, ref: str, look: Look) -> Flow[list[_Entry]]:
+async def _search(instance: str, kind: str, queue: str, ref: str, look: Look) -> list[_Entry]:
     """All entries of a stream that have the message, from its publication on; of a journal up to what settles it."""
     if kind not in KEYS:
         return []
     name, wanted, found = key(instance, kind, queue), ref.encode(), []
     after = f"{max(min(look.milliseconds, look.now) - _MARGIN, 0)}-0"
     while True:
-        entries = yield command(["XRANGE", name, after, "+", "COUNT", _STEP], list)
+        entries = await command(["XRANGE", name, after, "+", "COUNT", _STEP], list)
         for stream_id, flat in entries:
             at, fields = _entry_with(wanted, flat)
             if at >= 0:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.calls import Browsed
-    from ampsq.flow import Flow
     from ampsq.messages.browse import Scene
 
 __all__ = [
@@ -264,29 +263,29 @@ def letter_filter(text: str | None, source: str | None, reason: str | None) -> s
     return " AND ".join(parts) or None
 
 
-def server_time() -> Flow[int]:
+async def server_time() -> int:
     """The server's clock, ms."""
-    now: int = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    now: int = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
     return now
 
 
-def look_at(queue: str, refs: Sequence[bytes]) -> Flow[list[Browsed | None]]:
+async def look_at(queue: str, refs: Sequence[bytes]) -> list[Browsed | None]:
     """Some messages of a queue, None in the place of one that is not available."""
     looked: list[Browsed | None] = []
     while len(looked) < len(refs):
-        looked += yield calls.look(queue, refs[len(looked) : len(looked) + BATCH])
+        looked += await calls.look(queue, refs[len(looked) : len(looked) + BATCH])
     return looked
 
 
-def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str]) -> Flow[list[DeadLetter]]:
+async def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str]) -> list[DeadLetter]:
     """The letters with these bookmarks; see `Client.dead_letters`."""
-    named = yield from find_bookmarks(scene.origin, bookmarks)
-    now = yield from server_time()
-    looked = yield from look_at(queue, [each.ref.encode() for each in named])
+    named = await find_bookmarks(scene.origin, bookmarks)
+    now = await server_time()
+    looked = await look_at(queue, [each.ref.encode() for each in named])
     letters = []
     for (bookmark, *_), found in zip(named, looked, strict=True):
         if found is None:
-            explained = yield from explain(scene, queue, bookmark)
+            explained = await explain(scene, queue, bookmark)
             raise UnknownMessage(queue=queue, bookmark=str(bookmark), told=explained.sentence)
         try:
             letters.append(DeadLetter(SowMessage.of(found, scene.origin), now))
@@ -295,14 +294,14 @@ def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str])
     return letters
 
 
-def read_letters(scene: Scene, queue: str, filter: str | None, top_n: int | None) -> Flow[list[DeadLetter]]:  # noqa: A002
+async def read_letters(scene: Scene, queue: str, filter: str | None, top_n: int | None) -> list[DeadLetter]:  # noqa: A002
     """The available letters of a queue that match, in the order of delivery; see `Client.dead_letters`."""
     check_text("queue", queue)
-    definition = yield command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
+    definition = await command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
     if definition is None:
         raise UnknownQueue(queue=queue)
-    now = yield from server_time()
-    found: Sequence[SowMessage] = yield from sow_queue(scene, Queue.from_json(definition), Query(filter, (), top_n))
+    now = await server_time()
+    found: Sequence[SowMessage] = await sow_queue(scene, Queue.from_json(definition), Query(filter, (), top_n))
     letters = []
     for message in found:
         try:

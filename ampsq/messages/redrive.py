@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ampsq.calls import Browsed
     from ampsq.expressions import Expression
-    from ampsq.flow import Flow
     from ampsq.messages.browse import Scene
     from ampsq.topics.naming import Named
     from ampsq.values import Bookmark
@@ -203,51 +202,51 @@ class _Redrive:
     def result(self) -> Redriven:
         return Redriven.of(self._targets, self._refused, self._refusals)
 
-    def run(self) -> Flow[None]:
-        self._began = yield from server_time()
+    async def run(self) -> None:
+        self._began = await server_time()
         if self._order.bookmarks is not None:
-            named = yield from find_bookmarks(self._scene.origin, self._order.bookmarks)
+            named = await find_bookmarks(self._scene.origin, self._order.bookmarks)
             self._total = len(named)
-            yield from self._by_name(named)
+            await self._by_name(named)
         else:
-            yield from self._walk()
+            await self._walk()
         while self._waiting:
-            yield from self._send(next(iter(self._waiting)))
+            await self._send(next(iter(self._waiting)))
         self._tell()
 
-    def _by_name(self, named: list[Named]) -> Flow[None]:
+    async def _by_name(self, named: list[Named]) -> None:
         for at in range(0, len(named), BATCH):
             some = named[at : at + BATCH]
-            looked = yield from look_at(self._order.queue, [each.ref.encode() for each in some])
+            looked = await look_at(self._order.queue, [each.ref.encode() for each in some])
             for each, found in zip(some, looked, strict=True):
                 if found is None:
                     self._refuse(each.bookmark, NOT_THERE if each.id else f"it is not here: {each.absence}")
                 else:
-                    yield from self._take(found)
+                    await self._take(found)
 
-    def _walk(self) -> Flow[None]:
+    async def _walk(self) -> None:
         text = letter_filter(self._order.filter, self._order.source, self._order.reason)
         wanted = parse_query_filter(text) if text is not None else None
         if self._order.progress is not None:
-            self._total = yield from self._count(wanted)
+            self._total = await self._count(wanted)
         walker = Walker(self._scene, self._order.queue, wanted)
-        page: list[Browsed] | None = yield from walker.page()
+        page: list[Browsed] | None = await walker.page()
         while page is not None:
             for found in page:
-                yield from self._take(found)
+                await self._take(found)
             self._tell()
-            page = yield from walker.page()
+            page = await walker.page()
 
-    def _count(self, wanted: Expression | None) -> Flow[int]:
+    async def _count(self, wanted: Expression | None) -> int:
         walker, number = Walker(self._scene, self._order.queue, wanted), 0
-        page: list[Browsed] | None = yield from walker.page()
+        page: list[Browsed] | None = await walker.page()
         while page is not None:
             number += len(page)
             self._tell()
-            page = yield from walker.page()
+            page = await walker.page()
         return number
 
-    def _take(self, found: Browsed) -> Flow[None]:
+    async def _take(self, found: Browsed) -> None:
         """Put one letter with those that go the same way, and send them when they are enough."""
         try:
             way, sent = self._addressed(found)
@@ -261,14 +260,14 @@ class _Redrive:
             return
         group = self._waiting.setdefault(way, [])
         if group and self._sizes[way] + len(sent.body) > BYTES:
-            yield from self._send(way)
+            await self._send(way)
             group = self._waiting.setdefault(way, [])
         group.append(sent)
         self._sizes[way] += len(sent.body) + len(sent.headers)
         if len(group) >= self._pace.batch:
-            yield from self._send(way)
+            await self._send(way)
         elif sum(map(len, self._waiting.values())) >= _WAITING or self._sizes.total() >= 8 * BYTES:
-            yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
+            await self._send(max(self._sizes, key=lambda each: self._sizes[each]))
 
     def _addressed(self, found: Browsed) -> tuple[tuple[str, str], _Sent | None]:
         """The topic and the queue that a letter's message goes to, and what goes; None where the editor leaves it."""
@@ -322,16 +321,16 @@ class _Redrive:
         if not self._filters[name].matches(document):
             raise _Unfit(f"the filter of the queue {name!r} does not let it in")
 
-    def _send(self, way: tuple[str, str]) -> Flow[None]:
+    async def _send(self, way: tuple[str, str]) -> None:
         letters = self._waiting.pop(way)
         del self._sizes[way]
         while (left := self._pace.left()) > 0:
-            yield Pause(min(left, _STEP))
+            await Pause(min(left, _STEP))
             self._tell()
         topic, target = way
         call = calls.redrive(self._order.queue, topic, target, self._order.by, [sent[:3] for sent in letters])
         try:
-            number, refused = yield call
+            number, refused = await call
         except Rejected as error:
             for sent in letters:
                 self._refuse(sent.bookmark, str(error))
@@ -339,7 +338,7 @@ class _Redrive:
         known = dict(refused)
         if call.repeated and known:
             # An earlier request was answered to nobody: what it put back is settled now.
-            for ref in (yield from self._put_back(known)):
+            for ref in await self._put_back(known):
                 del known[ref]
                 number += 1
         self._targets[target] += number
@@ -352,12 +351,12 @@ class _Redrive:
                 self._refuse(sent.bookmark, NOT_THERE)
         self._tell()
 
-    def _put_back(self, refs: dict[bytes, str]) -> Flow[list[bytes]]:
+    async def _put_back(self, refs: dict[bytes, str]) -> list[bytes]:
         """Those of some letters that this order itself put back: one journal entry has them all."""
         journal = key(self._scene.instance, "journal", self._order.queue)
         last = "+"
         while True:
-            entries = yield command(
+            entries = await command(
                 ["XREVRANGE", journal, last, str(self._began), "COUNT", 100], list[tuple[bytes, list[bytes]]]
             )
             for _, flat in entries:
@@ -383,7 +382,7 @@ _REFS, _BY, _REASON = (FIELDS[name].encode() for name in ("refs", "by", "reason"
 _REDRIVEN: Final = str(VALUES["redriven"]).encode()
 
 
-def redrive(scene: Scene, order: Order) -> Flow[Redriven]:
+async def redrive(scene: Scene, order: Order) -> Redriven:
     """Put letters back; see `Client.redrive`.
 
     Raises:
@@ -395,11 +394,11 @@ def redrive(scene: Scene, order: Order) -> Flow[Redriven]:
         raise DefinitionError("bookmarks say which letters; filter, source and reason too: give one of them")
     if order.to == order.queue:
         raise DefinitionError(f"to={order.to!r} is the queue of the letters itself; allowed: another queue")
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
     for name in (order.queue, order.to):
         if name is not None and name not in queues:
             raise UnknownQueue(queue=name)
     under_way = _Redrive(scene, order, queues)
-    yield from under_way.run()
+    await under_way.run()
     return under_way.result

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ampsq.calls import Verb
-    from ampsq.flow import Flow
     from ampsq.publishing.publish_settlements import Settlements
     from ampsq.topics.naming import Named
     from ampsq.values import Bookmark
@@ -23,14 +22,14 @@ __all__ = ["settle_named"]
 _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
 
 
-def settle_named(  # noqa: PLR0917  (where, what, how)
+async def settle_named(  # noqa: PLR0917  (where, what, how)
     origin: str,
     queue: str,
     bookmarks: Iterable[Bookmark | str],
     option: str,
     reason: str,
     settlements: Settlements | None,
-) -> Flow[int]:
+) -> int:
     """Settle messages of a queue by bookmark; gives how many.
 
     Args:
@@ -46,29 +45,29 @@ def settle_named(  # noqa: PLR0917  (where, what, how)
     """
     if option not in _VERBS:
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
-    named = yield from find_bookmarks(origin, bookmarks)
+    named = await find_bookmarks(origin, bookmarks)
     failures: list[Rejected] = [_not_here(queue, each) for each in named if not each.id]
     names = {each.ref.encode(): each.bookmark for each in named if each.id}
     refs = [each.ref.encode() for each in named if each.id]
     # Not a cancel: made again, it could end a lease that began meanwhile.
     kept = settlements if option != "cancel" else None
     for first in range(0, len(refs), BATCH):
-        refused = yield from _settle(_VERBS[option], queue, refs[first : first + BATCH], reason, kept)
+        refused = await _settle(_VERBS[option], queue, refs[first : first + BATCH], reason, kept)
         failures += [_refusal(queue, names[ref], code) for ref, code in refused]
     if failures:
         raise _several(failures, len(named) - len(failures))
     return len(refs)
 
 
-def _settle(
+async def _settle(
     verb: Verb, queue: str, refs: list[bytes], reason: str, kept: Settlements | None
-) -> Flow[list[tuple[bytes, str]]]:
+) -> list[tuple[bytes, str]]:
     """Settle one batch; gives what was refused, and why."""
     messages = [[queue.encode(), b"", b"", b"", b"", ref] for ref in refs]
     if kept is not None:
         kept.keep(verb, messages, None, "", reason)
     try:
-        refused: list[tuple[bytes, str]] = yield calls.settle(
+        refused: list[tuple[bytes, str]] = await calls.settle(
             verb, queue.encode(), refs, [b""] * len(refs), reason=reason
         )
     except AmpsqError as error:

@@ -16,7 +16,7 @@ from ampsq.schema import key
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["SCRIPTS", "Acknowledged"]
 
@@ -38,12 +38,12 @@ class Acknowledged:
         self._sync, self._news = key(instance, "sync"), key(instance, "confirmed")
         self.lacking: list[str] = []
 
-    def is_needed(self, channel: Any) -> Flow[bool]:
+    async def is_needed(self, channel: Any) -> bool:
         """Whether there is any sync destination at all."""
-        number: int = yield from _ask(channel, command(["EXISTS", self._sync], int))
+        number: int = await _ask(channel, command(["EXISTS", self._sync], int))
         return number > 0
 
-    def wait(self, channel: Any, mark: str, wanted: Mapping[str, str], until: float) -> Flow[bool]:
+    async def wait(self, channel: Any, mark: str, wanted: Mapping[str, str], until: float) -> bool:
         """Wait until all of them have something, or are downgraded; whether it is so.
 
         Args:
@@ -53,19 +53,19 @@ class Acknowledged:
             until: by the monotonic clock, when to give up.
         """
         # What comes behind this while they are looked at ends the wait at once.
-        last = yield from _ask(channel, command(["XREVRANGE", self._news, "+", "-", "COUNT", 1], _last))
+        last = await _ask(channel, command(["XREVRANGE", self._news, "+", "-", "COUNT", 1], _last))
         while True:
-            self.lacking = yield from _ask(channel, replication_calls.lacking(mark, wanted))
+            self.lacking = await _ask(channel, replication_calls.lacking(mark, wanted))
             left = round((until - time.monotonic()) * 1000)
             if not self.lacking or left <= 0:
                 return not self.lacking
             asked: list[str | int] = ["XREAD", "BLOCK", left, "STREAMS", self._news, last]
-            last = (yield from _ask(channel, command(asked, _last_read, blocks=left / 1000))) or last
+            last = (await _ask(channel, command(asked, _last_read, blocks=left / 1000))) or last
 
 
-def _ask(channel: Any, call: Call[Any]) -> Flow[Any]:
-    yield Post(channel, call)
-    return (yield Collect(channel))
+async def _ask(channel: Any, call: Call[Any]) -> Any:
+    await Post(channel, call)
+    return await Collect(channel)
 
 
 def _last(reply: Any) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.connections.server import Server
-    from ampsq.flow import Flow
 
 __all__ = ["Flushed"]
 
@@ -90,7 +89,7 @@ class Flushed:
         self._last = _Moment(0.0, 0.0)
         self._forks = -1
 
-    def look(self, channel: Any) -> Flow[float]:
+    async def look(self, channel: Any) -> float:
         """Ask the server, unless it was asked a moment ago; gives `until`.
 
         Args:
@@ -104,8 +103,8 @@ class Flushed:
         if asked < self._last.asked + _SOON:
             return self.until
         try:
-            yield Post(channel, command(["INFO", "persistence", "stats"], _facts))
-            facts: _Facts = yield Collect(channel)
+            await Post(channel, command(["INFO", "persistence", "stats"], _facts))
+            facts: _Facts = await Collect(channel)
         except BaseException:
             self.forget()
             raise
@@ -131,7 +130,7 @@ class Flushed:
         due = self._calm[0].answered + PERIOD
         return min(max(due - self._clock(), _SOON), _LATER)
 
-    def wait(self, channel: Any, moment: float, until: float) -> Flow[bool]:
+    async def wait(self, channel: Any, moment: float, until: float) -> bool:
         """Wait until all that was answered before a moment is flushed; whether it is.
 
         Args:
@@ -143,11 +142,11 @@ class Flushed:
             Unavailable: as `look`.
         """
         while self.until < moment:
-            yield from self.look(channel)
+            await self.look(channel)
             left = until - self._clock()
             if self.until >= moment or left <= 0:
                 break
-            yield Pause(min(self.pause, left))
+            await Pause(min(self.pause, left))
         return self.until >= moment
 
 

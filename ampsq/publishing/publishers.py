@@ -12,7 +12,6 @@ from ampsq.topics.naming import name_messages
 from ampsq.values import ref_of
 
 if TYPE_CHECKING:
-    from ampsq.flow import Flow
     from ampsq.values import Bookmark
 
 __all__ = ["PublisherState", "Sequences", "publishers"]
@@ -38,17 +37,17 @@ class PublisherState(NamedTuple):
     seen: datetime | None
 
 
-def publishers(instance: str) -> Flow[list[PublisherState]]:
+async def publishers(instance: str) -> list[PublisherState]:
     """Read all publishers, by name."""
 
     def read(reply: list[bytes]) -> dict[str, str]:
         return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
 
-    known = yield command(["HGETALL", key(instance, "publishers")], read)
-    sessions = yield command(["HGETALL", key(instance, "sessions")], read)
+    known = await command(["HGETALL", key(instance, "publishers")], read)
+    sessions = await command(["HGETALL", key(instance, "sessions")], read)
     rows = [(name, *value.split(" ", 2)) for name, value in sorted(known.items())]
     recorded = [ref_of(topic, stream_id) for _, _, stream_id, topic in rows if topic and _ms(stream_id)]
-    bookmarks = dict(zip(recorded, (yield from name_messages(recorded)), strict=True))
+    bookmarks = dict(zip(recorded, (await name_messages(recorded)), strict=True))
     out = []
     for name, sequence, stream_id, topic in rows:
         _, seen, client = sessions[name].split(" ", 2) if name in sessions else ("", "", None)

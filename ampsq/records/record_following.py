@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
-    from ampsq.flow import Flow
     from ampsq.message_types import MessageType
     from ampsq.messages.browse import Scene
     from ampsq.messages.query import Query
@@ -156,7 +155,7 @@ class RecordFollowing:
         self._known: dict[bytes, Id] = {}
 
     @taught("topic")
-    def open(self, channel: Any) -> Flow[None]:
+    async def open(self, channel: Any) -> None:
         """Query the records.
 
         Raises:
@@ -164,7 +163,7 @@ class RecordFollowing:
             BookmarkNotFound: the records at the bookmark, or what came behind it, are not known any more.
         """
         begun = self._begin(channel) if self._bookmark is None else self._begin_at(self._bookmark, channel)
-        view, records = yield from begun
+        view, records = await begun
         found = chosen(self._scene, view.topic, self._query, records.values())
         self._changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
         if self._oof and len(found) < len(records):
@@ -180,18 +179,18 @@ class RecordFollowing:
             return None
         return self._conflated.take(now)
 
-    def fetch(self, channel: Any, wait: float) -> Flow[None]:
+    async def fetch(self, channel: Any, wait: float) -> None:
         """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
         if self._changes:
             return
         if self._view is None:
-            yield from self._look_anew(channel)
+            await self._look_anew(channel)
         elif self._conflated is None:
-            yield from self._read(channel, wait)
+            await self._read(channel, wait)
         else:
-            yield from self._gather(self._conflated, self._view.reader, channel, wait)
+            await self._gather(self._conflated, self._view.reader, channel, wait)
 
-    def _gather(self, conflated: ConflatedChanges, reader: Reader, channel: Any, wait: float) -> Flow[None]:
+    async def _gather(self, conflated: ConflatedChanges, reader: Reader, channel: Any, wait: float) -> None:
         """Read up to the end of the log, for a bounded time, so that what is handed out is the latest."""
         started = now = time.monotonic()
         while True:
@@ -199,51 +198,51 @@ class RecordFollowing:
             due = conflated.wait(now)
             left = max(min(until - now, float("inf") if due is None else due), 0.0)
             if conflated.is_full:
-                yield Pause(min(left, _STEP))
+                await Pause(min(left, _STEP))
             else:
-                yield from self._read(channel, left)
+                await self._read(channel, left)
             self._looked = now = time.monotonic()
             is_done = conflated.wait(now) == 0 and (conflated.is_full or not reader.is_behind)
             if is_done or now >= until:
                 return
 
-    def _read(self, channel: Any, wait: float) -> Flow[None]:
+    async def _read(self, channel: Any, wait: float) -> None:
         if self._view is None:
             return
         try:
-            entries = yield from self._view.reader.read(channel, wait)
+            entries = await self._view.reader.read(channel, wait)
         except BookmarkNotFound as error:
             _log.warning("%s; looking at its records anew", error)
-            yield from self._look_anew(channel)
+            await self._look_anew(channel)
             return
         for entry in self._taken(entries):
             change = self._change_of(self._view, entry)
             if change is not None:
                 self._tell(self._view, change, entry)
-        yield from self._view.reader.read_ahead(channel)
+        await self._view.reader.read_ahead(channel)
 
-    def close(self, channel: Any) -> Flow[None]:
+    async def close(self, channel: Any) -> None:
         """End it: the log is let go."""
         if self._view is not None:
-            yield from self._view.reader.close(channel)
+            await self._view.reader.close(channel)
 
     # -- beginning
 
-    def _begin(self, channel: Any) -> Flow[tuple[_View, dict[bytes, Record]]]:
+    async def _begin(self, channel: Any) -> tuple[_View, dict[bytes, Record]]:
         """Read all records that match, as they are at the place from where the reader goes on."""
         for attempt in range(_BEGINNINGS):
-            topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
+            topic: Topic | None = await keyed_topic(self._scene.instance, self.topic)
             if topic is None or not topic.key:
                 raise NoRecords(topic=self.topic)
-            place = yield from caught_up(self.topic)
+            place = await caught_up(self.topic)
             view = _View(self._reader(place), topic, RecordKey(topic))
             try:
-                yield from self._open(view.reader, channel)
+                await self._open(view.reader, channel)
                 tree = self._query.filter.json if self._query.filter is not None else ""
-                found = yield from read_records(self.topic, tree, None)
+                found = await read_records(self.topic, tree, None)
                 records = {record.key: record for record in found}
-                end = yield from caught_up(self.topic)
-                yield from self._roll_forward(view, channel, records, parse_id(place), parse_id(end))
+                end = await caught_up(self.topic)
+                await self._roll_forward(view, channel, records, parse_id(place), parse_id(end))
             except BookmarkNotFound:
                 if attempt == _BEGINNINGS - 1:
                     raise
@@ -252,32 +251,32 @@ class RecordFollowing:
         self._note(view, records)
         return view, records
 
-    def _begin_at(
+    async def _begin_at(
         self, bookmark: Bookmark | str | datetime, channel: Any
-    ) -> Flow[tuple[_View, dict[bytes, Record]]]:  # fmt: skip
+    ) -> tuple[_View, dict[bytes, Record]]:  # fmt: skip
         """Read all records that match as they were; the reader goes on from there."""
-        topic: Topic | None = yield from keyed_topic(self._scene.instance, self.topic)
+        topic: Topic | None = await keyed_topic(self._scene.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
-        moment = yield from moment_of(bookmark, self._scene)
-        end = yield from caught_up(self.topic)
+        moment = await moment_of(bookmark, self._scene)
+        end = await caught_up(self.topic)
         view = _View(self._reader(text_of(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
         # The log is held before the records are looked at.
-        yield from self._open(view.reader, channel)
+        await self._open(view.reader, channel)
         try:
-            found = yield from records_at(self._scene, topic, self._query, None, bookmark)
+            found = await records_at(self._scene, topic, self._query, None, bookmark)
         except BaseException:
-            yield from view.reader.close(channel)
+            await view.reader.close(channel)
             raise
         records = {record.key: record for record in found}
         self._note(view, records)
         return view, records
 
-    def _open(self, reader: Reader, channel: Any) -> Flow[None]:
-        yield from reader.open(channel)
+    async def _open(self, reader: Reader, channel: Any) -> None:
+        await reader.open(channel)
         if self._bearings is not None:
             self._bearings = Bearings(self._scene.origin)
-            yield from self._bearings.chart(self._scene.instance, reader.spans(), reader.settled)
+            await self._bearings.chart(self._scene.instance, reader.spans(), reader.settled)
 
     def _taken(self, entries: list[Entry]) -> list[Entry]:
         return entries if self._bearings is None else self._bearings.take_in(entries)
@@ -293,12 +292,12 @@ class RecordFollowing:
         scene = self._scene
         return Reader(scene.instance, scene.origin, self.topic, parse_asked(after), holder=self._name, not_found="fail")
 
-    def _roll_forward(
+    async def _roll_forward(
         self, view: _View, channel: Any, records: dict[bytes, Record], place: Id, end: Id
-    ) -> Flow[None]:  # fmt: skip
+    ) -> None:  # fmt: skip
         """Put what changed while the records were read into them."""
         while place < end:
-            entries = yield from view.reader.read(channel, 0.0)
+            entries = await view.reader.read(channel, 0.0)
             for entry in self._taken(entries):
                 place = parse_id(entry[1])
                 change = self._change_of(view, entry)
@@ -352,13 +351,13 @@ class RecordFollowing:
             bookmark = bookmark_of(self.topic, self._scene.origin, entry[1].decode(), source_in(entry[2]))
         return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
-    def _look_anew(self, channel: Any) -> Flow[None]:
+    async def _look_anew(self, channel: Any) -> None:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""
         passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
         known, bearings = self._known, self._bearings
-        view, records = yield from self._begin(channel)
+        view, records = await self._begin(channel)
         gone = [text for text in known if text not in records]
-        left: list[Record] = (yield from read_records(self.topic, "", gone)) if gone else []
+        left: list[Record] = (await read_records(self.topic, "", gone)) if gone else []
         others = {record.key: record for record in left}
         for text in gone:
             out = (
@@ -380,7 +379,7 @@ class RecordFollowing:
 
     # -- at another instance
 
-    def elsewhere(self, scene: Scene, channel: Any) -> Flow[Callable[[], None]]:
+    async def elsewhere(self, scene: Scene, channel: Any) -> Callable[[], None]:
         """Begin at another instance, behind what was had; gives what lets it go on there.
 
         Args:
@@ -390,16 +389,16 @@ class RecordFollowing:
         Raises:
             NoRecords: the topic has no key there.
         """
-        topic: Topic | None = yield from keyed_topic(scene.instance, self.topic)
+        topic: Topic | None = await keyed_topic(scene.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
         bearings = self._bearings or Bearings(self._scene.origin)
-        found: Found = yield from find_places(scene.instance, scene.origin, bearings.vectors, self._scene.instance)
+        found: Found = await find_places(scene.instance, scene.origin, bearings.vectors, self._scene.instance)
         asked, kept = asked_elsewhere(Asked(), 0), Kept(FIRST, found.places)
         reader = Reader(scene.instance, scene.origin, self.topic, asked, holder=self._name, kept=kept, not_found="fail")
         view: _View | None = _View(reader, topic, RecordKey(topic))
         try:
-            yield from reader.open(channel)
+            await reader.open(channel)
         except BookmarkNotFound as error:
             _log.warning("%s; looking at its records anew", error)
             view = None

@@ -17,7 +17,6 @@ from ampsq.values import Bookmark, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ampsq.flow import Flow
     from ampsq.messages.browse import Scene
     from ampsq.messages.query import Query, SowMessage
     from ampsq.models import Topic
@@ -71,7 +70,7 @@ class Moment:
     ms: int
 
 
-def moment_of(bookmark: object, scene: Scene) -> Flow[Moment]:
+async def moment_of(bookmark: object, scene: Scene) -> Moment:
     """Find the moment that a message's bookmark, whatever its topic, or a time says.
 
     Raises:
@@ -80,7 +79,7 @@ def moment_of(bookmark: object, scene: Scene) -> Flow[Moment]:
     moment = parse_moment(bookmark)
     if isinstance(moment, Moment):
         return moment
-    named = yield from find_bookmark(scene.origin, moment)
+    named = await find_bookmark(scene.origin, moment)
     if not named.id:
         raise BookmarkNotFound(f"bookmark {str(moment)!r} is not here: {named.absence}")
     milliseconds, sequence = _numbers(named.id)
@@ -122,17 +121,17 @@ class _State:
     changed: set[bytes] = field(default_factory=set)
 
 
-def sow_history(scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any) -> Flow[
-    list[SowMessage]
-]:  # fmt: skip
+async def sow_history(
+    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+) -> list[SowMessage]:
     """Query a topic's records as they were; see `records_at`."""
-    found = yield from records_at(scene, topic, query, named, bookmark)
+    found = await records_at(scene, topic, query, named, bookmark)
     return chosen(scene, topic, query, found)
 
 
-def records_at(scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any) -> Flow[
-    list[Record]
-]:  # fmt: skip
+async def records_at(
+    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+) -> list[Record]:
     """Find the records that match a query's filter, as they were.
 
     Where the log was trimmed, what is left of it and the records that did not change since must tell everything.
@@ -140,11 +139,11 @@ def records_at(scene: Scene, topic: Topic, query: Query, named: list[bytes] | No
     Raises:
         BookmarkNotFound: they do not, or the message of the bookmark is not here.
     """
-    moment = yield from moment_of(bookmark, scene)
+    moment = await moment_of(bookmark, scene)
     for _ in range(_READS):
-        horizon = yield from _horizon(scene, topic.name)
-        state = yield from _state_at(scene, topic, moment, horizon)
-        if (yield from _horizon(scene, topic.name)) == horizon:
+        horizon = await _horizon(scene, topic.name)
+        state = await _state_at(scene, topic, moment, horizon)
+        if (await _horizon(scene, topic.name)) == horizon:
             break
     unknown = state.changed - state.told if horizon > (0, 0) else set[bytes]()
     if moment.id < horizon or unknown:
@@ -170,13 +169,13 @@ def _is_over(topic: Topic, record: Record, ms: int) -> bool:
     return life > 0 and begins + life <= ms
 
 
-def _horizon(scene: Scene, topic: str) -> Flow[_Id]:
+async def _horizon(scene: Scene, topic: str) -> _Id:
     """Up to where something of a log was removed; (0, 0): nothing was."""
-    yield from caught_up(topic)
+    await caught_up(topic)
     log = key(scene.instance, "log", topic)
-    if not (yield command(["EXISTS", log], int)):
+    if not (await command(["EXISTS", log], int)):
         return 0, 0
-    facts = yield command(["XINFO", "STREAM", log], _facts)
+    facts = await command(["XINFO", "STREAM", log], _facts)
     if facts["entries-added"] == facts["length"]:
         return 0, 0
     if not facts["first-entry"]:
@@ -192,17 +191,17 @@ def _facts(reply: Any) -> dict[str, Any]:
     return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
-def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) -> Flow[_State]:
+async def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) -> _State:
     """What did not change since the log was trimmed, and what the log tells."""
     state = _State()
     if horizon > (0, 0):
-        for record in (yield from read_records(topic.name, "", None)):
+        for record in await read_records(topic.name, "", None):
             if _numbers(record.id) <= min(horizon, moment.id):
                 state.records[record.key] = record
     after, count = f"({horizon[0]}-{horizon[1]}" if horizon > (0, 0) else "-", _FIRST_READ
     record_key, log = RecordKey(topic), key(scene.instance, "log", topic.name)
     while True:
-        entries = yield command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
+        entries = await command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
         for stream_id, flat in entries:
             change = change_of(topic, record_key, scene, stream_id, flat)
             is_behind = _numbers(stream_id.decode()) > moment.id

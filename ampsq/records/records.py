@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.expressions import Document, Expression
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.messages.browse import Scene
     from ampsq.messages.query import Query
     from ampsq.records.record_calls import Deleted, Record
@@ -132,13 +132,13 @@ def _part(value: object) -> bytes:
     )
 
 
-def keyed_topic(instance: str, name: str) -> Flow[Topic | None]:
+async def keyed_topic(instance: str, name: str) -> Topic | None:
     """The definition of a topic; None where there is none."""
-    text = yield command(["HGET", key(instance, "topics"), name], lambda reply: reply)
+    text = await command(["HGET", key(instance, "topics"), name], lambda reply: reply)
     return None if text is None else Topic.stored(name, text.decode())
 
 
-def caught_up(topic: str) -> Flow[str]:
+async def caught_up(topic: str) -> str:
     """Let a topic's records come to the end of its log; gives the last ID there.
 
     Raises:
@@ -146,11 +146,11 @@ def caught_up(topic: str) -> Flow[str]:
     """
     more, read_to = True, ""
     while more:
-        more, read_to = yield record_calls.catch_up(topic)
+        more, read_to = await record_calls.catch_up(topic)
     return str(read_to)
 
 
-def when_caught_up(call: Call[T]) -> Flow[T]:
+async def when_caught_up(call: Call[T]) -> T:
     """Make a call that needs the records as the log says they are: they are let come there, and it is made again.
 
     Raises:
@@ -158,16 +158,16 @@ def when_caught_up(call: Call[T]) -> Flow[T]:
     """
     for _ in range(_CATCH_UPS):
         try:
-            result: T = yield call
+            result: T = await call
         except RecordsBehind as error:
-            yield from caught_up(error.detail["topic"])
+            await caught_up(error.detail["topic"])
             continue
         return result
-    last: T = yield call
+    last: T = await call
     return last
 
 
-def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> Flow[list[Record]]:
+async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> list[Record]:
     """Read the records that match, each once, as of the step that met it.
 
     Raises:
@@ -178,23 +178,23 @@ def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> Flow[li
     for some in named:
         after: str | None = ""
         while after is not None:
-            page = yield record_calls.browse_records(topic, tree, after, some)
+            page = await record_calls.browse_records(topic, tree, after, some)
             for record in page.records:
                 found[record.key] = record
             after = page.next
     return list(found.values())
 
 
-def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | None = None) -> Flow[list[SowMessage]]:
+async def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | None = None) -> list[SowMessage]:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 
     Raises:
         NoRecords: the topic has no key. DefinitionError: the keys are none.
     """
     named = None if keys is None else key_texts(keys, topic)
-    yield from caught_up(topic.name)
+    await caught_up(topic.name)
     tree = query.filter.json if query.filter is not None else ""
-    records = yield from read_records(topic.name, tree, named)
+    records = await read_records(topic.name, tree, named)
     return chosen(scene, topic, query, records)
 
 
@@ -220,7 +220,7 @@ class Publisher(NamedTuple):
     sequence: int | None = None
 
 
-def delete_records(topic: str, how: How, values: Sequence[bytes], next_publisher: Callable[[], Publisher]) -> Flow[int]:
+async def delete_records(topic: str, how: How, values: Sequence[bytes], next_publisher: Callable[[], Publisher]) -> int:
     """Delete the records of keys, or those with the keys of messages; see `Client.sow_delete`."""
     number = 0
     for first in range(0, len(values), BATCH):
@@ -228,17 +228,17 @@ def delete_records(topic: str, how: How, values: Sequence[bytes], next_publisher
         call = record_calls.sow_delete(
             topic, how, values[first : first + BATCH], publisher=publisher.name, sequence=publisher.sequence
         )
-        deleted: Deleted = yield from when_caught_up(call)
+        deleted: Deleted = await when_caught_up(call)
         number += deleted.number
     return number
 
 
-def delete_matching(topic: str, filter: Expression) -> Flow[int]:  # noqa: A002  (AMPS's word)
+async def delete_matching(topic: str, filter: Expression) -> int:  # noqa: A002  (AMPS's word)
     """Delete the records that match, each as of the step that meets it."""
     number, after = 0, ""
     while True:
         call = record_calls.sow_delete(topic, "filter", (), filter.json, after)
-        deleted: Deleted = yield from when_caught_up(call)
+        deleted: Deleted = await when_caught_up(call)
         number += deleted.number
         if deleted.next is None:
             return number

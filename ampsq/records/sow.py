@@ -15,7 +15,6 @@ from ampsq.views import views
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ampsq.flow import Flow
     from ampsq.messages.browse import Scene
     from ampsq.messages.query import Query, SowMessage
     from ampsq.models import Topic
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["sow"]
 
 
-def sow(
+async def sow(
     scene: Scene, name: str, query: Query, keys: Any = None, bookmark: Bookmark | str | datetime | None = None
-) -> Flow[list[SowMessage]]:
+) -> list[SowMessage]:
     """Query what has this name; see `Client.sow`."""
     check_text("name of a topic, queue or view", name)
-    topic: Topic | None = yield from keyed_topic(scene.instance, name)
+    topic: Topic | None = await keyed_topic(scene.instance, name)
     if topic is None or not topic.key:
         if keys is not None or bookmark is not None:
             raise DefinitionError(
@@ -37,14 +36,14 @@ def sow(
                 "or the query without them"
             )
         try:
-            return (yield from views.sow(scene, name, query))
+            return await views.sow(scene, name, query)
         except UnknownQueue:
-            catalog = yield calls.catalog()
+            catalog = await calls.catalog()
             if name not in catalog.conflated:
                 raise
             conflated = ConflatedTopic.from_json(catalog.conflated[name])
-            return (yield from sow(scene, conflated.underlying_topic, query.within(conflated.filter)))
+            return await sow(scene, conflated.underlying_topic, query.within(conflated.filter))
     if bookmark is None:
-        return (yield from sow_records(scene, topic, query, keys))
+        return await sow_records(scene, topic, query, keys)
     named = None if keys is None else key_texts(keys, topic)
-    return (yield from sow_history(scene, topic, query, named, bookmark))
+    return await sow_history(scene, topic, query, named, bookmark)

@@ -18,7 +18,6 @@ from ampsq.values import parse_name
 
 if TYPE_CHECKING:
     from ampsq.calls import Catalog
-    from ampsq.flow import Flow
 
 __all__ = ["SyncState", "downgrade", "downgrade_late", "sync_states", "upgrade", "upgrade_prompt"]
 
@@ -52,17 +51,17 @@ class SyncState(NamedTuple):
         return text + (f"; its link is {self.reason}" if self.reason else "")
 
 
-def sync_states(instance: str) -> Flow[dict[str, SyncState]]:
+async def sync_states(instance: str) -> dict[str, SyncState]:
     """Read how each destination configured as sync stands, by name."""
-    catalog = yield calls.catalog()
-    states = yield command(["HGETALL", key(instance, "sync")], _texts)
-    links = yield command(["HGETALL", key(instance, "links")], _texts)
+    catalog = await calls.catalog()
+    states = await command(["HGETALL", key(instance, "sync")], _texts)
+    links = await command(["HGETALL", key(instance, "links")], _texts)
     found = {}
     for name, since in sorted(states.items()):
         if name not in catalog.destinations:
             continue
-        oldest, now = yield replication_calls.behind(name, _carried(catalog, name))
-        peer = yield command(["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: reply or b"")
+        oldest, now = await replication_calls.behind(name, _carried(catalog, name))
+        peer = await command(["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: reply or b"")
         # Where the other side makes the link, that side speaks for it.
         said = json.loads(links.get(f"out {name}") or links.get(f"in {peer.decode().rpartition('.')[0]}") or "{}")
         is_up = said.get("state") == "connected"
@@ -82,21 +81,21 @@ def _carried(catalog: Catalog, name: str) -> list[str]:
     return [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
 
 
-def downgrade(destination: str) -> Flow[bool]:
+async def downgrade(destination: str) -> bool:
     """Wait for a destination no more; see `Client.downgrade_replication`."""
-    return (yield from _change(destination, enabled=True))
+    return await _change(destination, enabled=True)
 
 
-def upgrade(destination: str) -> Flow[bool]:
+async def upgrade(destination: str) -> bool:
     """Wait for a destination again; see `Client.upgrade_replication`."""
-    return (yield from _change(destination, enabled=False))
+    return await _change(destination, enabled=False)
 
 
-def _change(destination: str, *, enabled: bool) -> Flow[bool]:
+async def _change(destination: str, *, enabled: bool) -> bool:
     try:
-        is_changed: bool = yield replication_calls.downgrade(parse_name(destination), enabled=enabled)
+        is_changed: bool = await replication_calls.downgrade(parse_name(destination), enabled=enabled)
     except UnknownDestination:
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         if destination not in catalog.destinations:
             known = ", ".join(sorted(catalog.destinations)) or "none is defined"
             raise DefinitionError(f"destination {destination!r} is not there; there are: {known}") from None
@@ -106,7 +105,7 @@ def _change(destination: str, *, enabled: bool) -> Flow[bool]:
     return is_changed
 
 
-def downgrade_late(instance: str, age: int, grace_period: int) -> Flow[list[str]]:
+async def downgrade_late(instance: str, age: int, grace_period: int) -> list[str]:
     """Downgrade all destinations that have kept somebody waiting too long; gives those that were not so before.
 
     Args:
@@ -114,12 +113,12 @@ def downgrade_late(instance: str, age: int, grace_period: int) -> Flow[list[str]
         age: ms for which the oldest message may be without acknowledgement.
         grace_period: ms after the start of the server in which nothing is done.
     """
-    if (yield from _is_starting(grace_period)):
+    if await _is_starting(grace_period):
         return []
-    states: dict[str, SyncState] = yield from sync_states(instance)
+    states: dict[str, SyncState] = await sync_states(instance)
     changed = []
     for name, state in states.items():
-        if state.downgraded is None and state.age > age and (yield from _changed(name, enabled=True)):
+        if state.downgraded is None and state.age > age and (await _changed(name, enabled=True)):
             _log.warning(
                 "destination %s of %s is downgraded: its oldest message is without acknowledgement for %.1f s; "
                 "clients must not fail over there until it is upgraded",
@@ -129,7 +128,7 @@ def downgrade_late(instance: str, age: int, grace_period: int) -> Flow[list[str]
     return changed
 
 
-def upgrade_prompt(instance: str, age: int, grace_period: int) -> Flow[list[str]]:
+async def upgrade_prompt(instance: str, age: int, grace_period: int) -> list[str]:
     """Upgrade all downgraded destinations that have caught up and whose link stands; gives their names.
 
     Args:
@@ -137,30 +136,30 @@ def upgrade_prompt(instance: str, age: int, grace_period: int) -> Flow[list[str]
         age: ms; the oldest message without acknowledgement is younger.
         grace_period: ms after the start of the server in which nothing is done.
     """
-    if (yield from _is_starting(grace_period)):
+    if await _is_starting(grace_period):
         return []
-    states: dict[str, SyncState] = yield from sync_states(instance)
+    states: dict[str, SyncState] = await sync_states(instance)
     changed = []
     for name, state in states.items():
         # One whose link is down would only be waited for in vain.
         is_prompt = state.is_connected and state.age < age
-        if state.downgraded is not None and is_prompt and (yield from _changed(name, enabled=False)):
+        if state.downgraded is not None and is_prompt and (await _changed(name, enabled=False)):
             _log.info("destination %s of %s is upgraded: it has caught up", name, instance)
             changed.append(name)
     return changed
 
 
-def _changed(name: str, *, enabled: bool) -> Flow[bool]:
+async def _changed(name: str, *, enabled: bool) -> bool:
     """As `_change`; one that went meanwhile is no error."""
     try:
-        is_changed: bool = yield replication_calls.downgrade(name, enabled=enabled)
+        is_changed: bool = await replication_calls.downgrade(name, enabled=enabled)
     except UnknownDestination:
         return False
     return is_changed
 
 
-def _is_starting(grace_period: int) -> Flow[bool]:
-    facts = yield command(["INFO", "server"], bytes.decode)
+async def _is_starting(grace_period: int) -> bool:
+    facts = await command(["INFO", "server"], bytes.decode)
     seconds = next(line.partition(":")[2] for line in facts.splitlines() if line.startswith("uptime_in_seconds:"))
     return int(seconds) * 1000 < grace_period
 

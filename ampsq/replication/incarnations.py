@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ampsq.flow import command, script_call
 from ampsq.topics.origins import next_incarnation
 
-if TYPE_CHECKING:
-    from ampsq.flow import Flow
-
 __all__ = ["end_connections", "new_incarnation"]
 
 
-def new_incarnation() -> Flow[str]:
+async def new_incarnation() -> str:
     """Say that what was recorded so far is of the last incarnation, whose leases are void; gives the new origin.
 
     Queues that several instances have are held until that has recovered; see `ampsq.replication.recovering`.
     """
     word, left = next_incarnation(), True
     while left:
-        origin, left = yield script_call("begin_incarnation", ["", word], _read, repeatable=True)
+        origin, left = await script_call("begin_incarnation", ["", word], _read, repeatable=True)
     return str(origin)
 
 
-def end_connections() -> Flow[None]:
+async def end_connections() -> None:
     """End all connections to the server but this one, so that every client asks anew whom it works on."""
     for kind in ("normal", "pubsub"):
-        yield command(["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"], int)
+        await command(["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"], int)
 
 
 def _read(reply: Any) -> tuple[str, bool]:

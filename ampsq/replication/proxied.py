@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from ampsq.flow import command
 from ampsq.replication import replication_calls
 from ampsq.replication.report import heard_of
 from ampsq.schema import FIELDS, key
 
-if TYPE_CHECKING:
-    from ampsq.flow import Flow
-
 __all__ = ["assume_lost"]
 
 _log = logging.getLogger("ampsq.replication")
 
 
-def assume_lost(instance: str, queue: str, limit: int) -> Flow[int]:
+async def assume_lost(instance: str, queue: str, limit: int) -> int:
     """Own what was asked for of owners from which no link comes here, where that is enabled; a bounded step.
 
     Args:
@@ -29,15 +25,15 @@ def assume_lost(instance: str, queue: str, limit: int) -> Flow[int]:
     Returns:
         How many messages this instance owns now.
     """
-    if not (yield command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)):
+    if not (await command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)):
         return 0
-    counted: replication_calls.OwnerCounts = yield replication_calls.count_owners(queue, limit)
-    heard = yield from heard_of(instance)
+    counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue, limit)
+    heard = await heard_of(instance)
     # An owner is a name, or a name and an incarnation.
     lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & heard]
     if not lost:
         return 0
-    number, _ = yield replication_calls.assume(queue, limit, lost)
+    number, _ = await replication_calls.assume(queue, limit, lost)
     if number:
         _log.warning(
             "queue %s of %s: %d messages of %s, which is out of reach, are delivered here: proxied transfer is enabled",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["Recovery", "close", "closed", "fetched", "go_on", "read_recovery", "recover", "recover_without", "word_of"]
 
@@ -73,30 +73,30 @@ def fetched(instance: str, word: str, peer: str, group: str) -> Call[int]:
     return command(["HSET", key(instance, "recovery"), f"from {peer}", f"{word} {group}"], int)
 
 
-def go_on(instance: str) -> Flow[Recovery | None]:
+async def go_on(instance: str) -> Recovery | None:
     """Let those queues go on for which nobody is waited any more; None where the instance does not recover any more."""
-    word: str = yield word_of(instance)
-    found = yield from read_recovery(instance)
+    word: str = await word_of(instance)
+    found = await read_recovery(instance)
     if found is None:
         return None
-    queues = found.queues if not found.waits_for else (yield from _alone(found.queues))
+    queues = found.queues if not found.waits_for else (await _alone(found.queues))
     if not found.waits_for or queues:
-        left = yield script_call("end_recovery", ["", word, *queues], int, repeatable=True)
+        left = await script_call("end_recovery", ["", word, *queues], int, repeatable=True)
         return found if left > 0 else None
     return found
 
 
-def read_recovery(instance: str) -> Flow[Recovery | None]:
+async def read_recovery(instance: str) -> Recovery | None:
     """What an instance waits for; None where it does not recover."""
-    word: str = yield word_of(instance)
+    word: str = await word_of(instance)
     if not word:
         return None
-    catalog: Catalog = yield calls.catalog()
+    catalog: Catalog = await calls.catalog()
     held: list[str] = []
     for queue in sorted(catalog.queues):
-        is_held = yield command(["HEXISTS", key(instance, "queue", queue), FIELDS["recovering"]], bool)
+        is_held = await command(["HEXISTS", key(instance, "queue", queue), FIELDS["recovering"]], bool)
         held += [queue] if is_held else []
-    said: dict[str, str] = yield command(["HGETALL", key(instance, "recovery")], _texts)
+    said: dict[str, str] = await command(["HGETALL", key(instance, "recovery")], _texts)
     known = {name: text.partition(" ") for name, text in said.items()}
     groups = {name: group for name, (of, _, group) in known.items() if of == word}
     waits_for, left_out = [], []
@@ -111,7 +111,7 @@ def read_recovery(instance: str) -> Flow[Recovery | None]:
     return Recovery(int(word.partition("-")[0]), tuple(held), tuple(waits_for), tuple(left_out))
 
 
-def recover_without(instance: str, destination: str) -> Flow[Recovery | None]:
+async def recover_without(instance: str, destination: str) -> Recovery | None:
     """Wait for a destination no more, which is gone for good, or for long; the operator's word.
 
     Returns:
@@ -120,19 +120,19 @@ def recover_without(instance: str, destination: str) -> Flow[Recovery | None]:
     Raises:
         DefinitionError: there is no such destination.
     """
-    catalog: Catalog = yield calls.catalog()
+    catalog: Catalog = await calls.catalog()
     if destination not in catalog.destinations:
         known = ", ".join(sorted(catalog.destinations)) or "none"
         raise DefinitionError(f"no destination {destination!r}; there are: {known}")
-    word: str = yield word_of(instance)
+    word: str = await word_of(instance)
     if word:
-        yield command(["HSET", key(instance, "recovery"), f"without {destination}", word], int)
-    return (yield from go_on(instance))
+        await command(["HSET", key(instance, "recovery"), f"without {destination}", word], int)
+    return await go_on(instance)
 
 
-def _alone(held: Iterable[str]) -> Flow[tuple[str, ...]]:
+async def _alone(held: Iterable[str]) -> tuple[str, ...]:
     """Those queues that no destination shares."""
-    catalog: Catalog = yield calls.catalog()
+    catalog: Catalog = await calls.catalog()
     definitions = [Destination.from_json(text) for text in catalog.destinations.values()]
     return tuple(name for name in held if not any(_shares(each, catalog, [name]) for each in definitions))
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Flow
     from ampsq.replication.recovering import Recovery
 
 __all__ = [
@@ -150,18 +149,18 @@ class Replication:
         return asdict(self)
 
 
-def read_replication(instance: str) -> Flow[Replication]:
+async def read_replication(instance: str) -> Replication:
     """Read how it stands; what it costs is a few looks a link and a topic."""
-    catalog: Catalog = yield calls.catalog()
-    now: int = yield command(["TIME"], _milliseconds)
-    found = yield from _links(instance, catalog, now)
+    catalog: Catalog = await calls.catalog()
+    now: int = await command(["TIME"], _milliseconds)
+    found = await _links(instance, catalog, now)
     carried = _carried(catalog) if found else {}
     queues = []
     for queue, destinations in carried.items():
-        ownership = yield from _ownership(queue, destinations, now)
+        ownership = await _ownership(queue, destinations, now)
         if destinations or ownership.elsewhere or ownership.proxied:
             queues.append(ownership)
-    recovery = yield from read_recovery(instance)
+    recovery = await read_recovery(instance)
     return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
 
 
@@ -177,60 +176,60 @@ def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, 
     return tuple(each.name for each in destinations if sent_queue(each, queue) is not None)
 
 
-def read_destinations(instance: str) -> Flow[list[Destination]]:
+async def read_destinations(instance: str) -> list[Destination]:
     """The destinations that are defined, without all else that is."""
-    texts: dict[str, str] = yield command(["HGETALL", key(instance, "destinations")], _texts)
+    texts: dict[str, str] = await command(["HGETALL", key(instance, "destinations")], _texts)
     return [Destination.from_json(text) for _, text in sorted(texts.items())]
 
 
-def read_links(instance: str, catalog: Catalog) -> Flow[tuple[LinkStatus, ...]]:
+async def read_links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
     """Read the links alone: those to its destinations, then those that come in."""
-    now: int = yield command(["TIME"], _milliseconds)
-    return tuple((yield from _links(instance, catalog, now)))
+    now: int = await command(["TIME"], _milliseconds)
+    return tuple(await _links(instance, catalog, now))
 
 
-def _links(instance: str, catalog: Catalog, now: int) -> Flow[list[LinkStatus]]:
-    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
-    sync: dict[str, str] = yield command(["HGETALL", key(instance, "sync")], _texts)
+async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
+    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _said)
+    sync: dict[str, str] = await command(["HGETALL", key(instance, "sync")], _texts)
     found = []
     for name, text in sorted(catalog.destinations.items()):
         definition = Destination.from_json(text)
-        lag = yield from _lag(instance, catalog, definition)
+        lag = await _lag(instance, catalog, definition)
         found.append(_outgoing(definition, said.get(f"out {name}", {}), now, lag, downgraded=bool(sync.get(name))))
     return found + [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
 
 
-def heard_of(instance: str) -> Flow[set[str]]:
+async def heard_of(instance: str) -> set[str]:
     """The names of the instances that a link comes from, and this one's."""
-    now: int = yield command(["TIME"], _milliseconds)
-    said: dict[str, dict[str, Any]] = yield command(["HGETALL", key(instance, "links")], _said)
+    now: int = await command(["TIME"], _milliseconds)
+    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _said)
     incoming = [_incoming(known, now) for field, known in said.items() if field.startswith("in ")]
     return {instance, *(link.instance for link in incoming if link.state == "connected" and link.instance)}
 
 
-def _lag(instance: str, catalog: Catalog, definition: Destination) -> Flow[tuple[int, float]]:
+async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tuple[int, float]:
     """What a destination lacks: how much, and for how many seconds the oldest of it has been here."""
-    sent: dict[str, str] = yield command(["HGETALL", key(instance, "sent", definition.name)], _texts)
+    sent: dict[str, str] = await command(["HGETALL", key(instance, "sent", definition.name)], _texts)
     topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
     journals = [stream for stream in sent if stream.startswith("journal ") and "@" not in stream]
     number = 0
     for stream in (*topics, *journals):
         kind, _, name = stream.partition(" ")
         place = sent.get(stream, "0-0")
-        if (yield command(["XRANGE", key(instance, kind, name), f"({place}", "+", "COUNT", 1], len)):
-            number += yield from _number_behind(instance, kind, name, place)
-    oldest, now = yield links.behind(definition.name, topics)
+        if await command(["XRANGE", key(instance, kind, name), f"({place}", "+", "COUNT", 1], len):
+            number += await _number_behind(instance, kind, name, place)
+    oldest, now = await links.behind(definition.name, topics)
     return number, 0.0 if oldest is None else max(now - oldest, 0) / 1000
 
 
-def _number_behind(instance: str, kind: str, name: str, place: str) -> Flow[int]:
+async def _number_behind(instance: str, kind: str, name: str, place: str) -> int:
     stream = key(instance, kind, name)
     if kind == "journal":
-        entries: int = yield command(["XRANGE", stream, f"({place}", "+", "COUNT", _LOOKED], len)
+        entries: int = await command(["XRANGE", stream, f"({place}", "+", "COUNT", _LOOKED], len)
         return entries
-    yield from complete(name)
-    last = yield command(["XREVRANGE", stream, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]))
-    return (yield from rank_of(name, last)) - (yield from rank_of(name, max(parse_id(place), FIRST)))
+    await complete(name)
+    last = await command(["XREVRANGE", stream, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]))
+    return (await rank_of(name, last)) - (await rank_of(name, max(parse_id(place), FIRST)))
 
 
 def _outgoing(
@@ -290,8 +289,8 @@ def _status(known: dict[str, Any], now: int, *, patience: float, **facts: Any) -
     )
 
 
-def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> Flow[QueueOwnership]:
-    counted: links.OwnerCounts = yield links.count_owners(queue.name, _COUNTED)
+async def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> QueueOwnership:
+    counted: links.OwnerCounts = await links.count_owners(queue.name, _COUNTED)
     return QueueOwnership(
         queue=queue.name,
         initial_owner="origin" if queue.owner == "*" else queue.owner,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.calls import Verb
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.publishing.publish_settlements import Settlements
     from ampsq.subscriptions.delivery import MessageView
 
@@ -95,21 +95,21 @@ class Holding(Registration):
         """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
         return time.monotonic() - self._acks_since if self._acks else 0.0
 
-    def settle(self, message: MessageView, verb: Verb, period: int | None, reason: str | None = None) -> Flow[None]:
+    async def settle(self, message: MessageView, verb: Verb, period: int | None, reason: str | None = None) -> None:
         """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
         why = checked_reason(reason)
         if not message.is_barrier:
-            for refusal in (yield from self._settle([message.parts], verb, period, why)).values():
+            for refusal in (await self._settle([message.parts], verb, period, why)).values():
                 raise refusal
 
-    def acknowledge_all(self, messages: Sequence[MessageView]) -> Flow[list[Rejected | None]]:
+    async def acknowledge_all(self, messages: Sequence[MessageView]) -> list[Rejected | None]:
         """Acknowledge leased messages of one queue, a batch at most, in one call; gives what is refused of each."""
-        refused = yield from self._settle([message.parts for message in messages], "acknowledged")
+        refused = await self._settle([message.parts for message in messages], "acknowledged")
         return [refused.get(message.parts[5]) for message in messages]
 
-    def _settle(
+    async def _settle(
         self, messages: list[Parts], verb: Verb, period: int | None = None, why: str = ""
-    ) -> Flow[dict[bytes, Rejected]]:
+    ) -> dict[bytes, Rejected]:
         """Settle messages of one queue at once; gives what is refused, by ref."""
         refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
         call = calls.settle(verb, messages[0][0], refs, tokens, period=period, by=self.id, reason=why)
@@ -117,7 +117,7 @@ class Holding(Registration):
         if kept is not None:
             kept.keep(verb, messages, period, self.id, why)
         try:
-            refused = yield call
+            refused = await call
         except Rejected:
             raise
         except BaseException:
@@ -132,7 +132,7 @@ class Holding(Registration):
         done = _DONE.get(verb, _ALREADY) if call.repeated else ()
         return {ref: self._refusal(ref, code) for ref, code in refused if code not in done}
 
-    def send_acks(self) -> Flow[None]:
+    async def send_acks(self) -> None:
         """Send the acknowledgements collected so far; what another thread is sending is its own."""
         while True:
             sender = object()
@@ -141,21 +141,21 @@ class Holding(Registration):
                 acks = self._drain()
                 if not acks:
                     return
-                yield from self._settle_acks(acks)
+                await self._settle_acks(acks)
             finally:
                 self._senders.discard(sender)
 
-    def flush(self) -> Flow[None]:
+    async def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait for those that another thread is sending.
 
         That ends with its call, which has a deadline. What it could not send is collected again, and sent here.
         """
-        yield from self.send_acks()
+        await self.send_acks()
         others = frozenset(self._senders)
         if others:
             while others & self._senders:
-                yield Pause(_SENDING)
-            yield from self.send_acks()
+                await Pause(_SENDING)
+            await self.send_acks()
 
     def _drain(self) -> list[Parts]:
         """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""
@@ -175,16 +175,16 @@ class Holding(Registration):
         """What was acknowledged, as far as nobody said that it was done."""
         return list(self._acks)
 
-    def _flush_beyond(self, number: int) -> Flow[None]:
+    async def _flush_beyond(self, number: int) -> None:
         while len(self._acks) > number:
-            yield from self._settle_acks(self._drain())
+            await self._settle_acks(self._drain())
 
-    def _settle_acks(self, acks: list[Parts]) -> Flow[None]:
+    async def _settle_acks(self, acks: list[Parts]) -> None:
         for first in range(0, len(acks), BATCH):
             for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
                 call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
                 try:
-                    refused = yield call
+                    refused = await call
                 except BaseException:
                     self._acknowledge_again(acks[first:])
                     raise
@@ -216,17 +216,17 @@ class Holding(Registration):
         for parts in messages:
             self._held.get(parts[0], nothing).pop(parts[1], None)
 
-    def renew(self) -> Flow[None]:
+    async def renew(self) -> None:
         """Extend every lease that is held here by its queue's period, three times a period."""
         for queue, held in list(self._held.items()):
             if held:
-                yield from self._renew(queue, held)
+                await self._renew(queue, held)
 
-    def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> Flow[None]:
+    async def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> None:
         period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
         now = time.monotonic()
         if now >= read_at:
-            compiled = yield command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
+            compiled = await command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
             found = int((compiled or b"0").split(b" ")[0])
             extend_at = extend_at if found == period else now
             period, read_at = found, now + _READ_PERIOD
@@ -235,7 +235,7 @@ class Holding(Registration):
             items = list(held.items())
             for first in range(0, len(items), BATCH):
                 tokens, refs = zip(*items[first : first + BATCH], strict=True)
-                refused = yield calls.settle("extended", queue, refs, tokens, period=period)
+                refused = await calls.settle("extended", queue, refs, tokens, period=period)
                 lost = {ref for ref, _ in refused}
                 for token, ref in items[first : first + BATCH]:
                     if ref in lost:

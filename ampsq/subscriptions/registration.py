@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.expressions import Expression
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["PATIENCE", "Registration", "Wanted", "parse_filter"]
 
@@ -144,7 +144,7 @@ class Registration:
         )
 
     @taught("queue")
-    def register(self) -> Flow[None]:
+    async def register(self) -> None:
         """Subscribe, or subscribe again after the subscription was lost.
 
         Raises:
@@ -155,15 +155,15 @@ class Registration:
         def subscribe(wish: Wish) -> Call[tuple[str, int]]:
             return calls.subscribe(self.client, wish, PATIENCE)
 
-        self.id, self.max_backlog = yield from self.matched(self.wanted, subscribe)
-        yield from self.tell_cut()
+        self.id, self.max_backlog = await self.matched(self.wanted, subscribe)
+        await self.tell_cut()
 
-    def tell_cut(self) -> Flow[None]:
+    async def tell_cut(self) -> None:
         """Log which queue allows less than was asked for; one more round trip, and only then."""
         if self.max_backlog >= self.asked:
             return
         try:
-            catalog = yield calls.catalog()
+            catalog = await calls.catalog()
         except AmpsqError:
             # What was asked for is done: this is only about words.
             return
@@ -174,24 +174,24 @@ class Registration:
         text = "max_backlog %d is cut to %d by max_per_subscription_backlog of %s"
         _log.warning(text, self.asked, self.max_backlog, by)
 
-    def matched(self, wanted: Wanted, ask: Callable[[Wish], Call[T]]) -> Flow[T]:
+    async def matched(self, wanted: Wanted, ask: Callable[[Wish], Call[T]]) -> T:
         """Ask with the queues that the name stands for, again when the catalog changed meanwhile."""
         tree = (wanted.filter.id, wanted.filter.json) if wanted.filter else None
         answer: T
         if is_name(wanted.name):
             wish = Wish(wanted.asked, tree, "", [wanted.name], None)
             try:
-                answer = yield ask(wish)
+                answer = await ask(wish)
             except UnknownQueue:
-                if not (yield from make_queue(wanted.name)):
+                if not (await make_queue(wanted.name)):
                     raise
-                answer = yield ask(wish)
+                answer = await ask(wish)
             return answer
         for _ in range(_RACES):
-            catalog = yield calls.catalog()
+            catalog = await calls.catalog()
             queues = [queue for queue in catalog.queues if wanted.covers(queue)]
             try:
-                answer = yield ask(Wish(wanted.asked, tree, wanted.name, queues, catalog.version))
+                answer = await ask(Wish(wanted.asked, tree, wanted.name, queues, catalog.version))
             except CatalogChanged:
                 continue
             return answer

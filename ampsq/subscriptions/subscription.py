@@ -24,7 +24,7 @@ from ampsq.unknown import taught
 if TYPE_CHECKING:
     from ampsq.calls import Replaced, Taken, Wish
     from ampsq.connections.channels import AsyncChannel, Channel
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["SubscriptionCore"]
 
@@ -106,7 +106,7 @@ class SubscriptionCore(Holding):
         )  # fmt: skip
 
     @taught("queue")
-    def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> Flow[None]:
+    async def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> None:
         """Ask for something else from now on; leases stay, what nobody began to process and is not wanted goes back.
 
         Nothing that does not match is handed out afterwards, however late it comes: what was delivered under a former
@@ -114,9 +114,9 @@ class SubscriptionCore(Holding):
         """
         self._replacing = Wanted.of(name, asked, text)
         self._wishes += 1
-        yield from self._replace(channel)
+        await self._replace(channel)
 
-    def _replace(self, channel: Channel | AsyncChannel) -> Flow[None]:
+    async def _replace(self, channel: Channel | AsyncChannel) -> None:
         """Make the wish that is pending the one that counts."""
         wanted, number = self._replacing, self._wishes
         if wanted is None:
@@ -126,12 +126,12 @@ class SubscriptionCore(Holding):
             return calls.replace(self.id, number, wish)
 
         try:
-            replaced = yield from self.matched(wanted, replace)
+            replaced = await self.matched(wanted, replace)
             while replaced.unfinished:
-                replaced = yield from self.matched(wanted, replace)
+                replaced = await self.matched(wanted, replace)
         except UnknownSubscription:
             self.wanted, self._replacing = wanted, None
-            yield from self._lost(channel)
+            await self._lost(channel)
             return
         except Rejected:
             self._replacing = None
@@ -140,13 +140,13 @@ class SubscriptionCore(Holding):
         self.max_backlog = replaced.max_backlog
         for queue, token in replaced.tokens.items():
             self._former[queue] = max(token, self._former.get(queue, 0))
-        yield from self._judge_buffer()
-        yield from self.tell_cut()
+        await self._judge_buffer()
+        await self.tell_cut()
 
-    def _judge_buffer(self) -> Flow[None]:
+    async def _judge_buffer(self) -> None:
         """Of what was picked up and not handed out, only what is wanted stays."""
         self.buffer.extend([item for item in self._empty_buffer() if self._is_wanted(*item)])
-        yield from self._return_unwanted()
+        await self._return_unwanted()
 
     def _empty_buffer(self) -> list[tuple[Parts, bytes]]:
         """Take everything out, one by one: other threads may hand messages out meanwhile."""
@@ -168,89 +168,89 @@ class SubscriptionCore(Holding):
             self._unwanted.append(parts)
         return False
 
-    def _return_unwanted(self) -> Flow[None]:
+    async def _return_unwanted(self) -> None:
         """Give back, uncounted, what was delivered under a former wish and is not wanted."""
         while self._unwanted:
             some = self._unwanted[:BATCH]
             for queue, (refs, tokens) in group(some).items():
-                yield calls.settle("given_back", queue, refs, tokens, by=self.id)
+                await calls.settle("given_back", queue, refs, tokens, by=self.id)
             # Only now: a call that failed is made again by the next fetch.
             del self._unwanted[: len(some)]
             self._forget(some)
 
-    def _lost(self, channel: Channel | AsyncChannel) -> Flow[None]:
+    async def _lost(self, channel: Channel | AsyncChannel) -> None:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
         _log.warning("subscription %s to %r is gone: subscribing again", self.id, self.name)
         while self._posted:
             with contextlib.suppress(UnknownSubscription):
-                yield from self._collect(channel)
+                await self._collect(channel)
         self.buffer.clear()
         self._unwanted.clear()
         self._held.clear()
         self._in_doubt = False
-        yield from self.register()
+        await self.register()
 
     # -- picking up
 
-    def fetch(self, channel: Channel | AsyncChannel, wait: float) -> Flow[None]:
+    async def fetch(self, channel: Channel | AsyncChannel, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
 
         While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
         one is worked on. When there are none, waits for a push at most `wait` seconds, in one blocked read.
         """
-        yield from self._flush_beyond(BATCH)
+        await self._flush_beyond(BATCH)
         share = max(min(self.max_backlog, BATCH), 1)
         if share >= _PIPELINED:
             share = min((share + 1) // 2, self._reply_limit)
         try:
-            yield from self._replace(channel)
+            await self._replace(channel)
             if self._in_doubt:
-                yield from self._resume()
-            got = yield from self._fetch_ahead(channel, share)
+                await self._resume()
+            got = await self._fetch_ahead(channel, share)
             if self._in_doubt:
-                yield from self._resume()
-                got += yield from self._take(share)
+                await self._resume()
+                got += await self._take(share)
             until = time.monotonic() + wait
             while not got and self._unfinished and time.monotonic() < until:
-                got = yield from self._take(share)
+                got = await self._take(share)
             if not got and wait > 0:
-                yield from self._wait_for_push(wait)
+                await self._wait_for_push(wait)
             if self._unwanted:
-                yield from self._return_unwanted()
+                await self._return_unwanted()
             if not got and not self._posted and time.monotonic() >= self._look_at:
-                yield from self._look_after()
+                await self._look_after()
         except UnknownSubscription:
-            yield from self._lost(channel)
+            await self._lost(channel)
 
-    def _fetch_ahead(self, channel: Channel | AsyncChannel, share: int) -> Flow[int]:
+    async def _fetch_ahead(self, channel: Channel | AsyncChannel, share: int) -> int:
         """Take what was asked for ahead, or at once, and ask ahead again while messages keep coming."""
         if self._posted:
             # First send, then read: the server is at work again while this reply is read and its messages handled.
-            yield from self._post(channel, share)
-            got = yield from self._collect(channel)
+            await self._post(channel, share)
+            got = await self._collect(channel)
         else:
-            got = yield from self._take(share)
+            got = await self._take(share)
             if share < self.max_backlog and 2 * got >= share:
-                yield from self._post(channel, share)
+                await self._post(channel, share)
         while self._posted and not got:
-            got = yield from self._collect(channel)
+            got = await self._collect(channel)
         return got
 
-    def _take(self, wanted: int) -> Flow[int]:
+    async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
         acks = self._drain()
         call = calls.take(self.id, wanted, group(acks))
         try:
-            taken = yield call
+            taken = await call
         except UnknownSubscription:
-            yield from self._settle_acks(acks)
+            await self._settle_acks(acks)
             raise
         except BaseException:
             self._doubt(acks)
             raise
         got = self._taken(taken, acks, repeated=call.repeated)
         if call.repeated:
-            yield from self._resume()
+            await self._resume()
         return got
 
     def _taken(self, taken: Taken, acks: list[Parts], *, repeated: bool) -> int:
@@ -260,28 +260,28 @@ class SubscriptionCore(Holding):
         self._unfinished = taken.unfinished
         return len(taken.elements) // 2
 
-    def _post(self, channel: Channel | AsyncChannel, wanted: int) -> Flow[None]:
+    async def _post(self, channel: Channel | AsyncChannel, wanted: int) -> None:
         acks = self._drain()
         call = calls.take(self.id, wanted, group(acks))
         self._posted.append((call, acks))
         try:
-            yield Post(channel, call)
+            await Post(channel, call)
         except Unavailable:
             self._doubt_posted()
         except BaseException:
             self._doubt_posted()
             raise
 
-    def _collect(self, channel: Channel | AsyncChannel) -> Flow[int]:
+    async def _collect(self, channel: Channel | AsyncChannel) -> int:
         """The reply of the call that was sent ahead. When it is lost, those of all others behind it are too."""
         try:
-            taken = yield Collect(channel)
+            taken = await Collect(channel)
         except Unavailable:
             self._doubt_posted()
             return 0
         except UnknownSubscription:
             _, acks = self._posted.popleft()
-            yield from self._settle_acks(acks)
+            await self._settle_acks(acks)
             raise
         except BaseException:
             self._doubt_posted()
@@ -318,11 +318,11 @@ class SubscriptionCore(Holding):
         if elements:
             self._reply_limit = max(_REPLY_BYTES // (len(elements[0]) + len(elements[1]) + 32), 1)
 
-    def _wait_for_push(self, wait: float) -> Flow[None]:
+    async def _wait_for_push(self, wait: float) -> None:
         seconds, wanted = min(wait, self._block), max(min(self.max_backlog, BATCH), 1)
         call = calls.block(self.instance, self.id, wanted, seconds)
         try:
-            elements = yield call
+            elements = await call
         except BaseException:
             self._doubt([])
             raise
@@ -330,97 +330,97 @@ class SubscriptionCore(Holding):
         # Kept before anything is asked for again: what is not held here by then would come twice.
         self._keep([text for i in plain for text in elements[i : i + 2]])
         if call.repeated:
-            yield from self._resume()
+            await self._resume()
         if len(plain) * 2 < len(elements):
             # Bodies that stayed in the log: as after a lost reply, the server pushes them again and `take` fills them.
-            yield from self._resume()
-            yield from self._take(wanted)
+            await self._resume()
+            await self._take(wanted)
 
-    def _look_after(self) -> Flow[None]:
+    async def _look_after(self) -> None:
         """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
         field = key(self.instance, "instance")
-        attended = yield command(["HGET", field, "attended"], bytes_or_none)
+        attended = await command(["HGET", field, "attended"], bytes_or_none)
         alive, self._attended = attended is not None and attended != self._attended, attended
         self._block = min(_LONG_BLOCK if alive else _SHORT_BLOCK, self._longest_block)
         self._look_at = time.monotonic() + self._block
         subscription = key(self.instance, "subscription", self.id)
-        queues, leased = yield command(["HMGET", subscription, "queues", "leased"], list)
+        queues, leased = await command(["HMGET", subscription, "queues", "leased"], list)
         if int(leased or 0) > sum(map(len, self._held.values())):
             # A blocked read that the server thought alive may have swallowed a push.
-            yield from self._resume()
+            await self._resume()
         if alive:
             return
-        yield from self._sweep()
+        await self._sweep()
         for queue in (queues or b"").decode().split():
-            topics = yield command(["HKEYS", key(self.instance, "cursors", queue)], list)
-            yield calls.notice({topic.decode(): "" for topic in topics[:BATCH]})
+            topics = await command(["HKEYS", key(self.instance, "cursors", queue)], list)
+            await calls.notice({topic.decode(): "" for topic in topics[:BATCH]})
 
-    def _resume(self) -> Flow[None]:
+    async def _resume(self) -> None:
         """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""
         self._in_doubt = True
         subscription = key(self.instance, "subscription", self.id)
-        queues = yield command(["HGET", subscription, "queues"], bytes_or_none)
+        queues = await command(["HGET", subscription, "queues"], bytes_or_none)
         for queue in (queues or b"").split():
             cursor = "0"
             while True:
                 tokens = [*self._held.get(queue, {}), *(token for name, token in self._barriers if name == queue)]
-                cursor = yield calls.resume(self.id, queue, cursor, tokens)
+                cursor = await calls.resume(self.id, queue, cursor, tokens)
                 if cursor == "0":
                     break
         self._in_doubt = False
 
     # -- ending
 
-    def give_back(self, channel: Channel | AsyncChannel) -> Flow[None]:
+    async def give_back(self, channel: Channel | AsyncChannel) -> None:
         """Ask for no more, and return what nobody began to process, uncounted."""
         # Without a subscription, what it held is back in its queues, or will be.
         with contextlib.suppress(UnknownSubscription):
-            yield from self._collect_all(channel)
-            self.max_backlog = yield calls.resize(self.id, 0)
+            await self._collect_all(channel)
+            self.max_backlog = await calls.resize(self.id, 0)
             while True:
-                taken = yield calls.take(self.id, BATCH, {})
+                taken = await calls.take(self.id, BATCH, {})
                 self._keep(taken.elements)
                 if not taken.elements:
                     break
             self._unwanted += [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
-            yield from self._return_unwanted()
+            await self._return_unwanted()
         self.buffer.clear()
         self._unwanted.clear()
 
-    def close(self, channel: Channel | AsyncChannel) -> Flow[None]:
+    async def close(self, channel: Channel | AsyncChannel) -> None:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
         try:
-            yield from self._collect_all(channel)
-            yield from self.flush()
+            await self._collect_all(channel)
+            await self.flush()
         except BaseException:
             if self.settlements is not None:
                 self.settlements.abandon(list(self._acks))
             raise
-        yield from self.leave()
+        await self.leave()
 
-    def leave(self) -> Flow[None]:
+    async def leave(self) -> None:
         """Let the server end it, giving back what is unstarted; once more where that was not answered."""
         # Barriers hold no lease.
         self._unwanted += [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
         # In one call, so that nothing given back can be dispatched to this subscription again.
-        while (yield calls.unsubscribe(self.id, group(self._unwanted))):
+        while await calls.unsubscribe(self.id, group(self._unwanted)):
             self._unwanted = []
         self.left = True
         if any(self._held.values()):
-            yield from self._sweep()
+            await self._sweep()
 
-    def _collect_all(self, channel: Channel | AsyncChannel) -> Flow[None]:
+    async def _collect_all(self, channel: Channel | AsyncChannel) -> None:
         while self._posted:
             with contextlib.suppress(UnknownSubscription):
-                yield from self._collect(channel)
+                await self._collect(channel)
         if self._in_doubt:
             # What was delivered and never arrived is pushed again, so that it goes back as uncounted.
             with contextlib.suppress(UnknownSubscription):
-                yield from self._resume()
+                await self._resume()
 
-    def _sweep(self) -> Flow[None]:
+    async def _sweep(self) -> None:
         for _ in range(_RACES):
-            more, _ = yield calls.sweep()
+            more, _ = await calls.sweep()
             if not more:
                 return

@@ -8,6 +8,7 @@ at any moment misses nothing afterwards, and gets again only what was not writte
 from __future__ import annotations
 
 import abc
+import inspect
 import sqlite3
 import threading
 import time
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from ampsq.flow import Flow
 
 __all__ = [
     "BookmarkStore",
@@ -95,29 +95,42 @@ class Change:
 class BookmarkStore(abc.ABC):
     """Keeps the places of subscriptions: of each, what the session writes that began last.
 
+    A store of one's own defines the methods below with ``async def``. They may await steps of `ampsq.flow`, as
+    ``await Pause(0.01)``, and nothing of asyncio: the same store serves synchronous clients.
+
     Attributes:
         is_beside_logs: whether what is kept of an instance is to be had at that one alone.
     """
 
     is_beside_logs: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        """Refuse generators.
+
+        Raises:
+            DefinitionError: a method is a generator, which nothing could await.
+        """
+        for name in ("load", "begin", "save", "forget"):
+            if inspect.isgeneratorfunction(getattr(cls, name)):
+                raise DefinitionError(f"{cls.__name__}.{name} is a generator; allowed: `async def {name}`")
+
     @abc.abstractmethod
-    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+    async def load(self, name: SubscriptionName) -> Kept | None:
         """Read what is kept of a subscription; None: nothing."""
 
     @abc.abstractmethod
-    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
         """Keep this, and nothing of before; from here on only this session may `save`."""
 
     @abc.abstractmethod
-    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+    async def save(self, name: SubscriptionName, change: Change) -> None:
         """Write down a change.
 
         Raises:
             NameInUse: another session of the subscription began meanwhile; nothing was written.
         """
 
-    def forget(self, name: SubscriptionName) -> Flow[None]:
+    async def forget(self, name: SubscriptionName) -> None:
         """Keep nothing of a subscription at an instance where it is not now; needed for clients with several."""
         raise DefinitionError(
             f"{type(self).__name__} has no `forget`, which clients with several instances need; allowed: a store that "
@@ -131,19 +144,16 @@ class MemoryBookmarkStore(BookmarkStore):
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], tuple[int, Kept]] = {}
 
-    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+    async def load(self, name: SubscriptionName) -> Kept | None:
         """See `BookmarkStore.load`."""
-        yield from ()
         return self._kept[name[:2]][1] if name[:2] in self._kept else None
 
-    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
         """See `BookmarkStore.begin`."""
-        yield from ()
         self._kept[name[:2]] = name.session, kept
 
-    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+    async def save(self, name: SubscriptionName, change: Change) -> None:
         """See `BookmarkStore.save`."""
-        yield from ()
         session, kept = self._kept[name[:2]]
         if session != name.session:
             raise NameInUse(subscription=name.subscription)
@@ -151,9 +161,8 @@ class MemoryBookmarkStore(BookmarkStore):
         topics, passed = {**kept.topics, **change.topics}, {**kept.passed, **change.passed}
         self._kept[name[:2]] = session, replace(kept, topics=topics, beyond=beyond, passed=passed)
 
-    def forget(self, name: SubscriptionName) -> Flow[None]:
+    async def forget(self, name: SubscriptionName) -> None:
         """See `BookmarkStore.forget`."""
-        yield from ()
         self._kept.pop(name[:2], None)
 
 
@@ -189,9 +198,8 @@ class SqliteBookmarkStore(BookmarkStore):
     def __repr__(self) -> str:
         return f"SqliteBookmarkStore({str(self._path)!r})"
 
-    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+    async def load(self, name: SubscriptionName) -> Kept | None:
         """See `BookmarkStore.load`."""
-        yield from ()
         try:
             with self._lock:
                 rows = self._file.execute(
@@ -211,7 +219,7 @@ class SqliteBookmarkStore(BookmarkStore):
         # No topic has an empty name.
         return Kept(places.pop(""), places, found, passed) if "" in places else None
 
-    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
         """See `BookmarkStore.begin`."""
 
         def write() -> None:
@@ -219,17 +227,17 @@ class SqliteBookmarkStore(BookmarkStore):
             self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
             self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
 
-        return self._written(write)
+        await self._written(write)
 
-    def forget(self, name: SubscriptionName) -> Flow[None]:
+    async def forget(self, name: SubscriptionName) -> None:
         """See `BookmarkStore.forget`."""
-        return self._written(lambda: self._delete(name))
+        await self._written(lambda: self._delete(name))
 
     def _delete(self, name: SubscriptionName) -> None:
         for table in ("place", "beyond", "passed"):
             self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
 
-    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+    async def save(self, name: SubscriptionName, change: Change) -> None:
         """See `BookmarkStore.save`."""
 
         def write() -> None:
@@ -240,9 +248,9 @@ class SqliteBookmarkStore(BookmarkStore):
                 raise NameInUse(subscription=name.subscription)
             self._write(name, change)
 
-        return self._written(write)
+        await self._written(write)
 
-    def _written(self, write: Callable[[], None]) -> Flow[None]:
+    async def _written(self, write: Callable[[], None]) -> None:
         """Let what is written be there as a whole, or not at all; an event loop goes on while others hold the file."""
         until = time.monotonic() + _BUSY
         while True:
@@ -255,7 +263,7 @@ class SqliteBookmarkStore(BookmarkStore):
                     raise self._unavailable(error) from error
             else:
                 return
-            yield Pause(_PAUSE)
+            await Pause(_PAUSE)
 
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
         return Unavailable(f"bookmark store {str(self._path)!r}: {error}")
@@ -288,9 +296,9 @@ class RedisBookmarkStore(BookmarkStore):
 
     is_beside_logs = True
 
-    def load(self, name: SubscriptionName) -> Flow[Kept | None]:
+    async def load(self, name: SubscriptionName) -> Kept | None:
         """See `BookmarkStore.load`."""
-        flat = yield command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
+        flat = await command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
         found = dict(zip(flat[::2], flat[1::2], strict=True))
         if _FLOOR not in found:
             return None
@@ -299,20 +307,20 @@ class RedisBookmarkStore(BookmarkStore):
         passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
         return Kept(parse_id(found[_FLOOR]), topics, beyond, passed)
 
-    def begin(self, name: SubscriptionName, kept: Kept) -> Flow[None]:
+    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
         """See `BookmarkStore.begin`."""
         where = key(name.instance, "bookmarks", name.subscription)
         fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond), passed=kept.passed))]
-        yield from _note(name, fields, ())
+        await _note(name, fields, ())
         # Only now, so that at no moment nothing is kept.
-        stale = set((yield command(["HKEYS", where], _texts))).difference(dict(fields), [FIELDS["session"]])
-        yield from _note(name, (), sorted(stale))
+        stale = set(await command(["HKEYS", where], _texts)).difference(dict(fields), [FIELDS["session"]])
+        await _note(name, (), sorted(stale))
 
-    def save(self, name: SubscriptionName, change: Change) -> Flow[None]:
+    async def save(self, name: SubscriptionName, change: Change) -> None:
         """See `BookmarkStore.save`."""
         # What is reached is removed last: what is written twice does no harm.
         reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
-        yield from _note(name, _fields(change), reached)
+        await _note(name, _fields(change), reached)
 
 
 def _texts(reply: list[bytes]) -> list[str]:
@@ -330,9 +338,9 @@ def _fields(change: Change) -> list[tuple[str, str]]:
     return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
 
 
-def _note(name: SubscriptionName, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> Flow[None]:
+async def _note(name: SubscriptionName, kept: Sequence[tuple[str, str]], reached: Sequence[str]) -> None:
     """Write names and values, then remove names; in calls that are all short, and mostly one."""
     while kept or reached:
         some, gone = kept[:_TOGETHER], reached[: max(_TOGETHER - len(kept), 0)]
-        yield reader_calls.note_place(name.subscription, name.session, some, gone)
+        await reader_calls.note_place(name.subscription, name.session, some, gone)
         kept, reached = kept[len(some) :], reached[len(gone) :]

@@ -14,7 +14,6 @@ from ampsq.topics.topic_message import document_of
 from ampsq.topics.topic_reading import TopicReading
 
 if TYPE_CHECKING:
-    from ampsq.flow import Flow
     from ampsq.session import Session
     from ampsq.topics.merging import Entry
     from ampsq.topics.reporting import Reporting
@@ -53,23 +52,23 @@ class _ConflatedReading(TopicReading):
         """Whether the end of what was asked for was handed out."""
         return not self._waiting and super().completed
 
-    def open(self, channel: Any) -> Flow[None]:
+    async def open(self, channel: Any) -> None:
         """Begin; see `TopicReading.open`.
 
         Raises:
             DefinitionError: a topic has no key, and none is given.
         """
-        yield from super().open(channel)
-        yield from self._find_keys()
+        await super().open(channel)
+        await self._find_keys()
         without = [topic for topic, found in self._keys.items() if found is None]
         if without:
             if self._reader is not None:
-                yield from self._reader.close(channel)
+                await self._reader.close(channel)
             raise DefinitionError(
                 f"conflation: topic {without[0]!r} has no key; allowed: conflation_key, as in conflation_key=['/id']"
             )
 
-    def _find_keys(self) -> Flow[None]:
+    async def _find_keys(self) -> None:
         """Find the keys of topics that came."""
         topics = [] if self._reader is None else [each for each in self._reader.places() if each not in self._keys]
         if not topics:
@@ -77,18 +76,18 @@ class _ConflatedReading(TopicReading):
         if self._wish.conflation_key is not None:
             self._keys.update(dict.fromkeys(topics, self._wish.conflation_key))
             return
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         for topic in topics:
             identifiers = json.loads(catalog.topics.get(topic, "{}")).get("key")
             self._keys[topic] = ConflationKey(identifiers) if identifiers else None
 
-    def fetch(self, channel: Any, wait: float) -> Flow[None]:
+    async def fetch(self, channel: Any, wait: float) -> None:
         """Read what is there, up to the end, for a bounded time; see `TopicReading.fetch`."""
         if self._reader is None:
             return
-        yield from self._heed_limits()
+        await self._heed_limits()
         if self.is_paused:
-            yield Pause(min(_STEP, wait))
+            await Pause(min(_STEP, wait))
             return
         started = time.monotonic()
         while not self.closed:
@@ -97,7 +96,7 @@ class _ConflatedReading(TopicReading):
             due = self._waiting.wait(now)
             if due == 0:
                 until = min(until, started + _CATCH_UP)
-            yield from self._look(channel, min(max(until - now, 0.0), float("inf") if due is None else due))
+            await self._look(channel, min(max(until - now, 0.0), float("inf") if due is None else due))
             self._looked = time.monotonic()
             is_done = self._waiting.wait(self._looked) == 0 and not self._has_more
             if is_done or self.completed or self._looked >= until:
@@ -107,19 +106,19 @@ class _ConflatedReading(TopicReading):
     def _has_more(self) -> bool:
         return self._reader is not None and self._reader.is_behind and not self._waiting.is_full
 
-    def _look(self, channel: Any, wait: float) -> Flow[None]:
+    async def _look(self, channel: Any, wait: float) -> None:
         if self._reader is None:
             return
         if self._reader.completed:
             self._waiting.release()
         elif self._waiting.is_full:
-            yield Pause(min(wait, _STEP))
+            await Pause(min(wait, _STEP))
         else:
-            entries = yield from self._reader.read(channel, wait)
-            yield from self._find_keys()
-            yield from self._chart(self._reader)
+            entries = await self._reader.read(channel, wait)
+            await self._find_keys()
+            await self._chart(self._reader)
             self._receive(entries)
-            yield from self._reader.read_ahead(channel)
+            await self._reader.read_ahead(channel)
 
     def _receive(self, entries: list[Entry]) -> None:
         now = time.monotonic()

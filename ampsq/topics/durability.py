@@ -18,7 +18,7 @@ from ampsq.topics.places import FIRST, parse_id, text_of
 from ampsq.values import shown
 
 if TYPE_CHECKING:
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.replication.downgrading import SyncState
     from ampsq.topics.places import Id
 
@@ -67,14 +67,14 @@ class Durability(Generic[Asked]):
         # When it is to be told that what was read waits; None: nothing does.
         self._tell_at: float | None = None
 
-    def examine(self) -> Flow[None]:
+    async def examine(self) -> None:
         """See that the server can say what is durable.
 
         Raises:
             ServerUnsuitable: it cannot. That replicas are missing is only told, in the log: they may come.
         """
         if self._replicas:
-            facts = yield command(["INFO", "replication"], bytes)
+            facts = await command(["INFO", "replication"], bytes)
             connected = int((_CONNECTED.search(facts) or [0, 0])[1])
             if connected < self._replicas:
                 _log.warning(
@@ -84,10 +84,10 @@ class Durability(Generic[Asked]):
                 )
             return
         self._flushed = Flushed.watch(
-            (yield from examine_flushing(self._instance)), "fully_durable (where it is not 'replicas=1')"
+            (await examine_flushing(self._instance)), "fully_durable (where it is not 'replicas=1')"
         )
 
-    def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> Flow[tuple[Asked, Any] | None]:
+    async def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> tuple[Asked, Any] | None:
         """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
 
         What is given was asked for by that request, or by the one before that was not answered yet. When the
@@ -96,33 +96,33 @@ class Durability(Generic[Asked]):
         until = time.monotonic() + wait
         try:
             if self._pending is None:
-                reply = yield from self._ask(channel, call)
+                reply = await self._ask(channel, call)
                 if not reply:
                     return request, reply
                 self._pending = request, reply
-            if not (yield from self._is_durable(channel, self._pending[1], until)):
+            if not (await self._is_durable(channel, self._pending[1], until)):
                 return None
-            if not (yield from self._is_acknowledged(channel, self._pending[1], until)):
+            if not (await self._is_acknowledged(channel, self._pending[1], until)):
                 return None
             self._tell_at = None
             found, self._pending = self._pending, None
         except Unavailable:
             self.forget()
             # This waits until there is a server again.
-            yield command(["PING"], bool)
+            await command(["PING"], bool)
             return None
         except BaseException:
             self.forget()
             raise
         return found
 
-    def _ask(self, channel: Any, call: Call[Any]) -> Flow[Any]:
+    async def _ask(self, channel: Any, call: Call[Any]) -> Any:
         if self._flushed is None and not self._replicas:
-            return (yield call)
-        reply = yield from _asked(channel, call)
+            return await call
+        reply = await _asked(channel, call)
         if reply and self._replicas:
             # A server waits for the last write of a connection: this one, behind all that was read before on it.
-            yield from _asked(channel, command(["SET", self._marker, "1"], bool))
+            await _asked(channel, command(["SET", self._marker, "1"], bool))
         return reply
 
     def forget(self) -> None:
@@ -130,9 +130,9 @@ class Durability(Generic[Asked]):
         self._pending = self._reached = None
         self._on_disk = {}
 
-    def _is_durable(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
+    async def _is_durable(self, channel: Any, reply: Any, until: float) -> bool:
         if self._replicas:
-            return (yield from self._is_replicated(channel, until))
+            return await self._is_replicated(channel, until)
         if self._flushed is None:
             return True
         if all(self._on_disk.get(name, FIRST) >= last for name, last in _lasts(reply)):
@@ -141,12 +141,10 @@ class Durability(Generic[Asked]):
             # All of the log, so that the next pages need not wait again.
             ends: dict[str, Id] = {}
             for name, _ in _lasts(reply):
-                ends[name] = yield from _asked(
-                    channel, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first)
-                )
+                ends[name] = await _asked(channel, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first))
             self._reached = time.monotonic(), ends
         moment, ends = self._reached
-        if (yield from self._flushed.wait(channel, moment, until)):
+        if await self._flushed.wait(channel, moment, until):
             self._on_disk |= ends
             self._reached = None
             return True
@@ -154,11 +152,11 @@ class Durability(Generic[Asked]):
             self._tell("they are not on its disk")
         return False
 
-    def _is_replicated(self, channel: Any, until: float) -> Flow[bool]:
+    async def _is_replicated(self, channel: Any, until: float) -> bool:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
             wait: list[str | int] = ["WAIT", self._replicas, left]
-            count: int = yield from _asked(channel, command(wait, int, blocks=left / 1000))
+            count: int = await _asked(channel, command(wait, int, blocks=left / 1000))
             if count >= self._replicas:
                 return True
             if self._is_to_be_told():
@@ -166,14 +164,14 @@ class Durability(Generic[Asked]):
             if time.monotonic() >= until:
                 return False
 
-    def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> Flow[bool]:
-        if not (yield from self._acknowledged.is_needed(channel)):
+    async def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> bool:
+        if not (await self._acknowledged.is_needed(channel)):
             return True
         wanted = {f"log {name.removeprefix(self._logs)}": text_of(last) for name, last in _lasts(reply)}
-        if (yield from self._acknowledged.wait(channel, "", wanted, until)):
+        if await self._acknowledged.wait(channel, "", wanted, until):
             return True
         if self._is_to_be_told():
-            states: dict[str, SyncState] = yield from sync_states(self._instance)
+            states: dict[str, SyncState] = await sync_states(self._instance)
             self._tell("; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states))
         return False
 
@@ -192,9 +190,9 @@ class Durability(Generic[Asked]):
         _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
 
 
-def _asked(channel: Any, call: Call[Any]) -> Flow[Any]:
-    yield Post(channel, call)
-    return (yield Collect(channel))
+async def _asked(channel: Any, call: Call[Any]) -> Any:
+    await Post(channel, call)
+    return await Collect(channel)
 
 
 def _lasts(reply: Any) -> list[tuple[str, Id]]:

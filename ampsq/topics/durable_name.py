@@ -14,7 +14,6 @@ from ampsq.topics import reader_calls
 from ampsq.topics.bookmark_store import SubscriptionName
 
 if TYPE_CHECKING:
-    from ampsq.flow import Flow
     from ampsq.session import Session
     from ampsq.topics.bookmark_store import BookmarkStore
     from ampsq.topics.handling import Handling
@@ -44,18 +43,18 @@ class DurableName:
         # The server knows the session, and the store does not have its place yet.
         self._is_begun = True
 
-    def begin(self, session: Session, kept: Kept) -> Flow[None]:
+    async def begin(self, session: Session, kept: Kept) -> None:
         """Take the name over from whoever has it, and keep this."""
-        self.claimed = yield from self.claim_at(session, kept)
+        self.claimed = await self.claim_at(session, kept)
 
-    def claim_at(self, session: Session, kept: Kept) -> Flow[SubscriptionName]:
+    async def claim_at(self, session: Session, kept: Kept) -> SubscriptionName:
         """Take the name over at another instance, and keep this there, for who may go on there."""
-        number = yield reader_calls.claim(self._subscription, session.client)
+        number = await reader_calls.claim(self._subscription, session.client)
         claimed = SubscriptionName(session.instance, self._subscription, number)
-        yield from self._store.begin(claimed, kept)
+        await self._store.begin(claimed, kept)
         return claimed
 
-    def note(self, session: Session, handling: Handling) -> Flow[None]:
+    async def note(self, session: Session, handling: Handling) -> None:
         """Write down what was handled, and see from time to time that no other one began.
 
         Raises:
@@ -64,42 +63,42 @@ class DurableName:
         if self.claimed is None:
             return
         if time.monotonic() >= self._checked + _CHECK:
-            yield from self._look(session)
+            await self._look(session)
         try:
-            yield from self._write(self.claimed, handling)
+            await self._write(self.claimed, handling)
         except UnknownSession:
-            yield from self._claim_again(session)
-            yield from self._write(self.claimed, handling)
+            await self._claim_again(session)
+            await self._write(self.claimed, handling)
 
     def look_now(self) -> None:
         """Let the next `note` look, whenever the last one did."""
         self._checked = float("-inf")
 
-    def _look(self, session: Session) -> Flow[None]:
+    async def _look(self, session: Session) -> None:
         if self.claimed is None:
             return
-        holder = yield reader_calls.holder_of(session.instance, self._subscription)
+        holder = await reader_calls.holder_of(session.instance, self._subscription)
         self._checked = time.monotonic()
         if holder is None or holder[0] < self.claimed.session:
-            yield from self._claim_again(session)
+            await self._claim_again(session)
         elif holder[0] > self.claimed.session:
             raise NameInUse(subscription=self._subscription, by=holder[1])
 
-    def _claim_again(self, session: Session) -> Flow[None]:
+    async def _claim_again(self, session: Session) -> None:
         """The server lost that this one began."""
         if self.claimed is None:
             return
-        number = yield reader_calls.claim(self._subscription, session.client, self.claimed.session)
+        number = await reader_calls.claim(self._subscription, session.client, self.claimed.session)
         self.claimed, self._is_begun = self.claimed._replace(session=number), False
 
-    def _write(self, claimed: SubscriptionName, handling: Handling) -> Flow[None]:
+    async def _write(self, claimed: SubscriptionName, handling: Handling) -> None:
         change = handling.take_change()
         try:
             if not self._is_begun:
-                yield from self._store.begin(claimed, handling.kept)
+                await self._store.begin(claimed, handling.kept)
                 self._is_begun = True
             elif change is not None:
-                yield from self._store.save(claimed, change)
+                await self._store.save(claimed, change)
         except BaseException:
             if change is not None:
                 handling.put_back(change)

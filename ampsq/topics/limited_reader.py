@@ -173,11 +173,11 @@ class LimitedReader:
         """See `Reader`."""
         return self._reader.spans()
 
-    def hold(self, channel: Any) -> Flow[None]:
+    async def hold(self, channel: Any) -> None:
         """See `Reader`."""
-        yield from self._reader.hold(channel)
+        await self._reader.hold(channel)
 
-    def read(self, channel: Any, wait: float = 0.0) -> Flow[list[Entry]]:
+    async def read(self, channel: Any, wait: float = 0.0) -> list[Entry]:
         """The next entries, of the spool while that has some.
 
         Raises:
@@ -189,7 +189,7 @@ class LimitedReader:
             return page
         if not self._having.acquire(blocking=False):
             # The thread reads a page, which may be the next one.
-            yield Pause(_SHORT)
+            await Pause(_SHORT)
             return []
         try:
             if self._spool is not None:
@@ -198,9 +198,9 @@ class LimitedReader:
                 self._spool.close()
                 self._spool = None
                 self._reader.abandon()
-            yield from self._discard(channel)
+            await self._discard(channel)
             self._reads_now = True
-            entries = yield from self._reader.read(channel, wait)
+            entries = await self._reader.read(channel, wait)
             if not self._reader.is_behind:
                 self._ended = time.monotonic()
             return entries
@@ -208,42 +208,42 @@ class LimitedReader:
             self._reads_now = False
             self._having.release()
 
-    def _discard(self, channel: Any) -> Flow[None]:
+    async def _discard(self, channel: Any) -> None:
         """Take in the replies of pages that were asked for ahead, and that the thread has read in their place."""
         while self._is_stale and channel.open_calls:
             try:
-                yield Collect(channel)
+                await Collect(channel)
             except Unavailable:
                 break
         self._is_stale = False
 
-    def read_ahead(self, channel: Any) -> Flow[None]:
+    async def read_ahead(self, channel: Any) -> None:
         """See `Reader`."""
         if self._spool is None and self._having.acquire(blocking=False):
             try:
                 # It may have come since.
                 if self._spool is None and not self._is_stale:
-                    yield from self._reader.read_ahead(channel)
+                    await self._reader.read_ahead(channel)
             finally:
                 self._having.release()
 
-    def close(self, channel: Any) -> Flow[None]:
+    async def close(self, channel: Any) -> None:
         """Let the logs go, remove the spool, and do not count any more."""
-        yield from self._end(self._reader.close(channel))
+        await self._end(self._reader.close(channel))
 
-    def leave(self, channel: Any) -> Flow[None]:
+    async def leave(self, channel: Any) -> None:
         """The same, with the logs held as long as for a reader that died, unless it was disconnected."""
-        yield from self._end((self._reader.leave if self.refusal is None else self._reader.close)(channel))
+        await self._end((self._reader.leave if self.refusal is None else self._reader.close)(channel))
 
-    def _end(self, letting_go: Flow[None]) -> Flow[None]:
+    async def _end(self, letting_go: Flow[None]) -> None:
         self._is_closed = True
         self._leave(self)
         until = time.monotonic() + _PATIENCE
         while not self._having.acquire(blocking=False) and time.monotonic() < until:
-            yield Pause(_SHORT)
+            await Pause(_SHORT)
         self._drop_spool()
-        yield from letting_go
-        yield reader_calls.leave_report(self.id)
+        await letting_go
+        await reader_calls.leave_report(self.id)
 
     def desert(self) -> None:
         """End, since the instance is out of reach: what is in the spool is read elsewhere."""
@@ -270,10 +270,10 @@ class LimitedReader:
         """Whether its messages go to the spool."""
         return self._spool is not None and self.refusal is None and not self._is_closed
 
-    def measure(self) -> Flow[Report]:
+    async def measure(self) -> Report:
         """Find what it uses."""
         waiting, oldest = self._consumer.backlog()
-        behind, first = yield from self._measure_logs()
+        behind, first = await self._measure_logs()
         spool = self._spool
         spooled = spool.size if spool is not None else 0
         oldest = oldest or (spool.oldest if spool is not None else 0) or first
@@ -282,7 +282,7 @@ class LimitedReader:
             state = "offline" if spool is not None else "durable"
         return Report(state, behind + waiting, spooled, oldest)
 
-    def _measure_logs(self) -> Flow[tuple[int, int]]:
+    async def _measure_logs(self) -> tuple[int, int]:
         """Bytes of the logs behind what was read, about, and when the earliest of them was recorded, ms."""
         is_near = self._reads_now or time.monotonic() < self._ended + _RECENT
         if self._is_live and is_near and self._spool is None and not self._reader.is_behind:
@@ -291,7 +291,7 @@ class LimitedReader:
         places = list(self._reader.cursors().items())
         for start in range(0, len(places), _TOGETHER):
             some = places[start : start + _TOGETHER]
-            lags = yield reader_calls.lag([(topic, cursor) for topic, (cursor, _) in some])
+            lags = await reader_calls.lag([(topic, cursor) for topic, (cursor, _) in some])
             for (topic, (cursor, count)), log in zip(some, lags, strict=True):
                 if cursor >= log.last or log.first is None:
                     self._base[topic] = log.added - count
@@ -342,19 +342,19 @@ class LimitedReader:
         if has:
             self._having.release()
 
-    def hold_again(self) -> Flow[None]:
+    async def hold_again(self) -> None:
         """Hold the logs for a consumer that asks for nothing."""
         if self.is_hold_due and self._having.acquire(blocking=False):
             try:
-                yield from self._reader.hold(None)
+                await self._reader.hold(None)
             finally:
                 self._having.release()
 
-    def release(self) -> Flow[None]:
+    async def release(self) -> None:
         """Of one that was disconnected: let the logs go."""
-        yield from self._reader.close(None)
+        await self._reader.close(None)
 
-    def fill(self, channel: Any) -> Flow[bool]:
+    async def fill(self, channel: Any) -> bool:
         """Read a page in the consumer's place, into the spool; gives whether there is more to read at once.
 
         Args:
@@ -366,13 +366,13 @@ class LimitedReader:
             spool = self._spool
             if spool is None or self._is_closed or self.refusal is not None:
                 return False
-            entries = yield from self._reader.read(channel)
+            entries = await self._reader.read(channel)
             if entries:
                 self._write(spool, entries)
             now = time.monotonic()
             if now >= self._held + _HOLD:
                 self._held = now
-                yield from self._reader.hold(channel)
+                await self._reader.hold(channel)
             return bool(entries) or self._reader.is_behind
         finally:
             self._having.release()

@@ -15,7 +15,7 @@ from ampsq.topics.places import FIRST, Id, parse_id, text_of
 if TYPE_CHECKING:
     from redis.typing import EncodableT
 
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["complete", "cuts", "entry_at", "find_point", "index_step", "rank_of", "skip_entries"]
 
@@ -46,28 +46,28 @@ def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[tupl
     )
 
 
-def complete(topic: str) -> Flow[None]:
+async def complete(topic: str) -> None:
     """Let a topic's index have all that it lacks: of a log that is older than it, or that others wrote to."""
-    while (yield index_step(topic)):
+    while await index_step(topic):
         pass
 
 
-def rank_of(topic: str, stream_id: Id) -> Flow[int]:
+async def rank_of(topic: str, stream_id: Id) -> int:
     """How many entries were ever added to a log up to an ID; its index is complete."""
-    place, rank = yield from _point(topic, stream_id)
+    place, rank = await _point(topic, stream_id)
     ended = place >= stream_id
     while not ended:
-        place, number, ended = yield skip_entries(topic, place, stream_id, INDEX_STEP)
+        place, number, ended = await skip_entries(topic, place, stream_id, INDEX_STEP)
         rank += number
     return rank
 
 
-def _point(topic: str, stream_id: Id) -> Flow[tuple[Id, int]]:
-    found: tuple[Id, int] = yield find_point(topic, stream_id)
+async def _point(topic: str, stream_id: Id) -> tuple[Id, int]:
+    found: tuple[Id, int] = await find_point(topic, stream_id)
     return found
 
 
-def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Flow[Id]:
+async def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Id:
     """The ID of the last entry whose rank is at most that one; its index is complete.
 
     Args:
@@ -77,30 +77,30 @@ def entry_at(instance: str, topic: str, rank: int, *, exact: bool = True) -> Flo
         exact: False: the nearest point of the index before it will do.
     """
     index = key(instance, "index", topic)
-    found: list[Any] = yield command(
+    found: list[Any] = await command(
         ["ZRANGE", index, rank, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"], list
     )
-    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (yield from _point(topic, FIRST))
+    place, at = (parse_id(found[0]), int(float(found[1]))) if found else (await _point(topic, FIRST))
     ended = not exact
     while not ended and at < rank:
-        place, number, ended = yield skip_entries(topic, place, None, rank - at)
+        place, number, ended = await skip_entries(topic, place, None, rank - at)
         at += number
     return place
 
 
-def cuts(instance: str, topic: str, after: Id, last: Id, parts: int) -> Flow[list[Id]]:
+async def cuts(instance: str, topic: str, after: Id, last: Id, parts: int) -> list[Id]:
     """Where to cut the entries behind one ID up to another into parts of about the same number; its index is complete.
 
     Gives IDs strictly between the two, rising: the last one of each part but the last. Fewer, where entries are few.
     """
     if parts < 2:  # noqa: PLR2004
         return []
-    first, end = (yield from rank_of(topic, after)), (yield from rank_of(topic, last))
+    first, end = (await rank_of(topic, after)), (await rank_of(topic, last))
     size = (end - first) / parts
     found: list[Id] = []
     for number in range(1, parts):
         rank = first + round(number * size)
-        place = yield from entry_at(instance, topic, rank, exact=size < _COARSE)
+        place = await entry_at(instance, topic, rank, exact=size < _COARSE)
         if (found[-1] if found else after) < place < last:
             found.append(place)
     return found

@@ -13,7 +13,6 @@ from ampsq.values import ref_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampsq.flow import Flow
     from ampsq.session import Session
     from ampsq.topics.bookmark_store import BookmarkStore
     from ampsq.topics.places import Id
@@ -72,16 +71,16 @@ def begins_where_it_was(asked: Asked) -> bool:
     return (len(asked.starts) == 1 or not asked.starts) and all(start.kind == MOST_RECENT for start in starts)
 
 
-def forget_elsewhere(store: BookmarkStore, session: Session, subscription: str) -> Flow[None]:
+async def forget_elsewhere(store: BookmarkStore, session: Session, subscription: str) -> None:
     """Let nothing be kept of a subscription that begins anew, where it is not."""
     for each in () if store.is_beside_logs else session.homes:
         if each != session.instance:
-            yield from store.forget(SubscriptionName(each, subscription))
+            await store.forget(SubscriptionName(each, subscription))
 
 
-def kept_anywhere(
+async def kept_anywhere(
     store: BookmarkStore, session: Session, subscription: str, bearings: Bearings
-) -> Flow[Kept | None]:  # fmt: skip
+) -> Kept | None:  # fmt: skip
     """What is kept of a durable subscription, at whichever instance it was; None: nothing.
 
     Its places are those of the present instance. What was handled at any of them is handled.
@@ -94,7 +93,7 @@ def kept_anywhere(
     """
     found: dict[str, Kept] = {}
     for each in (session.instance,) if store.is_beside_logs else session.homes:
-        kept = yield from store.load(SubscriptionName(each, subscription))
+        kept = await store.load(SubscriptionName(each, subscription))
         if kept is not None:
             found[each] = kept
     if not found:
@@ -104,15 +103,15 @@ def kept_anywhere(
     vectors = [vectors_in(kept.passed) for kept in found.values()]
     if mine is not None and not mine.passed:
         # A client of this instance alone kept it.
-        vectors.append((yield from _vectors_of(session, mine)))
-        beyond.update((yield from _bookmarks_of(mine)))
+        vectors.append(await _vectors_of(session, mine))
+        beyond.update(await _bookmarks_of(mine))
     for known_there in vectors:
         for topic, vector in known_there.items():
             bearings.had(topic, vector)
     floor = mine.floor if mine is not None else min(kept.floor for kept in found.values())
     former = next((name for name in found if name != session.instance), "")
     origin = session.origin
-    places = yield from find_places(session.instance, origin, vectors_in(bearings.passed), former)
+    places = await find_places(session.instance, origin, vectors_in(bearings.passed), former)
     bearings.move(origin, places.doubles)
     known = mine.topics if mine is not None else {}
     topics = {
@@ -122,14 +121,14 @@ def kept_anywhere(
     return Kept(floor, topics, frozenset(beyond), dict(bearings.passed))
 
 
-def _vectors_of(session: Session, kept: Kept) -> Flow[dict[str, Vector]]:
+async def _vectors_of(session: Session, kept: Kept) -> dict[str, Vector]:
     places = [(topic, place) for topic, place in kept.topics.items() if place > FIRST]
-    found = yield from vectors_of(session.instance, session.origin, places)
+    found = await vectors_of(session.instance, session.origin, places)
     return {topic: vector for (topic, _), vector in found.items()}
 
 
-def _bookmarks_of(kept: Kept) -> Flow[Sequence[tuple[str, str]]]:
+async def _bookmarks_of(kept: Kept) -> Sequence[tuple[str, str]]:
     """What is handled behind the place, named so that it is known everywhere."""
     here = [each for each in kept.beyond if "~" not in each[1]]
-    names = yield from name_messages([ref_of(*each) for each in here])
+    names = await name_messages([ref_of(*each) for each in here])
     return [(topic, name.partition("~")[2]) for (topic, _), name in zip(here, names, strict=True)]

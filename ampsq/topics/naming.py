@@ -11,7 +11,7 @@ from ampsq.values import Bookmark, ref_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
 
 __all__ = ["Named", "find_bookmark", "find_bookmarks", "name_message", "name_messages"]
 
@@ -58,7 +58,7 @@ def _name(refs: Sequence[str | bytes]) -> Call[list[bytes]]:
     return script_call("name_messages", list(refs), list[bytes], repeatable=True)
 
 
-def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> Flow[list[Named]]:
+async def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> list[Named]:
     """Find the messages that bookmarks name; one call for many of other origins, none for the others.
 
     Args:
@@ -73,27 +73,27 @@ def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> Flow[list[Na
     known: dict[str, Named] = {}
     for first in range(0, len(foreign), BATCH):
         some = foreign[first : first + BATCH]
-        found: list[bytes] = yield _find(some)
+        found: list[bytes] = await _find(some)
         for bookmark, word in zip(some, found, strict=True):
             known[bookmark] = Named(bookmark, "" if word in (b"+", b"-") else word.decode(), word == b"+")
     return [known.get(bookmark) or Named(bookmark, bookmark.id, may_come=False) for bookmark in bookmarks]
 
 
-def find_bookmark(origin: str, text: Bookmark | str) -> Flow[Named]:
+async def find_bookmark(origin: str, text: Bookmark | str) -> Named:
     """The same of one bookmark."""
-    found: list[Named] = yield from find_bookmarks(origin, [text])
+    found: list[Named] = await find_bookmarks(origin, [text])
     return found[0]
 
 
-def name_messages(refs: Sequence[str | bytes]) -> Flow[list[Bookmark]]:
+async def name_messages(refs: Sequence[str | bytes]) -> list[Bookmark]:
     """The bookmarks of messages that are here. One that its log does not have is named as if it was published here."""
     names: list[Bookmark] = []
     while len(names) < len(refs):
-        found: list[bytes] = yield _name(refs[len(names) : len(names) + BATCH])
+        found: list[bytes] = await _name(refs[len(names) : len(names) + BATCH])
         names += [Bookmark(name.decode()) for name in found]
     return names
 
 
-def name_message(topic: str, stream_id: str) -> Flow[Bookmark]:
+async def name_message(topic: str, stream_id: str) -> Bookmark:
     """The bookmark of the one message that has this ID here."""
-    return (yield from name_messages([ref_of(topic, stream_id)]))[0]
+    return (await name_messages([ref_of(topic, stream_id)]))[0]

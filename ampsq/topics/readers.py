@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ampsq.flow import command
 from ampsq.schema import key
-
-if TYPE_CHECKING:
-    from ampsq.flow import Flow
 
 __all__ = ["ReaderState", "read_readers"]
 
@@ -66,13 +63,12 @@ def _state(text: str, now: int) -> ReaderState:
     )
 
 
-def read_readers(instance: str) -> Flow[list[ReaderState]]:
+async def read_readers(instance: str) -> list[ReaderState]:
     """All that reported lately, by client and subscription."""
-    now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
-    asked = ["ZRANGEBYSCORE", key(instance, "reporting"), now, "+inf"]
-    alive = yield command(asked, list[bytes])
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    alive = await command(["ZRANGEBYSCORE", key(instance, "reporting"), now, "+inf"], list[bytes])
     if not alive:
         return []
-    found = yield command(["HMGET", key(instance, "readers"), *alive], list[bytes | None])
+    found = await command(["HMGET", key(instance, "readers"), *alive], list[bytes | None])
     states = [_state(text.decode(), now) for text in found if text is not None]
     return sorted(states, key=lambda each: (each.client, each.subscription))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.message_types import MessageType
     from ampsq.topics.durability import Durability
     from ampsq.topics.merging import Entry, Request
@@ -146,7 +146,7 @@ class Reader:
 
     # -- topics
 
-    def open(self, channel: Any) -> Flow[None]:
+    async def open(self, channel: Any) -> None:
         """Find the topics and the places to begin at.
 
         Raises:
@@ -155,21 +155,21 @@ class Reader:
                 says ``fail``; or the bookmark ends a range.
             DefinitionError: a range up to now, or from now on, ends before it begins.
         """
-        self._asked = yield from self._located(self._asked)
-        yield from self._look_at_clock()
+        self._asked = await self._located(self._asked)
+        await self._look_at_clock()
         check_ranges(self._asked.ranges, self._past[0], self._origin)
-        yield from self._refresh(channel)
+        await self._refresh(channel)
         self._held = time.monotonic()
         self._merging.begin()
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
-    def _located(self, asked: Asked) -> Flow[Asked]:
+    async def _located(self, asked: Asked) -> Asked:
         """The same with the places here of bookmarks of other origins; something else for those that are not here."""
         foreign = [end for end in asked.ends if end.bookmark is not None and end.bookmark.origin != self._origin]
         if not foreign:
             return asked
-        named = yield from find_bookmarks(self._origin, [end.bookmark for end in foreign if end.bookmark is not None])
+        named = await find_bookmarks(self._origin, [end.bookmark for end in foreign if end.bookmark is not None])
         known = {end: replace(end, here=found.id) for end, found in zip(foreign, named, strict=True) if found.id}
         unknown = next((found for found in named if not found.id), None)
         if unknown is not None:
@@ -186,33 +186,33 @@ class Reader:
         ranges = tuple(each._replace(start=located(each.start), end=located(each.end)) for each in asked.ranges)
         return Asked(tuple(located(end) for end in asked.starts), ranges)
 
-    def _look_at_clock(self) -> Flow[None]:
+    async def _look_at_clock(self) -> None:
         """Note the last ID that was given, and up to where none can come any more."""
-        clock = yield command(["GET", key(self._instance, "clock")], lambda reply: parse_id(reply or b"0-0"))
-        now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+        clock = await command(["GET", key(self._instance, "clock")], lambda reply: parse_id(reply or b"0-0"))
+        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
         if self._past == FIRST:
             self._clock = clock
         self._past = max(self._past, clock, (now - 1, _LAST))
 
-    def _refresh(self, channel: Any) -> Flow[None]:
+    async def _refresh(self, channel: Any) -> None:
         """Take in topics that came."""
         self._checked = time.monotonic()
         instance = key(self._instance, "instance")
-        version = yield command(["HGET", instance, FIELDS["catalog"]], lambda reply: int(reply or 0))
+        version = await command(["HGET", instance, FIELDS["catalog"]], lambda reply: int(reply or 0))
         if version == self._version:
             return
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
-        lasts = yield from _each(self._shared(channel), [_last_of(log) for log in came])
+        lasts = await _each(self._shared(channel), [_last_of(log) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
             log.begin(spans_of(self._asked, log.topic, now, self._kept))
         self.types.update((topic, catalog.message_type(topic)) for topic in self._topics(catalog))
         self._merging.logs.update((log.topic, log) for log in came)
-        yield from self._hold(channel, came)
-        yield from self._find(came, begins=True)
+        await self._hold(channel, came)
+        await self._find(came, begins=True)
         self._version, self.transports = catalog.version, catalog.transports
 
     def _topics(self, catalog: Catalog) -> list[str]:
@@ -249,13 +249,13 @@ class Reader:
     def _log_of(self, topic: str) -> Log:
         return Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
 
-    def _find(self, logs: Sequence[Log], *, begins: bool) -> Flow[None]:
+    async def _find(self, logs: Sequence[Log], *, begins: bool) -> None:
         """See that logs have everything from where they are to be read (on); they are held by now."""
         some = [log for log in logs if log.spans]
         if not some:
             return
         names = [f"removed {log.topic}" for log in some]
-        gone = yield command(["HMGET", key(self._instance, "retention"), *names], list[bytes | None])
+        gone = await command(["HMGET", key(self._instance, "retention"), *names], list[bytes | None])
         for log, last in zip(some, gone, strict=True):
             removed = parse_id(last) if last is not None else FIRST
             # The epoch is whatever there is when it begins.
@@ -285,14 +285,14 @@ class Reader:
 
     # -- holding
 
-    def _hold(self, channel: Any, logs: Sequence[Log]) -> Flow[None]:
+    async def _hold(self, channel: Any, logs: Sequence[Log]) -> None:
         """Keep from being trimmed what is not read yet."""
         if not logs or not self.holds:
             return
         ids = [self.needed_from(log.topic) for log in logs]
         texts = [text_of(next_id(stream_id)) for stream_id in ids]
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
-        yield from _each(self._shared(channel), wanted)
+        await _each(self._shared(channel), wanted)
 
     def cursors(self) -> dict[str, tuple[Id, int]]:
         """Of each topic that is read on: the last ID that was read, and how many entries were."""
@@ -314,37 +314,37 @@ class Reader:
         """Whether it is time to hold the logs again."""
         return time.monotonic() >= self._held + _HOLD_AGAIN
 
-    def hold(self, channel: Any) -> Flow[None]:
+    async def hold(self, channel: Any) -> None:
         """Hold the logs again; where that comes so late that they may have been trimmed, see whether they were."""
         now = time.monotonic()
         open_logs = [log for log in self._merging.logs.values() if log.spans]
-        yield from self._hold(channel, open_logs)
+        await self._hold(channel, open_logs)
         if now >= self._held + _HOLD / 1000:
-            yield from self._find(open_logs, begins=False)
+            await self._find(open_logs, begins=False)
         self._held = now
 
-    def _attend(self, channel: Any) -> Flow[None]:
+    async def _attend(self, channel: Any) -> None:
         """Do what is to be done from time to time."""
         now = time.monotonic()
         if now >= self._checked + _CHECK:
-            yield from self._refresh(channel)
+            await self._refresh(channel)
         if self.is_hold_due:
-            yield from self.hold(channel)
+            await self.hold(channel)
 
-    def leave(self, channel: Any) -> Flow[None]:
+    async def leave(self, channel: Any) -> None:
         """End, and hold the logs as long as for a reader that died; the channel is empty."""
         self._posted.clear()
-        yield from self._hold(channel, [log for log in self._merging.logs.values() if log.spans])
+        await self._hold(channel, [log for log in self._merging.logs.values() if log.spans])
 
-    def close(self, channel: Any) -> Flow[None]:
+    async def close(self, channel: Any) -> None:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
         if self.holds:
-            yield from _each(channel, [hold(topic, self._holder, None) for topic in self._merging.logs])
+            await _each(channel, [hold(topic, self._holder, None) for topic in self._merging.logs])
 
     # -- pages
 
-    def read(self, channel: Any, wait: float = 0.0) -> Flow[list[Entry]]:
+    async def read(self, channel: Any, wait: float = 0.0) -> list[Entry]:
         """The next entries; possibly none although more come. What is given was read: it does not come again.
 
         Args:
@@ -354,30 +354,30 @@ class Reader:
         Raises:
             BookmarkNotFound: the logs were trimmed under a reader that had not been heard of for a while.
         """
-        yield from self._attend(channel)
+        await self._attend(channel)
         entries: list[Entry] = []
         if self._final is not None:
             # The end of a range is noticed in time.
             wait = min(wait, _CHECK / 10)
         if self._merging.next_logs():
-            entries = yield from self._next_page(channel, wait)
+            entries = await self._next_page(channel, wait)
         elif wait > 0 and not self._is_complete():
-            yield Pause(wait)
+            await Pause(wait)
         self.completed = self._is_complete()
         if not entries and self._final is not None and self._past < self._final:
-            yield from self._look_at_clock()
+            await self._look_at_clock()
         return entries
 
     def _is_complete(self) -> bool:
         """Whether everything is read that was asked for."""
         return self._final is not None and self._past >= self._final and self._merging.is_read
 
-    def _next_page(self, channel: Any, wait: float) -> Flow[list[Entry]]:
+    async def _next_page(self, channel: Any, wait: float) -> list[Entry]:
         request, reply = None, None
         while self._posted:
             request = self._posted.popleft()
             try:
-                reply = yield Collect(channel)
+                reply = await Collect(channel)
             except Unavailable:
                 # Reading takes nothing away: it is asked for again.
                 self._posted.clear()
@@ -387,9 +387,9 @@ class Reader:
             wait = 0.0 if self._merging.waits else wait
             if self._durability is not None:
                 page = self._page(request, wait)
-                found = yield from self._durability.read(channel, request, page, wait)
+                found = await self._durability.read(channel, request, page, wait)
                 return self._merging.take(*found) if found is not None else []
-            reply = yield self._page(request, wait)
+            reply = await self._page(request, wait)
         return self._merging.take(request, reply)
 
     def _page(self, request: Request, wait: float) -> Call[Any]:
@@ -398,14 +398,14 @@ class Reader:
         asked = ["XREAD", "COUNT", request.count, *block, "STREAMS", *keys, *cursors]
         return command(asked, _plain, blocks=wait)
 
-    def read_ahead(self, channel: Any) -> Flow[None]:
+    async def read_ahead(self, channel: Any) -> None:
         """Ask for the next page already, if there is one: while what `read` gave is handled, it travels."""
         logs = self._merging.next_logs()
         if self._posted or self._durability is not None or all(log.known is None for log in logs):
             return
         request = self._merging.next_page(self._past)
         try:
-            yield Post(channel, self._page(request, 0.0))
+            await Post(channel, self._page(request, 0.0))
         except Unavailable:
             return
         self._posted.append(request)
@@ -422,19 +422,19 @@ def _last_of(log: Log) -> Call[Id]:
     )
 
 
-def _each(channel: Any, wanted: Sequence[Call[Any]]) -> Flow[list[Any]]:
+async def _each(channel: Any, wanted: Sequence[Call[Any]]) -> list[Any]:
     """Run calls that may be repeated, many in one round trip."""
     replies: list[Any] = []
     while len(replies) < len(wanted):
         some = wanted[len(replies) : len(replies) + _AHEAD]
         if len(some) == 1 or channel is None or channel.open_calls:
-            replies.append((yield some[0]))
+            replies.append(await some[0])
             continue
         try:
             for call in some:
-                yield Post(channel, call)
+                await Post(channel, call)
             for _ in some:
-                replies.append((yield Collect(channel)))  # noqa: PERF401  (each is a step of the flow)
+                replies.append(await Collect(channel))  # noqa: PERF401  (each is a step of the flow)
         except Unavailable:
-            replies.append((yield wanted[len(replies)]))
+            replies.append(await wanted[len(replies)])
     return replies

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.values import Bookmark
 
 __all__ = [
@@ -261,23 +261,23 @@ def forget_publishers(cursor: str) -> Call[str]:
 # -- by hand
 
 
-def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Flow[Trimmed]:
+async def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
     """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Client.trim`."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     policy = _policy(catalog, topic, age)
     if Topic.stored(topic, catalog.topics[topic]).key:
         # What was not put into the records yet is needed.
-        yield from caught_up(topic)
+        await caught_up(topic)
     log = key(instance, "log", topic)
-    length = yield command(["XLEN", log], int)
-    used = yield command(["MEMORY", "USAGE", log], lambda reply: reply or 0)
-    removed, kept, first = yield from _walk(instance, topic, policy, dry_run=dry_run)
+    length = await command(["XLEN", log], int)
+    used = await command(["MEMORY", "USAGE", log], lambda reply: reply or 0)
+    removed, kept, first = await _walk(instance, topic, policy, dry_run=dry_run)
     for queue in feeding(catalog, topic) if not dry_run else ():
-        yield from _walk_journal(queue)
+        await _walk_journal(queue)
     size = used * removed // max(length, 1)
     if first is None:
         return Trimmed(topic, removed, kept, size)
-    return Trimmed(topic, removed, kept, size, first.by, (yield from name_message(topic, first.id)), first.state)
+    return Trimmed(topic, removed, kept, size, first.by, (await name_message(topic, first.id)), first.state)
 
 
 def _policy(catalog: Catalog, topic: str, age: timedelta | float | str | None) -> Policy:
@@ -298,21 +298,21 @@ def _policy(catalog: Catalog, topic: str, age: timedelta | float | str | None) -
     return Policy.of(stored)
 
 
-def _walk(instance: str, topic: str, policy: Policy, *, dry_run: bool) -> Flow[tuple[int, int, Pin | None]]:
+async def _walk(instance: str, topic: str, policy: Policy, *, dry_run: bool) -> tuple[int, int, Pin | None]:
     """Walk over a log from its head, no further than to what was there; gives removed, kept, and the first kept."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     place: str | None = _HEAD
     removed, kept, passed, races = 0, 0, 0, 0
     first: Pin | None = None
-    last = yield command(["XREVRANGE", key(instance, "log", topic), "+", "-", "COUNT", 1], _first_id)
+    last = await command(["XREVRANGE", key(instance, "log", topic), "+", "-", "COUNT", 1], _first_id)
     while place is not None:
         try:
-            step = yield trim_step(catalog, topic, policy, after=place, passed=passed, dry_run=dry_run)
+            step = await trim_step(catalog, topic, policy, after=place, passed=passed, dry_run=dry_run)
         except CatalogChanged:
             races += 1
             if races > _RACES:
                 raise
-            catalog = yield calls.catalog()
+            catalog = await calls.catalog()
             continue
         removed += step.removed
         kept += step.given_up - step.removed
@@ -322,31 +322,31 @@ def _walk(instance: str, topic: str, policy: Policy, *, dry_run: bool) -> Flow[t
     return removed, max(kept, int(first is not None)), first
 
 
-def _walk_journal(queue: str) -> Flow[None]:
-    catalog = yield calls.catalog()
+async def _walk_journal(queue: str) -> None:
+    catalog = await calls.catalog()
     place: str | None = _HEAD
     while place is not None:
-        place, _ = yield trim_journal_step(catalog, queue, place)
+        place, _ = await trim_journal_step(catalog, queue, place)
 
 
 # -- what is there
 
 
-def read_topics(instance: str, origin: str) -> Flow[dict[str, dict[str, Any]]]:
+async def read_topics(instance: str, origin: str) -> dict[str, dict[str, Any]]:
     """Read all topics; see `Client.topics`."""
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     out: dict[str, dict[str, Any]] = {}
     for name in sorted(catalog.topics):
-        out[name] = yield from _read_topic(instance, origin, catalog, name)
+        out[name] = await _read_topic(instance, origin, catalog, name)
     return out
 
 
-def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> Flow[dict[str, Any]]:
+async def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> dict[str, Any]:
     log = key(instance, "log", name)
-    length = yield command(["XLEN", log], int)
-    used = yield command(["MEMORY", "USAGE", log], lambda reply: reply or 0)
-    first = yield command(["XRANGE", log, "-", "+", "COUNT", 1], partial(_first_name, name, origin))
-    last = yield command(["XREVRANGE", log, "+", "-", "COUNT", 1], partial(_first_name, name, origin))
+    length = await command(["XLEN", log], int)
+    used = await command(["MEMORY", "USAGE", log], lambda reply: reply or 0)
+    first = await command(["XRANGE", log, "-", "+", "COUNT", 1], partial(_first_name, name, origin))
+    last = await command(["XREVRANGE", log, "+", "-", "COUNT", 1], partial(_first_name, name, origin))
     topic = Topic.stored(name, catalog.topics[name])
     facts: dict[str, Any] = {
         "messages": length,
@@ -356,23 +356,23 @@ def _read_topic(instance: str, origin: str, catalog: Catalog, name: str) -> Flow
         "queues": feeding(catalog, name),
         "retention": {each: value for each, value in topic.elements().items() if each.startswith("retention")},
         "key": list(topic.key),
-        "records": (yield command(["HLEN", key(instance, "records", name)], int)),
+        "records": (await command(["HLEN", key(instance, "records", name)], int)),
         "kept": 0,
         "pinned_by": None,
         "pinned": None,
         "state": "",
     }
     if topic.has_retention:
-        found = yield from _read_walk(instance, name)
+        found = await _read_walk(instance, name)
         if found is not None:
             facts |= {"kept": max(found[0], 1), "pinned_by": found[1].by, "state": found[1].state}
-            facts["pinned"] = str((yield from name_message(name, found[1].id)))
+            facts["pinned"] = str(await name_message(name, found[1].id))
     return facts
 
 
-def _read_walk(instance: str, topic: str) -> Flow[tuple[int, Pin] | None]:
+async def _read_walk(instance: str, topic: str) -> tuple[int, Pin] | None:
     """How many messages the walk that the instance remembers left standing, and the first of them."""
-    walk, pinned = yield command(
+    walk, pinned = await command(
         ["HMGET", key(instance, "retention"), f"log {topic}", f"pin {topic}"],
         lambda reply: [(text or b"").decode() for text in reply],
     )

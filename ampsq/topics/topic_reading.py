@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.errors import UnknownQueue
-    from ampsq.flow import Flow
     from ampsq.message_types import MessageType
     from ampsq.session import Session
     from ampsq.topics.handling import Received
@@ -61,13 +60,13 @@ _STEP: Final = 0.05
 _SHORTEST: Final = 0.0005
 
 
-def topic_instead(name: str, error: UnknownQueue) -> Flow[ConflatedTopic | None]:
+async def topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None:
     """See that a name that is no queue's is a topic's; gives the conflated topic, if it is that of one.
 
     Raises:
         UnknownQueue: it is not; what was raised for the queue, telling of topics too.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     if name in catalog.conflated:
         return ConflatedTopic.from_json(catalog.conflated[name])
     if name not in catalog.topics:
@@ -129,7 +128,7 @@ class TopicReading:
         """The message type of a topic."""
         return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
 
-    def open(self, channel: Any) -> Flow[None]:
+    async def open(self, channel: Any) -> None:
         """Begin.
 
         Raises:
@@ -137,29 +136,29 @@ class TopicReading:
             NameInUse: another durable subscription of its name began at the same moment.
         """
         wish, kept = self._wish, None
-        durability = yield from self._durability(self.instance)
+        durability = await self._durability(self.instance)
         if wish.store is not None and wish.asked.needs_store:
-            kept = yield from self._kept(wish.store)
+            kept = await self._kept(wish.store)
         reader = self._reader_at(self._session, wish.asked, kept, wish.not_found, durability)
-        yield from reader.open(channel)
+        await reader.open(channel)
         try:
             self._check_filter(reader)
         except DefinitionError:
-            yield from reader.close(channel)
+            await reader.close(channel)
             raise
         if self._bearings is not None:
-            yield from self._bearings.chart(self.instance, reader.spans(), reader.settled)
+            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
         if wish.store is not None:
-            yield from self._begin_durably(reader, wish.store, kept)
+            await self._begin_durably(reader, wish.store, kept)
         self._reader = reader
-        yield from self._heed_limits()
+        await self._heed_limits()
 
-    def _durability(self, instance: str) -> Flow[Durability[Any] | None]:
+    async def _durability(self, instance: str) -> Durability[Any] | None:
         """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
         if self._wish.fully_durable is False:
             return None
         durability: Durability[Any] = Durability(instance, self._wish.fully_durable)
-        yield from durability.examine()
+        await durability.examine()
         return durability
 
     def _reader_at(
@@ -182,24 +181,24 @@ class TopicReading:
             reads_queues=self._wish.reads_queues,
         )
 
-    def _kept(self, store: BookmarkStore) -> Flow[Kept | None]:
+    async def _kept(self, store: BookmarkStore) -> Kept | None:
         if self._bearings is None:
-            return (yield from store.load(SubscriptionName(self.instance, self.id)))
-        kept: Kept | None = yield from kept_anywhere(store, self._session, self.id, self._bearings)
+            return await store.load(SubscriptionName(self.instance, self.id))
+        kept: Kept | None = await kept_anywhere(store, self._session, self.id, self._bearings)
         if not begins_where_it_was(self._wish.asked):
             # What was handled behind where it begins comes again.
             self._bearings = Bearings(self.origin)
         return kept
 
-    def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> Flow[None]:
+    async def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> None:
         """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
         passed = self._bearings.passed if self._bearings is not None else {}
         beyond = kept.beyond if kept is not None else frozenset()
         begins = Kept(reader.floor, reader.places(), beyond, dict(passed))
         if self._name is not None:
-            yield from self._name.begin(self._session, begins)
+            await self._name.begin(self._session, begins)
         if kept is None:
-            yield from forget_elsewhere(store, self._session, self.id)
+            await forget_elsewhere(store, self._session, self.id)
         self._handling = Handling(begins)
         reader.needed_from = self._handling.place
 
@@ -221,7 +220,7 @@ class TopicReading:
 
     # -- limits
 
-    def _heed_limits(self) -> Flow[None]:
+    async def _heed_limits(self) -> None:
         """Count for the limits of slow clients from the moment on in which there are any.
 
         Raises:
@@ -233,7 +232,7 @@ class TopicReading:
                 name, is_durable = self._wish.name, self._wish.sub_id is not None
                 self._reader = self._reporting.limited(reader, self, name, is_durable=is_durable)
                 # Who begins at the end is live from here on.
-                yield from self._reader.measure()
+                await self._reader.measure()
         elif reader is not None and reader.refusal is not None:
             self.refuse()
             raise reader.refusal
@@ -253,30 +252,30 @@ class TopicReading:
 
     # -- reading
 
-    def fetch(self, channel: Any, wait: float) -> Flow[None]:
+    async def fetch(self, channel: Any, wait: float) -> None:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
-        yield from self._heed_limits()
+        await self._heed_limits()
         held_back = self._held_back()
         if held_back > 0:
-            yield Pause(min(held_back, wait))
+            await Pause(min(held_back, wait))
             return
         if self.buffer:
             return
         until = time.monotonic() + wait
         while not self.buffer and not self._reader.completed and not self.closed:
-            entries = yield from self._reader.read(channel, max(until - time.monotonic(), 0.0))
-            yield from self._chart(self._reader)
+            entries = await self._reader.read(channel, max(until - time.monotonic(), 0.0))
+            await self._chart(self._reader)
             self._receive(entries)
-            yield from self._reader.read_ahead(channel)
+            await self._reader.read_ahead(channel)
             if time.monotonic() >= until:
                 return
 
-    def _chart(self, reader: Reader | LimitedReader) -> Flow[None]:
+    async def _chart(self, reader: Reader | LimitedReader) -> None:
         """Of topics that came, note where they begin so that it holds elsewhere."""
         if self._bearings is not None and self._bearings.lacks(reader.number):
-            yield from self._bearings.chart(self.instance, reader.spans(), reader.settled)
+            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
 
     @property
     def is_full(self) -> bool:
@@ -354,13 +353,13 @@ class TopicReading:
         """Whether it is time for what is to be done from time to time, also while nothing is read."""
         return time.monotonic() >= self._due_at
 
-    def attend(self, channel: Any) -> Flow[None]:
+    async def attend(self, channel: Any) -> None:
         """Keep from being trimmed what is not handed on yet; `save` goes before."""
         self._due_at = time.monotonic() + self._save_after
         if self._reader is not None and self._reader.is_hold_due:
-            yield from self._reader.hold(channel)
+            await self._reader.hold(channel)
 
-    def save(self) -> Flow[None]:
+    async def save(self) -> None:
         """Write down what was handled.
 
         Raises:
@@ -371,7 +370,7 @@ class TopicReading:
         if self._superseded is not None:
             raise self._superseded
         try:
-            yield from self._name.note(self._session, self._handling)
+            await self._name.note(self._session, self._handling)
         except NameInUse as error:
             raise self._ended(error) from None
 
@@ -383,7 +382,7 @@ class TopicReading:
         refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
         return self.closed or self._superseded is not None or refused
 
-    def elsewhere(self, session: Session, reporting: Reporting, channel: Any) -> Flow[Arrival]:
+    async def elsewhere(self, session: Session, reporting: Reporting, channel: Any) -> Arrival:
         """Find where it goes on at another instance, and begin there; nothing changes here before `move`.
 
         Args:
@@ -395,27 +394,27 @@ class TopicReading:
             AmpsqError: it cannot go on there; see `open`.
         """
         bearings, floor = self._bearings or Bearings(self.origin), self._reader.floor if self._reader else FIRST
-        durability = yield from self._durability(session.instance)
+        durability = await self._durability(session.instance)
 
-        def find(vectors: Mapping[str, Vector]) -> Flow[Found]:
-            return find_places(session.instance, session.origin, vectors, self.instance)
+        async def find(vectors: Mapping[str, Vector]) -> Found:
+            return await find_places(session.instance, session.origin, vectors, self.instance)
 
-        found: Found = yield from find(bearings.vectors)
-        now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000)
+        found: Found = await find(bearings.vectors)
+        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
         asked, kept = asked_elsewhere(self._wish.asked, now), Kept(floor, found.places)
         # What was trimmed there and not had is told, and nothing else is left out.
         not_found: NotFound = "fail" if self._wish.not_found == "fail" else "epoch"
         reader = self._reader_at(session, asked, kept, not_found, durability)
         if self._handling is None or self._name is None:
-            yield from reader.open(channel)
+            await reader.open(channel)
             self._check_filter(reader)
             return Arrival(session, reporting, reader, found, None, None)
-        handled = yield from find(vectors_in(self._handling.passed))
+        handled = await find(vectors_in(self._handling.passed))
         there = self._handling.kept_at(floor, handled.places)
         reader.needed_from = there.last_before
-        yield from reader.open(channel)
+        await reader.open(channel)
         self._check_filter(reader)
-        claimed = yield from self._name.claim_at(session, there)
+        claimed = await self._name.claim_at(session, there)
         return Arrival(session, reporting, reader, found, claimed, there)
 
     def move(self, arrival: Arrival) -> None:
@@ -438,25 +437,25 @@ class TopicReading:
         if self._wish.pace is not None:
             self._wish.pace.forget()
 
-    def close(self, channel: Any) -> Flow[None]:
+    async def close(self, channel: Any) -> None:
         """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
         try:
-            yield from self._save_last()
+            await self._save_last()
             if self._reader is not None:
                 # Who is closed in order, to be started anew, must not miss what one that is killed would get.
-                yield from (self._reader.close if self._handling is None else self._reader.leave)(channel)
+                await (self._reader.close if self._handling is None else self._reader.leave)(channel)
         except AmpsqError as error:
             with contextlib.suppress(ValueError):
                 _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)
 
-    def _save_last(self) -> Flow[None]:
+    async def _save_last(self) -> None:
         """Write down what was handled, unless another one has the name by now."""
         if self._superseded is not None:
             return
         if self._name is not None:
             self._name.look_now()
         try:
-            yield from self.save()
+            await self.save()
         except NameInUse as error:
             _log.warning("subscription %r: what it handled last is not written down: %s", self, error)
 

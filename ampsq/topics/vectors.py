@@ -20,7 +20,6 @@ from ampsq.values import Origin, parse_ref, recorded_by, ref_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.flow import Flow
     from ampsq.topics.merging import Entry
     from ampsq.topics.places import Id, Span
 
@@ -72,7 +71,7 @@ class Bearings:
         """Whether of so many topics not all are charted."""
         return number > len(self._stretches)
 
-    def chart(self, instance: str, spans: Mapping[str, Sequence[Span]], now: Id) -> Flow[None]:
+    async def chart(self, instance: str, spans: Mapping[str, Sequence[Span]], now: Id) -> None:
         """Note what is asked for of topics, so that it holds elsewhere, too.
 
         Args:
@@ -82,7 +81,7 @@ class Bearings:
         """
         came = {topic: found for topic, found in spans.items() if topic not in self._stretches}
         places = {(topic, end) for topic, found in came.items() for span in found for end in span}
-        vectors = yield from vectors_of(
+        vectors = await vectors_of(
             instance, self._origin, [(topic, end) for topic, end in places if end is not None and FIRST < end <= now]
         )
         for topic, found in came.items():
@@ -202,22 +201,22 @@ def _runs(reply: Any) -> list[_Run]:
     return [_Run.parse(member) for member in reply]
 
 
-def _received(instance: str) -> Flow[dict[str, Id]]:
+async def _received(instance: str) -> dict[str, Id]:
     def read(reply: Any) -> dict[str, Id]:
         pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
         return {name.decode(): parse_id(value.partition(b" ")[0]) for name, value in pairs}
 
-    received: dict[str, Id] = yield command(["HGETALL", key(instance, "received")], read)
+    received: dict[str, Id] = await command(["HGETALL", key(instance, "received")], read)
     return received
 
 
-def _origins(instance: str, topic: str) -> Flow[list[str]]:
+async def _origins(instance: str, topic: str) -> list[str]:
     """The origins of which a topic's log has copies."""
-    names: list[bytes] = yield command(["SMEMBERS", key(instance, "origins", topic)], list)
+    names: list[bytes] = await command(["SMEMBERS", key(instance, "origins", topic)], list)
     return sorted(name.decode() for name in names)
 
 
-def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> Flow[dict[tuple[str, Id], Vector]]:
+async def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> dict[tuple[str, Id], Vector]:
     """Say of places in topics' logs here, none before the first message, what holds everywhere.
 
     Args:
@@ -228,14 +227,14 @@ def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> 
     found: dict[tuple[str, Id], Vector] = {}
     if not places:
         return found
-    received = yield from _received(instance)
+    received = await _received(instance)
     for topic, place in places:
         former = origin.former if isinstance(origin, Origin) else ()
         vector = {name: min(last, place) for last, name in former}
         stream = f"log {topic}@"
         named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
-        for each in sorted(named.union((yield from _origins(instance, topic)))):
-            last, is_all = yield from _last_before(key(instance, "copies", topic, each), place)
+        for each in sorted(named.union(await _origins(instance, topic))):
+            last, is_all = await _last_before(key(instance, "copies", topic, each), place)
             # What is not noted any more was trimmed, and is before everything that is.
             last = max(last, received.get(f"{stream}{each}", FIRST) if is_all else FIRST)
             vector[each] = max(last, vector.get(each, FIRST))
@@ -244,19 +243,19 @@ def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> 
     return found
 
 
-def _last_before(copies: str, place: Id) -> Flow[tuple[Id, bool]]:
+async def _last_before(copies: str, place: Id) -> tuple[Id, bool]:
     """The last ID there of what is recorded here up to a place, and whether nothing is behind that."""
-    number = yield command(["ZCARD", copies], int)
+    number = await command(["ZCARD", copies], int)
     # The first run that is not before the place is among these; mostly there is none.
     low, high, probe = 0, number, number - 1
     while low < high:
-        found: list[_Run] = yield command(["ZRANGE", copies, probe, probe], _runs)
+        found: list[_Run] = await command(["ZRANGE", copies, probe, probe], _runs)
         if found and found[0].here <= place:
             low = probe + 1
         else:
             high = probe
         probe = (low + high) // 2
-    runs: list[_Run] = (yield command(["ZRANGE", copies, max(low - _NEAR, 0), low - 1], _runs)) if low else []
+    runs: list[_Run] = (await command(["ZRANGE", copies, max(low - _NEAR, 0), low - 1], _runs)) if low else []
     # What came under two bookmarks may be out of line: behind it nothing counts.
     out = next((at for at, run in enumerate(runs) if run.here > place), len(runs))
     is_all = low == number and out == len(runs) and (not runs or runs[-1].behind(runs[-1].there(place)) is None)
@@ -276,7 +275,7 @@ class Found:
     doubles: frozenset[tuple[str, bytes]] = frozenset()
 
 
-def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], former: str) -> Flow[Found]:
+async def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], former: str) -> Found:
     """Find where a reader goes on that comes from another instance.
 
     Args:
@@ -286,19 +285,19 @@ def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], forme
         former: the name of the instance that it comes from; "" where it is not known.
     """
     found, doubles = Found(), set[tuple[str, bytes]]()
-    here = _Here(instance, origin, (yield from _sent_to(instance, former)))
-    received = yield from _received(instance)
+    here = _Here(instance, origin, (await _sent_to(instance, former)))
+    received = await _received(instance)
     for topic, vector in vectors.items():
-        trimmed = yield from _trimmed(instance, topic)
+        trimmed = await _trimmed(instance, topic)
         place = max(_own_place(here, topic, vector), trimmed)
         near: list[Id] = []
         stream = f"log {topic}@"
         named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
-        for each in named.union((yield from _origins(instance, topic))):
+        for each in named.union(await _origins(instance, topic)):
             copies, last = key(instance, "copies", topic, each), vector.get(each, FIRST)
             order = f"[{_order_of(last)}~"
-            before = yield command(["ZRANGE", copies, order, "-", "BYLEX", "REV", "LIMIT", 0, _NEAR], _runs)
-            behind = yield command(["ZRANGE", copies, f"({order[1:]}", "+", "BYLEX", "LIMIT", 0, 1], _runs)
+            before = await command(["ZRANGE", copies, order, "-", "BYLEX", "REV", "LIMIT", 0, _NEAR], _runs)
+            behind = await command(["ZRANGE", copies, f"({order[1:]}", "+", "BYLEX", "LIMIT", 0, 1], _runs)
             firsts = [first for run in [*before[:1], *behind] if (first := run.behind(last)) is not None]
             if not firsts and received.get(f"{stream}{each}", FIRST) > last and trimmed > FIRST:
                 # What it had not was trimmed.
@@ -310,18 +309,18 @@ def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], forme
     return Found(found.places, frozenset(doubles))
 
 
-def _trimmed(instance: str, topic: str) -> Flow[Id]:
+async def _trimmed(instance: str, topic: str) -> Id:
     """The last ID that was removed from a topic's log."""
     removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
-    trimmed: Id = yield command(removed, lambda reply: parse_id(reply) if reply else FIRST)
+    trimmed: Id = await command(removed, lambda reply: parse_id(reply) if reply else FIRST)
     return trimmed
 
 
-def _sent_to(instance: str, former: str) -> Flow[dict[str, Id]]:
+async def _sent_to(instance: str, former: str) -> dict[str, Id]:
     """What this instance has sent to another one: stream -> ID, that of an origin behind an ``@``."""
-    names = yield command(["HKEYS", key(instance, "destinations")], lambda reply: [one.decode() for one in reply])
+    names = await command(["HKEYS", key(instance, "destinations")], lambda reply: [one.decode() for one in reply])
     for name in names:
-        sent = yield command(["HGETALL", key(instance, "sent", name)], _texts)
+        sent = await command(["HGETALL", key(instance, "sent", name)], _texts)
         if former and name_of(sent.get(FIELDS["peer"], "")) == former:
             return {stream: parse_id(text) for stream, text in sent.items() if stream.startswith("log ")}
     return {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.calls import Browsed
-    from ampsq.flow import Call, Flow
+    from ampsq.flow import Call
     from ampsq.message_types import MessageType
     from ampsq.messages.browse import Scene
     from ampsq.models import View
@@ -47,11 +47,11 @@ _EVENTS_NAME: Final = ""
 class Source(Protocol):
     """What a view's rows are made of."""
 
-    def start(self) -> Flow[None]:
+    async def start(self) -> None:
         """Begin to read everything."""
         ...
 
-    def read_all(self, rows: Rows) -> Flow[bool]:
+    async def read_all(self, rows: Rows) -> bool:
         """Read a part of everything; False when that was all."""
         ...
 
@@ -59,15 +59,15 @@ class Source(Protocol):
         """What tells of news: names, each with its key and the last ID that was read."""
         ...
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
+    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
         """Read what came in some of the streams."""
         ...
 
-    def refresh(self) -> Flow[None]:
+    async def refresh(self) -> None:
         """Look for new topics: the catalog has changed."""
         ...
 
-    def renew(self) -> Flow[None]:
+    async def renew(self) -> None:
         """Let news go on, if it is time."""
         ...
 
@@ -91,11 +91,11 @@ class WaitingMessages:
         self._marked: set[bytes] = set()
         self._walked, self._is_stale = float("-inf"), False
 
-    def start(self) -> Flow[None]:
+    async def start(self) -> None:
         """See `Source`."""
-        self._definition = yield self._read_definition()
+        self._definition = await self._read_definition()
         # Events from here on tell what changed under the walk; what was recorded by now is met by it.
-        yield from self._skip()
+        await self._skip()
         # What the rows have of an earlier walk and this one does not meet is there no more.
         self._marked = set()
         self._walker = Walker(self._scene, self._queue, self._filter)
@@ -104,18 +104,18 @@ class WaitingMessages:
     def _read_definition(self) -> Call[bytes | None]:
         return command(["HGET", key(self._scene.instance, "queues"), self._queue], lambda reply: reply)
 
-    def _skip(self) -> Flow[None]:
+    async def _skip(self) -> None:
         """Go to the end of all streams."""
         self._renewed = time.monotonic()
-        self._events, self._since = yield calls.watch(self._queue, _PERIOD)
-        figures = yield calls.stats(self._queue)
+        self._events, self._since = await calls.watch(self._queue, _PERIOD)
+        figures = await calls.stats(self._queue)
         self._cursors = {topic: last for topic, (_, _, last) in figures.topics.items()}
 
-    def renew(self) -> Flow[None]:
+    async def renew(self) -> None:
         """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
         if self._since and time.monotonic() >= self._renewed + _RENEW:
             renewed = time.monotonic()
-            _, since = yield calls.watch(self._queue, _PERIOD)
+            _, since = await calls.watch(self._queue, _PERIOD)
             self._renewed = renewed
             if since != self._since:
                 self._walked, self._is_stale = float("-inf"), True
@@ -124,11 +124,11 @@ class WaitingMessages:
         """See `Source`."""
         return self._walked + _WALK_AGAIN - time.monotonic() if self._is_stale else float("inf")
 
-    def read_all(self, rows: Rows) -> Flow[bool]:
+    async def read_all(self, rows: Rows) -> bool:
         """See `Source`."""
         if self._walker is None:
             return False
-        page: list[Browsed] | None = yield from self._walker.page()
+        page: list[Browsed] | None = await self._walker.page()
         if page is None:
             rows.keep_only(self._marked)
             self._marked = set()
@@ -147,29 +147,29 @@ class WaitingMessages:
         logs = {topic: (key(instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
         return {_EVENTS_NAME: (key(instance, "events", self._queue), self._events), **logs}
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
+    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
         """See `Source`."""
         if self._walker is not None and self._walker.bounded:
             # What becomes active when others leave has no event: all that is active is looked at once more.
             self._is_stale = True
-            yield from self._skip()
+            await self._skip()
             return
         if _EVENTS_NAME in names:
-            yield from self._read_events(rows)
+            await self._read_events(rows)
         topics = [name for name in names if name != _EVENTS_NAME]
         if topics:
-            figures = yield calls.stats(self._queue)
+            figures = await calls.stats(self._queue)
             for topic in topics[:_CALLS]:
-                yield from self._read_log(rows, topic, figures.topics[topic][2])
+                await self._read_log(rows, topic, figures.topics[topic][2])
 
-    def _read_events(self, rows: Rows) -> Flow[None]:
+    async def _read_events(self, rows: Rows) -> None:
         """Look at what changed; at everything, where events were lost before they were read."""
         events = key(self._scene.instance, "events", self._queue)
-        entries = yield command(
+        entries = await command(
             ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
         )
-        length = yield command(["XLEN", events], int)
-        oldest = yield command(["XRANGE", events, "-", "+", "COUNT", 1], list[tuple[bytes, list[bytes]]])
+        length = await command(["XLEN", events], int)
+        oldest = await command(["XRANGE", events, "-", "+", "COUNT", 1], list[tuple[bytes, list[bytes]]])
         if oldest and length >= EVENTS and _is_after(oldest[0][0].decode(), self._events):
             self._walked, self._is_stale = float("-inf"), True
             return
@@ -178,14 +178,14 @@ class WaitingMessages:
         for number, ref in enumerate(refs, 1):
             some.append(ref)
             if len(some) == _LOOK or number == len(refs):
-                yield from self._look(rows, some)
+                await self._look(rows, some)
                 some = []
         if entries:
             self._events = entries[-1][0].decode()
 
-    def _look(self, rows: Rows, refs: list[bytes]) -> Flow[None]:
+    async def _look(self, rows: Rows, refs: list[bytes]) -> None:
         while refs:
-            found = yield calls.look(self._queue, refs)
+            found = await calls.look(self._queue, refs)
             for ref, message in zip(refs, found, strict=False):
                 if message is None:
                     rows.remove(ref)
@@ -193,22 +193,22 @@ class WaitingMessages:
                     rows.add(ref, self._scene.document(message, self._type))
             refs = refs[len(found) :]
 
-    def _read_log(self, rows: Rows, topic: str, until: str) -> Flow[None]:
+    async def _read_log(self, rows: Rows, topic: str, until: str) -> None:
         asked = self._filter.json if self._filter is not None else ""
         for _ in range(_CALLS):
-            page = yield calls.browse(self._queue, f"log {topic}", self._cursors[topic], until, asked)
+            page = await calls.browse(self._queue, f"log {topic}", self._cursors[topic], until, asked)
             self._add(rows, page.messages)
             self._cursors[topic] = page.next or until
             if page.next is None:
                 return
 
-    def refresh(self) -> Flow[None]:
+    async def refresh(self) -> None:
         """See `Source`."""
-        figures = yield calls.stats(self._queue)
+        figures = await calls.stats(self._queue)
         for topic in figures.topics:
             self._cursors.setdefault(topic, "0-0")
         # Another filter or depth makes other messages available, of which no event tells.
-        if (yield self._read_definition()) != self._definition:
+        if (await self._read_definition()) != self._definition:
             self._is_stale = True
 
 
@@ -222,18 +222,17 @@ class RecordedMessages:
         self._sizes: dict[str, int] = {}
         self._first: deque[str] = deque()
 
-    def start(self) -> Flow[None]:
+    async def start(self) -> None:
         """See `Source`."""
         self._cursors = dict.fromkeys(self._cursors, "0-0")
         self._first = deque(self._cursors)
-        yield from ()
 
-    def read_all(self, rows: Rows) -> Flow[bool]:
+    async def read_all(self, rows: Rows) -> bool:
         """See `Source`."""
         if not self._first:
             return False
         topic = self._first[0]
-        if not (yield from self._read_log(rows, topic)):
+        if not (await self._read_log(rows, topic)):
             self._first.popleft()
         return True
 
@@ -241,16 +240,16 @@ class RecordedMessages:
         """See `Source`."""
         return {topic: (key(self._scene.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
 
-    def read_news(self, rows: Rows, names: Sequence[str]) -> Flow[None]:
+    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
         """See `Source`."""
         for topic in names[:_CALLS]:
-            yield from self._read_log(rows, topic)
+            await self._read_log(rows, topic)
 
-    def _read_log(self, rows: Rows, topic: str) -> Flow[bool]:
+    async def _read_log(self, rows: Rows, topic: str) -> bool:
         """Read on in one log; False at its end."""
         number = min(max(BYTES // self._sizes[topic], 1), BATCH) if topic in self._sizes else _FIRST_READ
         log = key(self._scene.instance, "log", topic)
-        entries = yield command(
+        entries = await command(
             ["XRANGE", log, f"({self._cursors[topic]}", "+", "COUNT", number], list[tuple[bytes, list[bytes]]]
         )
         total = 0
@@ -265,17 +264,16 @@ class RecordedMessages:
             self._cursors[topic] = entries[-1][0].decode()
         return len(entries) == number
 
-    def refresh(self) -> Flow[None]:
+    async def refresh(self) -> None:
         """See `Source`."""
-        catalog = yield calls.catalog()
+        catalog = await calls.catalog()
         for topic in catalog.topics:
             if self._view.feeds_from(topic):
                 self._cursors.setdefault(topic, "0-0")
                 self._types[topic] = catalog.message_type(topic)
 
-    def renew(self) -> Flow[None]:
+    async def renew(self) -> None:
         """See `Source`."""
-        yield from ()
 
     def overdue(self) -> float:
         """See `Source`."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.calls import Catalog
-    from ampsq.flow import Flow
     from ampsq.messages.browse import Scene
     from ampsq.messages.query import Query, SowMessage
     from ampsq.views.rows import Group
@@ -118,42 +117,42 @@ class Follower:
         self._run_id, self._version = b"", b"%d" % catalog.version
         self.complete = False
 
-    def step(self, wait: float = 0.0) -> Flow[bool]:
+    async def step(self, wait: float = 0.0) -> bool:
         """Do one bounded piece of the work; True when there is more to do at once.
 
         Args:
             wait: seconds to wait for news, if there are none.
         """
         if time.monotonic() - self._checked_at >= _CHECK:
-            yield from self._check()
+            await self._check()
         if not self._started:
-            yield from self._source.start()
+            await self._source.start()
             self._started = True
         if not self.complete:
-            self.complete = not (yield from self._source.read_all(self._rows))
+            self.complete = not (await self._source.read_all(self._rows))
             return True
-        news = yield from self._news(min(wait, self._source.overdue()))
+        news = await self._news(min(wait, self._source.overdue()))
         if self._source.overdue() <= 0:
             self._started = self.complete = False
             return True
         if not news:
             return False
-        yield from self._source.read_news(self._rows, news)
+        await self._source.read_news(self._rows, news)
         return True
 
-    def _check(self) -> Flow[None]:
+    async def _check(self) -> None:
         """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
-        run_id = yield command(["INFO", "server"], _run_id)
-        version = yield command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
+        run_id = await command(["INFO", "server"], _run_id)
+        version = await command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
         if self._run_id not in (b"", run_id):
             self._rows = Rows(self.view)
             self._started = self.complete = self._compared = False
         if self._version != version:
-            yield from self._source.refresh()
-        yield from self._source.renew()
+            await self._source.refresh()
+        await self._source.renew()
         self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
 
-    def _news(self, wait: float) -> Flow[list[str]]:
+    async def _news(self, wait: float) -> list[str]:
         """The names of the streams that have something unread."""
         streams = self._source.streams()
         if not streams:
@@ -161,7 +160,7 @@ class Follower:
         block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
         keys, cursors = zip(*streams.values(), strict=True)
         asked = ["XREAD", "COUNT", 1, *block, "STREAMS", *keys, *cursors]
-        found = yield command(asked, _stream_keys, blocks=max(wait, 0.0))
+        found = await command(asked, _stream_keys, blocks=max(wait, 0.0))
         return [name for name, (where, _) in streams.items() if where.encode() in found]
 
     def changes(self, most: int | None = None) -> list[Change]:
@@ -269,13 +268,13 @@ def aggregated(
     return BaseModel.model_copy(view, update={"underlying_topic": (topic,)})
 
 
-def follow(scene: Scene, view: View) -> Flow[Follower]:
+async def follow(scene: Scene, view: View) -> Follower:
     """A follower of a view over what exists.
 
     Raises:
         UnknownQueue: there is neither a queue nor a topic of that name. DefinitionError: it cannot be followed.
     """
-    catalog = yield calls.catalog()
+    catalog = await calls.catalog()
     check_view(catalog, view, f"aggregate of {view.underlying_topic[0]!r}")
     known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
     if not known and not view.is_pattern:
@@ -283,18 +282,18 @@ def follow(scene: Scene, view: View) -> Flow[Follower]:
     return Follower(scene, view, catalog)
 
 
-def next_rows(follower: Follower, wait: float) -> Flow[list[dict[str, Any]]]:
+async def next_rows(follower: Follower, wait: float) -> list[dict[str, Any]]:
     """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds.
 
     A group that vanished has the row of no messages. Within those seconds everything may not have been read yet; the
     next call goes on.
     """
     deadline = time.monotonic() + wait
-    more = yield from follower.step(wait)
+    more = await follower.step(wait)
     # What changes all the time is told about ten times a second.
     tell_at = min(time.monotonic() + _CONFLATE, deadline)
     while more and time.monotonic() < (tell_at if follower.complete else deadline):
-        more = yield from follower.step()
+        more = await follower.step()
     changes = follower.changes()
     follower.accept(changes)
     return [json.loads(change.text) for change in changes if change.text]
@@ -305,12 +304,12 @@ def fingerprint(view: View) -> str:
     return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
 
 
-def stored_rows(instance: str, view: str) -> Flow[dict[str, bytes]]:
+async def stored_rows(instance: str, view: str) -> dict[str, bytes]:
     """The rows that the coordinator has written down, by their groups; each as it was at some moment of the call."""
     rows: dict[bytes, bytes] = {}
     cursor = b"0"
     while True:
-        cursor, flat = yield command(
+        cursor, flat = await command(
             ["HSCAN", key(instance, "view", view), cursor, "COUNT", BATCH], lambda reply: (reply[0], reply[1])
         )
         rows.update(zip(flat[::2], flat[1::2], strict=True))
@@ -319,7 +318,7 @@ def stored_rows(instance: str, view: str) -> Flow[dict[str, bytes]]:
     return {name.decode(): text for name, text in sorted(rows.items()) if name.startswith(b"[")}
 
 
-def sow(scene: Scene, name: str, query: Query) -> Flow[list[SowMessage]]:
+async def sow(scene: Scene, name: str, query: Query) -> list[SowMessage]:
     """Query the available messages of a queue or the rows of a view.
 
     Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.
@@ -328,33 +327,33 @@ def sow(scene: Scene, name: str, query: Query) -> Flow[list[SowMessage]]:
         UnknownQueue: there is neither a queue nor a view of that name. DefinitionError: it is no name.
     """
     check_text("name of a queue or view", name)
-    definition = yield command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
+    definition = await command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
     if definition is not None:
-        return (yield from sow_queue(scene, Queue.from_json(definition), query))
-    definition = yield command(["HGET", key(scene.instance, "views"), name], lambda reply: reply)
+        return await sow_queue(scene, Queue.from_json(definition), query)
+    definition = await command(["HGET", key(scene.instance, "views"), name], lambda reply: reply)
     if definition is None:
         raise UnknownQueue(queue=name)
     view = View.from_json(definition)
-    if (yield from _is_kept(scene.instance, view)):
-        rows = yield from stored_rows(scene.instance, name)
+    if await _is_kept(scene.instance, view):
+        rows = await stored_rows(scene.instance, name)
     else:
-        rows = yield from _computed_rows(scene, view)
+        rows = await _computed_rows(scene, view)
     return select(query, rows.items(), name)
 
 
-def _is_kept(instance: str, view: View) -> Flow[bool]:
+async def _is_kept(instance: str, view: View) -> bool:
     """Whether somebody keeps the rows of this definition, and has all of them."""
-    state = yield command(["HGET", key(instance, "view", view.name), STATE], lambda reply: reply)
-    kept = yield command(["HGET", key(instance, "keepers"), view.name], lambda reply: reply)
-    now = yield command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    state = await command(["HGET", key(instance, "view", view.name), STATE], lambda reply: reply)
+    kept = await command(["HGET", key(instance, "keepers"), view.name], lambda reply: reply)
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
     return state == fingerprint(view).encode() and kept is not None and int(kept.rpartition(b" ")[2]) > now
 
 
-def _computed_rows(scene: Scene, view: View) -> Flow[dict[str, bytes]]:
-    catalog = yield calls.catalog()
+async def _computed_rows(scene: Scene, view: View) -> dict[str, bytes]:
+    catalog = await calls.catalog()
     follower = Follower(scene, view, catalog)
     while not follower.complete:
-        yield from follower.step()
+        await follower.step()
     return {change.key: change.text for change in sorted(follower.changes())}
 
 

@@ -120,7 +120,7 @@ def test_a_refresh_is_two_round_trips_also_with_many_queues(run):
         client._store.run(surveyor.read(channel, lambda _: ()))
 
         def noted(flow):
-            step = next(flow)
+            step = flow.send(None)
             with contextlib.suppress(StopIteration):
                 while True:
                     steps.append(type(step))

@@ -67,7 +67,7 @@ def follow_or_break(client, chance, follower):
     """One step of a follower, which may be interrupted at any of its calls."""
     flow = follower.step()
     with contextlib.suppress(StopIteration, Unavailable):
-        call = next(flow)
+        call = flow.send(None)
         while True:
             if chance.random() < 0.1:
                 flow.throw(Unavailable("interrupted"))

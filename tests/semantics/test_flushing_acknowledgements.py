@@ -16,11 +16,11 @@ def test_a_flush_waits_for_what_another_thread_is_sending(client):
         messages.get(timeout="30s").ack()
         core = messages._core
         sending = core.send_acks()
-        call = next(sending)
+        call = sending.send(None)
 
         # When it is flushed, then it waits
         flushing = core.flush()
-        assert isinstance(next(flushing), Pause)
+        assert isinstance(flushing.send(None), Pause)
         assert isinstance(flushing.send(None), Pause)
 
         # Until the answer is there
@@ -39,9 +39,9 @@ def test_a_flush_sends_what_another_thread_could_not(client):
         messages.get(timeout="30s").ack()
         core = messages._core
         sending = core.send_acks()
-        next(sending)
+        sending.send(None)
         flushing = core.flush()
-        assert isinstance(next(flushing), Pause)
+        assert isinstance(flushing.send(None), Pause)
         with pytest.raises(ConnectionError):
             sending.throw(ConnectionError())
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import types
 
 from ampsq import Queue, Topic
 from ampsq.definitions.applying import apply
 from ampsq.errors import AmpsqError
 
 
+@types.coroutine
 def before_each(flow, do):
     """The same flow, with something that is done before each of its calls is sent."""
-    go_on = functools.partial(next, flow)
+    go_on = functools.partial(flow.send, None)
     while True:
         try:
             step = go_on()

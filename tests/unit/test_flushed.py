@@ -26,8 +26,8 @@ class Told:
         )
         flow = self.flushed.look("channel")
         try:
-            post = next(flow)
-            next(flow)
+            post = flow.send(None)
+            flow.send(None)
             flow.send(post.call.read(reply.encode()))
         except StopIteration as end:
             return end.value - 100.0 if end.value else None
@@ -88,7 +88,7 @@ def test_a_broken_connection_makes_it_begin_anew():
     told.look(LATE)
     told.now += 1
     flow = told.flushed.look("channel")
-    next(flow)
+    flow.send(None)
     with pytest.raises(Unavailable):
         flow.throw(Unavailable("the server is gone"))
     assert told.look(LATE + 2) is None
@@ -99,14 +99,14 @@ def test_waiting_looks_until_it_is_so_or_gives_up():
 
     def answers(flow, seconds):
         try:
-            step = next(flow)
+            step = flow.send(None)
             while True:
                 if isinstance(step, Pause):
                     told.now += step.seconds
-                    step = next(flow)
+                    step = flow.send(None)
                 elif hasattr(step, "call"):
                     call = step.call
-                    next(flow)
+                    flow.send(None)
                     step = flow.send(call.read(b"aof_last_write_status:ok\r\n"))
                 assert told.now < 100 + seconds
         except StopIteration as end:

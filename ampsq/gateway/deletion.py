@@ -1,0 +1,64 @@
+"""Deleting records for publishers of any name: the flow of `GatewayClient.delete`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.messages.query import parse_query_filter
+from ampsq.records import record_calls
+from ampsq.records.records import key_texts, keyed_topic, when_caught_up
+from ampsq.schema import BATCH
+from ampsq.unknown import taught
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.records.record_calls import Deleted
+    from ampsq.session import Session
+
+__all__ = ["Numbered", "delete_records"]
+
+
+class Numbered(NamedTuple):
+    """Who says something, and under which number, so that it is done once however often it is said.
+
+    Attributes:
+        publisher: as the server knows it.
+        first: the number of the first message; the next one has one more.
+    """
+
+    publisher: str
+    first: int
+
+
+@taught("topic")
+async def delete_records(
+    session: Session, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
+) -> tuple[int, bool]:
+    """Delete the records of keys, or all, as far as they match a filter; see `GatewayClient.delete`."""
+    values: list[bytes] = []
+    if keys is not None:
+        known = await keyed_topic(session.instance, topic)
+        values = key_texts(list(keys), known if known is not None and known.key else None)
+    tree = parse_query_filter(text).json if text is not None else ""
+    publisher, sequence = numbered if numbered is not None else ("", None)
+    number = 0
+    # Without keys there is always a filter.
+    for first in range(0, len(values), BATCH) if keys is not None else (0,):
+        after: str | None = ""
+        while after is not None:
+            call = record_calls.sow_delete(
+                topic,
+                "filter" if keys is None else "keys",
+                values[first : first + BATCH],
+                tree,
+                after,
+                publisher,
+                sequence,
+            )
+            deleted: Deleted = await when_caught_up(call)
+            if deleted.repeated:
+                return number, True
+            number += deleted.number
+            after = deleted.next
+    return number, False
