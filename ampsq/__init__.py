@@ -9,28 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ampsq.aio import AsyncClient
-    from ampsq.client import Client
-    from ampsq.connections.connection_state import ConnectionEvent, ConnectionState
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.errors import AmpsqError
+    from ampsq.base.values import Interval
+    from ampsq.client.async_client import AsyncClient
+    from ampsq.client.client import Client
     from ampsq.definitions.address_setting import AddressSetting
-    from ampsq.definitions.conflated_topic import ConflatedTopic
     from ampsq.definitions.destination import Destination, ReplicatedTopic
     from ampsq.definitions.instance import Instance
-    from ampsq.errors import AmpsqError
-    from ampsq.models import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
-    from ampsq.publishing.file_publish_store import FilePublishStore
+    from ampsq.definitions.queue import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
+    from ampsq.definitions.topic import ConflatedTopic
+    from ampsq.publishing.file_store import FilePublishStore
     from ampsq.publishing.guarantee import FailedWrite
-    from ampsq.publishing.persisted import PersistedAck
-    from ampsq.publishing.publish_store import MemoryPublishStore
-    from ampsq.records.record_following import RecordChange
-    from ampsq.records.record_subscription import AsyncRecordSubscription, RecordSubscription
-    from ampsq.subscriptions.async_subscription import AsyncSubscription
-    from ampsq.subscriptions.delivery import AsyncMessage, Message
-    from ampsq.subscriptions.sync_subscription import Subscription
+    from ampsq.publishing.memory_store import MemoryPublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
+    from ampsq.queues.async_subscription import AsyncSubscription
+    from ampsq.queues.message import AsyncMessage, Message
+    from ampsq.queues.subscription import Subscription
+    from ampsq.records.change import RecordChange
+    from ampsq.records.subscription import AsyncRecordSubscription, RecordSubscription
     from ampsq.topics.bookmark_store import MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
-    from ampsq.topics.topic_message import AsyncTopicMessage, TopicMessage
-    from ampsq.topics.topic_subscription import AsyncTopicSubscription, TopicSubscription
-    from ampsq.values import Bookmark, Interval
+    from ampsq.topics.message import AsyncTopicMessage, TopicMessage
+    from ampsq.topics.subscription import AsyncTopicSubscription, TopicSubscription
+    from ampsq.transport.connection_state import ConnectionEvent, ConnectionState
     from ampsq.worker import Reject, Worker
 
 __all__ = [
@@ -81,47 +82,47 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Action": "models",
+    "Action": "definitions.queue",
     "AddressSetting": "definitions.address_setting",
-    "ConflatedTopic": "definitions.conflated_topic",
-    "AmpsqError": "errors",
-    "AsyncClient": "aio",
-    "AsyncMessage": "subscriptions.delivery",
-    "AsyncRecordSubscription": "records.record_subscription",
-    "AsyncSubscription": "subscriptions.async_subscription",
-    "AsyncTopicMessage": "topics.topic_message",
-    "AsyncTopicSubscription": "topics.topic_subscription",
-    "Bookmark": "values",
-    "Client": "client",
-    "ConnectionEvent": "connections.connection_state",
-    "ConnectionState": "connections.connection_state",
+    "ConflatedTopic": "definitions.topic",
+    "AmpsqError": "base.errors",
+    "AsyncClient": "client.async_client",
+    "AsyncMessage": "queues.message",
+    "AsyncRecordSubscription": "records.subscription",
+    "AsyncSubscription": "queues.async_subscription",
+    "AsyncTopicMessage": "topics.message",
+    "AsyncTopicSubscription": "topics.subscription",
+    "Bookmark": "base.bookmarks",
+    "Client": "client.client",
+    "ConnectionEvent": "transport.connection_state",
+    "ConnectionState": "transport.connection_state",
     "Destination": "definitions.destination",
-    "Do": "models",
+    "Do": "definitions.queue",
     "FailedWrite": "publishing.guarantee",
-    "FilePublishStore": "publishing.file_publish_store",
-    "GroupLocalQueue": "models",
-    "If": "models",
+    "FilePublishStore": "publishing.file_store",
+    "GroupLocalQueue": "definitions.queue",
+    "If": "definitions.queue",
     "Instance": "definitions.instance",
-    "Interval": "values",
-    "LocalQueue": "models",
-    "MemoryPublishStore": "publishing.publish_store",
+    "Interval": "base.values",
+    "LocalQueue": "definitions.queue",
+    "MemoryPublishStore": "publishing.memory_store",
     "MemoryBookmarkStore": "topics.bookmark_store",
-    "Message": "subscriptions.delivery",
-    "On": "models",
-    "PersistedAck": "publishing.persisted",
-    "Queue": "models",
-    "RecordChange": "records.record_following",
-    "RecordSubscription": "records.record_subscription",
+    "Message": "queues.message",
+    "On": "definitions.queue",
+    "PersistedAck": "publishing.persistence_level",
+    "Queue": "definitions.queue",
+    "RecordChange": "records.change",
+    "RecordSubscription": "records.subscription",
     "RedisBookmarkStore": "topics.bookmark_store",
     "Reject": "worker",
     "ReplicatedTopic": "definitions.destination",
     "SqliteBookmarkStore": "topics.bookmark_store",
-    "Subscription": "subscriptions.sync_subscription",
-    "Topic": "models",
-    "TopicMessage": "topics.topic_message",
-    "TopicSubscription": "topics.topic_subscription",
+    "Subscription": "queues.subscription",
+    "Topic": "definitions.queue",
+    "TopicMessage": "topics.message",
+    "TopicSubscription": "topics.subscription",
     "Transport": "definitions.transport",
-    "View": "models",
+    "View": "definitions.queue",
     "Worker": "worker",
 }
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from ampsq.aio import AsyncClient
-from ampsq.client import Client
+from ampsq.client.async_client import AsyncClient
+from ampsq.client.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opentelemetry.trace import Span
 
-    from ampsq.subscriptions.delivery import Message
-    from ampsq.topics.topic_message import TopicMessage
-    from ampsq.values import Bookmark
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.queues.message import Message
+    from ampsq.topics.message import TopicMessage
 
 __all__ = ["TracedAsyncClient", "TracedClient", "processing", "traced"]
 

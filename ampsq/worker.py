@@ -22,17 +22,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ampsq.client import Client
-from ampsq.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
-from ampsq.messages.returns import failure_text, shortened_reason
-from ampsq.values import Interval
+from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
+from ampsq.base.values import Interval
+from ampsq.client.client import Client
+from ampsq.queues.returns import failure_text, shortened_reason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
-    from ampsq.subscriptions.delivery import Message
-    from ampsq.subscriptions.sync_subscription import Subscription
+    from ampsq.queues.message import Message
+    from ampsq.queues.subscription import Subscription
 
 __all__ = ["Reject", "Worker"]
 

@@ -6,14 +6,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.bench.stage import Stage
-from ampsq.flow import Call, script_call
-from ampsq.models import Queue
+from ampsq.bench.setup import Stage
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.request import Call, script_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = ["Expiry"]
 

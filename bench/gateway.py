@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from ampsq.bench import raw
-from ampsq.bench.stage import Stage
-from ampsq.models import Queue
+from ampsq.bench.setup import Stage
+from ampsq.definitions.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from websockets.sync.client import ClientConnection
 
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = ["GatewayFigures"]
 

@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ampsq.bench import raw
-from ampsq.bench.stage import Stage
-from ampsq.client import Client
-from ampsq.models import Queue
+from ampsq.bench.setup import Stage
+from ampsq.client.client import Client
+from ampsq.definitions.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

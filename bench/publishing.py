@@ -9,17 +9,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.bench.stage import Stage
-from ampsq.client import Client
-from ampsq.errors import ServerUnsuitable
-from ampsq.models import Topic
-from ampsq.publishing.file_publish_store import FilePublishStore
-from ampsq.publishing.publish_store import MemoryPublishStore
+from ampsq.base.errors import ServerUnsuitable
+from ampsq.bench.setup import Stage
+from ampsq.client.client import Client
+from ampsq.definitions.queue import Topic
+from ampsq.publishing.file_store import FilePublishStore
+from ampsq.publishing.memory_store import MemoryPublishStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.publishing.publish_store import PublishStore
+    from ampsq.publishing.memory_store import PublishStore
 
 __all__ = ["Publishing"]
 

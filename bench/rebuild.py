@@ -6,12 +6,12 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.bench.stage import Stage
-from ampsq.models import Queue
-from ampsq.schema import key
+from ampsq.bench.setup import Stage
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = ["Rebuild"]
 

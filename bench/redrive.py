@@ -6,8 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ampsq.bench.stage import Stage
-from ampsq.models import Queue
+from ampsq.bench.setup import Stage
+from ampsq.definitions.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.bench import raw
-from ampsq.bench.stage import Stage
-from ampsq.client import Client
-from ampsq.models import Topic
-from ampsq.schema import key
+from ampsq.bench.setup import Stage
+from ampsq.client.client import Client
+from ampsq.definitions.queue import Topic
+from ampsq.protocol.schema import key
 from ampsq.topics.bookmark_store import RedisBookmarkStore, SqliteBookmarkStore
 
 if TYPE_CHECKING:

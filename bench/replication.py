@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.bench import raw
 from ampsq.bench.server import private_server
-from ampsq.client import Client
+from ampsq.client.client import Client
 from ampsq.definitions.destination import Destination
-from ampsq.models import Queue, Topic
-from ampsq.publishing.publish_store import MemoryPublishStore
-from ampsq.schema import key
+from ampsq.definitions.queue import Queue, Topic
+from ampsq.protocol.schema import key
+from ampsq.publishing.memory_store import MemoryPublishStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.bench.stage import Settings
+    from ampsq.bench.setup import Settings
 
 __all__ = ["Replication"]
 
@@ -42,7 +42,7 @@ _CAUGHT_UP: Final = 2.0
 _HELD: Final = 10
 _SUBSCRIBER: Final = """
 import sys, time
-from ampsq.client import Client
+from ampsq.client.client import Client
 with Client(sys.argv[1], instance="a") as client, client.subscribe("work", max_backlog=int(sys.argv[2])) as messages:
     print("subscribed", flush=True)
     held = [messages.get(60) for _ in range(int(sys.argv[2]))]

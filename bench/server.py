@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from ampsq.embedded import server_binary
-from ampsq.errors import EmbeddedServerError, Unavailable
+from ampsq.base.errors import EmbeddedServerError, Unavailable
+from ampsq.server.embedded import server_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

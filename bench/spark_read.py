@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.spark_stage import PROCESSES, SparkStage
-from ampsq.bench.stage import Settings
-from ampsq.models import Topic
-from ampsq.schema import key
+from ampsq.bench.setup import Settings
+from ampsq.bench.spark_setup import PROCESSES, SparkStage
+from ampsq.definitions.queue import Topic
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from ampsq.bench.spark_stage import Measured
-    from ampsq.client import Client
+    from ampsq.bench.spark_setup import Measured
+    from ampsq.client.client import Client
 
 __all__ = ["SparkRead"]
 

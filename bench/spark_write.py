@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.spark_stage import PROCESSES, SparkStage
-from ampsq.bench.stage import Settings
-from ampsq.client import Client
-from ampsq.models import Topic
-from ampsq.schema import key
+from ampsq.bench.setup import Settings
+from ampsq.bench.spark_setup import PROCESSES, SparkStage
+from ampsq.client.client import Client
+from ampsq.definitions.queue import Topic
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row
 
-    from ampsq.bench.spark_stage import Measured
+    from ampsq.bench.spark_setup import Measured
 
 __all__ = ["SparkWrite"]
 

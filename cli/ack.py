@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
 from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line
-from ampsq.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
-from ampsq.messages.returns import checked_reason
-from ampsq.values import Bookmark
+from ampsq.queues.returns import checked_reason
 
 __all__ = ["ack", "by_bookmark", "by_filter"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["acl"]
 
-#: In the order of `ampsq.roles.ROLES`, against which a test holds them.
+#: In the order of `ampsq.operations.roles.ROLES`, against which a test holds them.
 _ROLES: Final = ("publisher", "worker", "gateway", "coordinator", "replicator", "admin")
 _COLUMNS: Final = ("role", "user", "keys", "channels", "commands", "rule")
 _EPILOG = """\b
@@ -57,7 +57,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
     instance, so a role bounds what a user can do to the server and to other instances; what users may do with a single
     queue is bounded by `ampsq gateway`.
     """
-    from ampsq.roles import rules
+    from ampsq.operations.roles import rules
 
     password = password_file.readline().rstrip("\r\n") if password_file is not None else None
     found = rules(role, settings.instance or "ampsq", user=user, password=password, topics=topics, gateway=gateway)

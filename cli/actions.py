@@ -14,9 +14,9 @@ from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
 if TYPE_CHECKING:
-    from ampsq.administration.actions import ActionState, FailedEvent
-    from ampsq.client import Client
+    from ampsq.client.client import Client
     from ampsq.definitions.action import Action
+    from ampsq.operations.actions import ActionState, FailedEvent
 
 __all__ = ["actions"]
 

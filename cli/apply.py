@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ampsq.base.errors import AmpsqError
 from ampsq.cli.listing import formed, told
 from ampsq.cli.options import FILE, Settings, log_to_stderr
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, confirm, plan_records, show_plan
-from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.definitions.comparing import Comparison
+    from ampsq.catalog.compare import Comparison
     from ampsq.definitions.definition import Loaded
 
 __all__ = ["apply", "compared", "loaded_from", "settled"]
@@ -113,9 +113,9 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
 
 def compared(settings: Settings, definitions: Loaded, *, prune: bool) -> Comparison:
     """What applying a file would change; nothing is written, and no instance is made."""
-    from ampsq.cli.opening import look
-    from ampsq.definitions.comparing import compare
-    from ampsq.store import Store
+    from ampsq.catalog.compare import compare
+    from ampsq.cli.open_instance import look
+    from ampsq.transport.runner import Store
 
     with _server_of(settings) as url:
         home = look(url, settings.instance).home
@@ -131,7 +131,7 @@ def _server_of(settings: Settings) -> Iterator[str]:
         with settings.address() as url:
             yield url
         return
-    from ampsq.embedded import acquire
+    from ampsq.server.embedded import acquire
 
     with tempfile.TemporaryDirectory(prefix="ampsq-") as folder, acquire(folder, coordinator=False) as server:
         yield server.url

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.bench.stage import Settings
+    from ampsq.bench.setup import Settings
 
 __all__ = ["bench", "flat", "measure", "print_tables"]
 
@@ -265,7 +265,7 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
     from ampsq.bench.server import private_server, told_breaks
-    from ampsq.bench.stage import Settings
+    from ampsq.bench.setup import Settings
 
     settings = (
         Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000, outage=10)
@@ -295,9 +295,9 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
 def measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
     """Measure a part, or "all", at a server; gives groups of figures."""
     from ampsq.bench.expiry import Expiry
-    from ampsq.bench.kinds import Kinds
     from ampsq.bench.measure import Bench
     from ampsq.bench.publishing import Publishing
+    from ampsq.bench.queue_kinds import Kinds
     from ampsq.bench.rebuild import Rebuild
     from ampsq.bench.redrive import Redrive
     from ampsq.bench.replay import Replay

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.formatting import count_text
 from ampsq.cli.plan import NOT_CONFIRMED
-from ampsq.written import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ampsq.base.formatting import count_text, span_text
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
-from ampsq.written import count_text, span_text
 
 if TYPE_CHECKING:
-    from ampsq.checking.check import Checked
     from ampsq.cli.options import Settings
+    from ampsq.operations.check.queue import Checked
 
 __all__ = ["check"]
 

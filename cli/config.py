@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.base.errors import AmpsqError
 from ampsq.cli.apply import compared, loaded_from, settled
 from ampsq.cli.listing import formed, told
 from ampsq.cli.options import FILE, Settings, connected
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, plan_records, show_plan
-from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
     from ampsq.definitions.definition import Definition, Loaded
@@ -23,7 +23,7 @@ Examples:
   ampsq config check nyc-1.yaml             # without a server
   ampsq config diff nyc-1.yaml              # 0: nothing to do, 1: something, 2: refused
   ampsq config export > nyc-1.yaml          # what is defined, as a file
-  ampsq config schema > ampsq.schema.json   # for editors
+  ampsq config schema > ampsq.protocol.schema.json   # for editors
 """
 #: As of the program diff: something differs.
 _DIFFERS: Final = 1

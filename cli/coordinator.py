@@ -105,9 +105,9 @@ def coordinator(
 
 def care_for(url: str, instances: Sequence[str], served: Served, *, json: bool, powers: Powers | None = None) -> None:
     """Run a coordinator until it is stopped, and what is to be served beside it."""
-    from ampsq.connections.addresses import redacted
+    from ampsq.base.addresses import redacted
+    from ampsq.base.values import parse_name
     from ampsq.coordinator import Coordinator
-    from ampsq.values import parse_name
 
     for instance in instances:
         parse_name(instance)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.formatting import moment, span_text
 from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.options import Settings, connected
 from ampsq.cli.output import body_text, message_json, note, table
-from ampsq.cli.redriving import redrive_watched, tell_result
-from ampsq.written import moment, span_text
+from ampsq.cli.redrive_progress import redrive_watched, tell_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from ampsq.client import Client
-    from ampsq.messages.letters import DeadLetter, Return
+    from ampsq.client.client import Client
+    from ampsq.queues.dead_letters import DeadLetter, Return
 
 __all__ = ["dead_letters"]
 
@@ -187,7 +187,7 @@ def redrive(  # noqa: PLR0917  (click passes them by name)
     """
     if bookmarks and (text or source or reason):
         raise click.UsageError(f"give bookmarks, or {_FILTERS}")
-    from ampsq.messages.redrive import parse_rate
+    from ampsq.queues.redrive import parse_rate
 
     parse_rate(rate)
     wishes: dict[str, Any] = {
@@ -259,7 +259,7 @@ def drop(  # noqa: PLR0917  (click passes them by name)
     As `ampsq ack` does: a letter that a subscription holds is dropped too, unless the queue's leasing is strict.
     """
     from ampsq.cli.ack import by_bookmark, by_filter
-    from ampsq.messages.letters import letter_filter
+    from ampsq.queues.dead_letters import letter_filter
 
     chosen = letter_filter(text, source, reason)
     if bool(bookmarks) == (chosen is not None):
@@ -294,7 +294,7 @@ def _edited(letter: DeadLetter) -> bytes:
 
 
 def _check_json(body: bytes) -> None:
-    from ampsq.subscriptions.delivery import decode
+    from ampsq.protocol.encoding import decode
 
     try:
         decode(body)

@@ -96,8 +96,8 @@ def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as
         if error.name is None or error.name.partition(".")[0] != "rich":
             raise
         raise click.ClickException("the demo needs rich to show itself: pip install 'ampsq[cli,embedded]'") from error
+    from ampsq.base.errors import AmpsqError
     from ampsq.cli.demo_crew import Deadline
-    from ampsq.errors import AmpsqError
 
     kept = keep or data_dir is not None
     try:

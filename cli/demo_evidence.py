@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.flow import command
-from ampsq.schema import key
-from ampsq.values import Bookmark, parse_ref
+from ampsq.base.bookmarks import Bookmark, parse_ref
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.cli.demo_crew import Record
-    from ampsq.store import Store
+    from ampsq.transport.runner import Store
 
 __all__ = ["Evidence", "Journal", "wrong"]
 

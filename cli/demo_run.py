@@ -15,16 +15,16 @@ from ampsq.cli.demo_check import Outcome, judge
 from ampsq.cli.demo_crew import Crew, DemoFailed
 from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import BARRIER
-from ampsq.flow import command
-from ampsq.schema import key
-from ampsq.store import Store
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq import Bookmark
     from ampsq.cli.demo_crew import Child, Deadline
-    from ampsq.subscriptions.queue_stats import QueueStats
+    from ampsq.protocol.calls.queue_stats import QueueStats
 
 __all__ = ["Kill", "Scene", "View", "run"]
 

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from ampsq import Action, Queue, Topic, supervisor
+from ampsq import Action, Queue, Topic
 from ampsq.cli.demo_worker import Spec
-from ampsq.embedded import acquire
-from ampsq.flow import command
-from ampsq.schema import INSTANCES
-from ampsq.store import Store
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import INSTANCES
+from ampsq.server import supervisor
+from ampsq.server.embedded import acquire
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ampsq.models import Definition
+    from ampsq.definitions.queue import Definition
 
 __all__ = [
     "ALL",

@@ -17,8 +17,8 @@ from ampsq.cli.options import INTERVAL, Settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.doctor import Finding
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.operations.doctor import Finding
 
 __all__ = ["doctor"]
 
@@ -55,9 +55,9 @@ def doctor(settings: Settings, interval: Interval) -> None:
     wait; links; logs that are kept beyond their retention, and by whom; actions. Nothing is changed. Every server that
     answers is looked at, also one that other commands refuse.
     """
-    from ampsq.cli.opening import DEFAULT
-    from ampsq.doctor import examine, reach
-    from ampsq.values import parse_name
+    from ampsq.base.values import parse_name
+    from ampsq.cli.open_instance import DEFAULT
+    from ampsq.operations.doctor import examine, reach
 
     with (
         settings.address() as url,

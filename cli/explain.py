@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.formatting import fact_text
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, table
-from ampsq.written import fact_text
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings
-    from ampsq.messages.explain import Explanation
+    from ampsq.queues.explain import Explanation
 
 __all__ = ["explain"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.formatting import fact_text, moment
 from ampsq.cli.listing import listed, told
 from ampsq.cli.output import json_text, table
 from ampsq.definitions.definition import nearest
-from ampsq.written import fact_text, moment
 
 if TYPE_CHECKING:
+    from ampsq.base.bookmarks import Bookmark
     from ampsq.cli.options import Settings
-    from ampsq.messages.history import History
-    from ampsq.values import Bookmark
+    from ampsq.queues.history import History
 
 __all__ = ["history"]
 

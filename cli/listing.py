@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ampsq.client import Client
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.client.client import Client
 
 __all__ = ["FORMS", "columns_of", "formed", "listed", "tell", "told"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from ampsq import __version__
+from ampsq.base.errors import AmpsqError
 from ampsq.cli.options import Settings, connected
-from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,7 @@ def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[s
     """
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        import_module("ampsq.store")
+        import_module("ampsq.transport.runner")
         found: list[str] = []
         # A thread that the process does not wait for: connecting may take longer than anybody waits.
         asking = threading.Thread(target=_ask, args=(ctx, kinds, found), daemon=True)
@@ -39,11 +39,11 @@ def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[s
 
 
 def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
-    from ampsq.connections.homes import parse_homes
-    from ampsq.errors import AmpsqError
-    from ampsq.flow import command
-    from ampsq.schema import INSTANCES, key
-    from ampsq.store import Store
+    from ampsq.base.errors import AmpsqError
+    from ampsq.protocol.request import command
+    from ampsq.protocol.schema import INSTANCES, key
+    from ampsq.transport.instances import parse_homes
+    from ampsq.transport.runner import Store
 
     url = _address(ctx)
     if url is None:
@@ -65,7 +65,7 @@ def _address(ctx: click.Context) -> str | None:
     url = _given(ctx, "url") or (None if folder else os.environ.get("AMPSQ_URL"))
     if url:
         return str(url)
-    from ampsq.embedded import status
+    from ampsq.server.embedded import status
 
     running = status(folder or _DATA_DIR)
     return running.url if running is not None else None

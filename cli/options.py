@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import ampsq
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval
 from ampsq.cli.names import names
 from ampsq.cli.output import note
-from ampsq.errors import DefinitionError
-from ampsq.values import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = [
     "DATA_DIR",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 DATA_DIR: Final = ".ampsq"
-#: Those of `ampsq.connections.homes.POLICIES`, against which a test holds them.
+#: Those of `ampsq.transport.instances.POLICIES`, against which a test holds them.
 _POLICIES: Final = ("refuse", "warn")
 
 
@@ -104,7 +104,7 @@ class Settings:
         if self.url is not None:
             yield self.url
             return
-        from ampsq.embedded import acquire
+        from ampsq.server.embedded import acquire
 
         if not Path(self.data_dir).exists():
             raise click.ClickException(
@@ -117,7 +117,7 @@ class Settings:
     @contextlib.contextmanager
     def _found(self, *, makes: bool, patient: bool) -> Iterator[None]:
         """Look whether the instance is there, and keep the embedded server until it is opened."""
-        from ampsq.cli.opening import look, refuse_new_folder
+        from ampsq.cli.open_instance import look, refuse_new_folder
 
         if self.url is not None:
             opening = look(self.url, self.instance, patient=patient)
@@ -127,7 +127,7 @@ class Settings:
                     note(f"a new instance, 'ampsq', the first one of {opening.home}")
             yield
             return
-        from ampsq.embedded import acquire
+        from ampsq.server.embedded import acquire
 
         is_new = not Path(self.data_dir).exists()
         if is_new and not makes:

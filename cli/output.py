@@ -10,7 +10,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.written import printable
+from ampsq.base.formatting import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.formatting import INTERVALS, element_text
 from ampsq.cli.output import json_text, note
-from ampsq.cli.wording import INTERVALS, element_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampsq.definitions.applying import Planned
-    from ampsq.models import Definition
+    from ampsq.catalog.apply import Planned
+    from ampsq.definitions.queue import Definition
 
 __all__ = ["COLUMNS", "NOT_CONFIRMED", "confirm", "plan_records", "show_plan"]
 
@@ -39,7 +39,7 @@ def show_plan(plans: Sequence[Planned], removed: Sequence[Definition], waiting: 
         removed: what would be removed.
         waiting: queues that would be removed -> messages in them.
     """
-    from ampsq.models import Queue
+    from ampsq.definitions.queue import Queue
 
     counts = Counter(plan.outcome for plan in plans)
     for plan in plans:

@@ -16,19 +16,19 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 import click
 
+from ampsq.base.errors import NotPersisted
+from ampsq.base.values import shown
 from ampsq.cli.names import names
 from ampsq.cli.options import FILE, INTERVAL, Settings, connected
 from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line, note
-from ampsq.errors import NotPersisted
-from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq import Client
+    from ampsq.base.values import Interval
     from ampsq.publishing.guarantee import FailedWrite
-    from ampsq.values import Interval
 
 __all__ = ["publish"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ampsq.base.formatting import moment
 from ampsq.cli.listing import listed, told
 from ampsq.cli.output import note, table
-from ampsq.written import moment
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.cli.formatting import element_text
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
-from ampsq.cli.wording import element_text
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings
-    from ampsq.models import Queue
-    from ampsq.subscriptions.queue_stats import QueueStats
+    from ampsq.definitions.queue import Queue
+    from ampsq.protocol.calls.queue_stats import QueueStats
 
 __all__ = ["queues"]
 

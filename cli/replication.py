@@ -14,7 +14,7 @@ from ampsq.cli.output import json_line, note, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.replication.recovering import Recovery
+    from ampsq.replication.recovery import Recovery
     from ampsq.replication.report import LinkStatus, QueueOwnership, Replication
 
 __all__ = ["replication"]

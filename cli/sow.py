@@ -14,11 +14,11 @@ from ampsq.cli.output import Bodies, message_json, note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.client import Client
-    from ampsq.messages.query import SowMessage
-    from ampsq.records.record_following import RecordChange
-    from ampsq.records.record_subscription import RecordSubscription
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.client.client import Client
+    from ampsq.queues.query import SowMessage
+    from ampsq.records.change import RecordChange
+    from ampsq.records.subscription import RecordSubscription
 
 __all__ = ["sow"]
 

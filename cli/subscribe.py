@@ -12,14 +12,14 @@ from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
-from ampsq.messages.returns import checked_reason
+from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.subscriptions.delivery import Message
-    from ampsq.subscriptions.sync_subscription import Subscription
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.queues.message import Message
+    from ampsq.queues.subscription import Subscription
 
 __all__ = ["subscribe"]
 
@@ -73,7 +73,7 @@ def subscribe(  # noqa: PLR0917  (click passes them by name)
     a queue, whose topics are read, or a regular expression of topics; a range ends the command. With --json a line
     has bookmark, topic, data, headers and timestamp then.
     """
-    from ampsq.topics.topic_subscription import TopicSubscription
+    from ampsq.topics.subscription import TopicSubscription
 
     verb = _verb(options)
     log_to_stderr(logging.WARNING, times=False)

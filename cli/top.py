@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ampsq.base.errors import AmpsqError
 from ampsq.cli.options import REFRESH, Settings, connected
 from ampsq.cli.output import json_line, table
 from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, View, screen, tables
-from ampsq.errors import AmpsqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from rich.live import Live
 
-    from ampsq.client import Client
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.client.client import Client
 
 __all__ = ["top"]
 
@@ -75,7 +75,7 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 def _refreshing(client: Client, view: View) -> Generator[str, None, None]:
     """Take a survey each time; gives why there was none, or nothing."""
-    from ampsq.administration.survey import Surveyor
+    from ampsq.operations.survey import Surveyor
 
     surveyor, store = Surveyor(client.instance), client._store  # noqa: SLF001  (calls ahead need its channel)
     with store.channel() as channel:

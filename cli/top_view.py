@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.written import span_text
+from ampsq.base.formatting import span_text
 
 if TYPE_CHECKING:
     import re
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ampsq.administration.survey import Survey, SurveyedSubscription
-    from ampsq.subscriptions.queue_stats import QueueStats
+    from ampsq.operations.survey import Survey, SurveyedSubscription
+    from ampsq.protocol.calls.queue_stats import QueueStats
 
 __all__ = ["COLUMNS", "HEADS", "SORTS", "View", "screen", "tables"]
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ampsq.base.formatting import size_text
+from ampsq.cli.formatting import element_text
 from ampsq.cli.listing import listed, told
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
-from ampsq.cli.wording import element_text
 from ampsq.definitions.definition import nearest
-from ampsq.written import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ampsq.cli.options import Settings
-    from ampsq.models import Queue
+    from ampsq.definitions.queue import Queue
 
 __all__ = ["topics"]
 

@@ -13,11 +13,11 @@ from ampsq.cli.output import body_text, message_json, note
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.client import Client
-    from ampsq.subscriptions.sync_subscription import Subscription
-    from ampsq.topics.topic_message import TopicMessage
-    from ampsq.topics.topic_subscription import TopicSubscription
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
+    from ampsq.client.client import Client
+    from ampsq.queues.subscription import Subscription
+    from ampsq.topics.message import TopicMessage
+    from ampsq.topics.subscription import TopicSubscription
 
 __all__ = ["check_verb", "print_topics", "subscribe_to", "topic_options"]
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ampsq.base.formatting import count_text, size_text
 from ampsq.cli.bulk import bulk, go_on
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected
 from ampsq.cli.output import json_line
-from ampsq.written import count_text, size_text
 
 if TYPE_CHECKING:
-    from ampsq.values import Interval
+    from ampsq.base.values import Interval
 
 __all__ = ["trim"]
 

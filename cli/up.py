@@ -17,7 +17,7 @@ from ampsq.cli.web import Served, serving
 
 if TYPE_CHECKING:
     from ampsq.console import Console
-    from ampsq.embedded import EmbeddedServer
+    from ampsq.server.embedded import EmbeddedServer
 
 __all__ = ["up"]
 
@@ -49,15 +49,15 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
     """
     named = [settings.instance] if settings.instance else []
     if settings.url is not None:
+        from ampsq.base.addresses import redacted
         from ampsq.cli.coordinator import care_for
-        from ampsq.connections.addresses import redacted
 
         with settings.client(makes=True, advise=True) as client:
             note(f"{redacted(client.url)} is named, so no server is started, only a coordinator for it")
         log_to_stderr(logging.INFO, times=True, form=log_format)
         care_for(settings.url, named, served, json=settings.json)
         return
-    from ampsq.embedded import acquire
+    from ampsq.server.embedded import acquire
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,7 +74,7 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
 
 def _make_instance(settings: Settings) -> None:
     """Make the instance that is named, or else the first one, so that what is printed is there."""
-    from ampsq.cli.opening import look
+    from ampsq.cli.open_instance import look
 
     opening = look(settings.url or "", settings.instance)
     if opening.is_first or (settings.instance is not None and not opening.is_there):

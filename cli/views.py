@@ -13,7 +13,7 @@ from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
     from ampsq.cli.options import Settings
-    from ampsq.models import View
+    from ampsq.definitions.queue import View
 
 __all__ = ["views"]
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ampsq
+from ampsq.base.values import Interval, is_name
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
 from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
-from ampsq.values import Interval, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = ["worker"]
 
@@ -111,7 +111,7 @@ def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
 def _run(
     settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any], failover: str
 ) -> None:
-    from ampsq.processes import stop_with_parent
+    from ampsq.server.processes import stop_with_parent
 
     with settings.client(advise=True, patient=True, failover=failover) as client:
         _refuse_unknown(client, options["queue"])
@@ -140,7 +140,7 @@ def _run_processes(
     settings: Settings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
 ) -> None:
     """Run this command that many times, once it is sure to work once."""
-    from ampsq.processes import run_processes
+    from ampsq.server.processes import run_processes
 
     with settings.client() as client:
         _refuse_unknown(client, options["queue"])

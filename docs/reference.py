@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ampsq import errors
+from ampsq.base import errors
 from ampsq.files.config import SECTIONS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -62,7 +62,7 @@ def all_errors(root: type[errors.AmpsqError]) -> list[type[errors.AmpsqError]]:
 def listed() -> str:
     """One row an error: its code, its class, what it means."""
     text = (
-        "# Errors\n\nAll are `ampsq.errors.AmpsqError`. Codes are the first word of what a script refuses with, "
+        "# Errors\n\nAll are `ampsq.base.errors.AmpsqError`. Codes are the first word of what a script refuses with, "
         "`AMPSQ_<CODE>`, and never change; texts may.\n\n| error | is a | code | means |\n|---|---|---|---|\n"
     )
     for each in all_errors(errors.AmpsqError):

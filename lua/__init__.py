@@ -1,1 +1,1 @@
-"""The Lua scripts of ampsq, as data: one atomic operation a file; `ampsq.scripts` composes them."""
+"""The Lua scripts of ampsq, as data: one atomic operation a file; `ampsq.protocol.scripts` composes them."""

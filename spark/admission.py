@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ampsq.schema import INDEX_STEP
+from ampsq.protocol.reads import log_index
+from ampsq.protocol.schema import INDEX_STEP
 from ampsq.spark.planning import count_of, shares
-from ampsq.topics import log_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.base.log_positions import Id
     from ampsq.spark.logs import Logs
     from ampsq.spark.planning import Range
     from ampsq.spark.read_options import StreamReadOptions
-    from ampsq.topics.places import Id
 
 __all__ = ["admitted"]
 

@@ -17,13 +17,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.log_positions import FIRST, Id
 from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.logs import Logs
 from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
 from ampsq.spark.read_options import ReadOptions
 from ampsq.spark.reading import Hold, LogPart, hold_call, read_part
-from ampsq.topics.places import FIRST, Id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter, InputPartition
     from pyspark.sql.types import StructType
 
+    from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.logs import Log
-    from ampsq.spark.read_places import ReadPlace
-    from ampsq.topics.reader_calls import Lag
+    from ampsq.spark.read_positions import ReadPlace
 
 __all__ = ["BatchReader", "FilteredBatchReader", "batch_reader"]
 

@@ -20,12 +20,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ampsq.errors import DefinitionError
-from ampsq.messages.entry import read_entry, source_in
-from ampsq.messages.query import as_json
-from ampsq.schema import FIELDS
-from ampsq.topics.topic_message import document_of, is_message
-from ampsq.values import Origin, recorded_by
+from ampsq.base.bookmarks import Origin, recorded_by
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.entries import read_entry, source_in
+from ampsq.protocol.schema import FIELDS
+from ampsq.queues.query import as_json
+from ampsq.topics.message import document_of, is_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError, EpochPast, Unavailable
+from ampsq.base.errors import DefinitionError, EpochPast, Unavailable
 from ampsq.spark.job_calls import (
     Committed,
     commit_job,
@@ -23,10 +23,10 @@ from ampsq.spark.job_calls import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.connections.channels import Channel
-    from ampsq.flow import Call
+    from ampsq.protocol.request import Call
     from ampsq.spark.job_calls import Staged
-    from ampsq.store import Store
+    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.runner import Store
 
 __all__ = ["commit", "discard"]
 

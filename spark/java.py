@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from ampsq.errors import AmpsqError
+from ampsq.base.errors import AmpsqError
 
 __all__ = ["NoJava", "ensure_java"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.flow import command, script_call
-from ampsq.schema import key
+from ampsq.protocol.request import command, script_call
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redis.typing import EncodableT
 
-    from ampsq.flow import Call
+    from ampsq.protocol.request import Call
 
 __all__ = [
     "Committed",

@@ -6,16 +6,16 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ampsq.client import Client
-from ampsq.errors import Rejected
+from ampsq.base.bookmarks import Bookmark, parse_ref
+from ampsq.base.errors import Rejected
+from ampsq.client.client import Client
 from ampsq.spark.queue_offsets import Leased, QueueOffset
-from ampsq.values import Bookmark, parse_ref
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.queues.message import Message
     from ampsq.spark.stores import InstanceAddress
-    from ampsq.subscriptions.delivery import Message
 
 __all__ = ["Leasing"]
 

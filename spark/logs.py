@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls
+from ampsq.base.errors import DefinitionError, UnknownTopic
+from ampsq.base.values import pattern_of
+from ampsq.catalog.suggestions import explained
 from ampsq.definitions.definition import nearest
-from ampsq.errors import DefinitionError, UnknownTopic
-from ampsq.flow import command
-from ampsq.models import Queue
-from ampsq.schema import FIELDS, INSTANCES, key
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, INSTANCES, key
 from ampsq.spark.stores import store_of
-from ampsq.topics import reader_calls
-from ampsq.topics.origins import read_origin
-from ampsq.unknown import explained
-from ampsq.values import pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampsq.calls import Catalog
-    from ampsq.message_types import MessageType
+    from ampsq.base.log_positions import Id
+    from ampsq.base.message_types import MessageType
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.stores import InstanceAddress
-    from ampsq.store import Store
-    from ampsq.topics.places import Id
-    from ampsq.topics.reader_calls import Lag
+    from ampsq.transport.runner import Store
 
 __all__ = ["Instance", "Log", "Logs"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field
 
-from ampsq.connections.addresses import parse_endpoints
+from ampsq.base.addresses import parse_endpoints
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, parse_name
 from ampsq.definitions.definition import Checked, Fault, report
-from ampsq.errors import DefinitionError
 from ampsq.spark.stores import InstanceAddress
-from ampsq.values import Interval, parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,20 +7,20 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ampsq.base.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.log_positions import FIRST, NOW, End, Id, text_of
 from ampsq.definitions.definition import nearest
-from ampsq.errors import BookmarkNotFound, DefinitionError
-from ampsq.topics import log_index
-from ampsq.topics.naming import find_bookmark
-from ampsq.topics.places import FIRST, NOW, End, Id, text_of
+from ampsq.protocol.reads import log_index
+from ampsq.protocol.reads.message_names import find_bookmark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.logs import Log, Logs
     from ampsq.spark.read_options import ReadOptions
-    from ampsq.spark.read_places import Offsets, ReadPlace
-    from ampsq.store import Store
-    from ampsq.topics.reader_calls import Lag
+    from ampsq.spark.read_positions import Offsets, ReadPlace
+    from ampsq.transport.runner import Store
 
 __all__ = [
     "Range",

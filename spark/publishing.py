@@ -6,8 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ampsq.base.errors import DefinitionError
 from ampsq.definitions.definition import Fault, report
-from ampsq.errors import DefinitionError
 from ampsq.spark.write_options import BatchWriteOptions
 
 if TYPE_CHECKING:

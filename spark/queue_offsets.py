@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ampsq.errors import DefinitionError
-from ampsq.topics.places import parse_id, text_of
-from ampsq.values import shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.log_positions import parse_id, text_of
+from ampsq.base.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

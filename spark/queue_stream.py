@@ -16,21 +16,21 @@ from pydantic import BeforeValidator
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
-from ampsq import calls
+from ampsq.base.errors import BookmarkNotFound, UnknownQueue
+from ampsq.base.values import parse_name
+from ampsq.catalog.suggestions import explained
 from ampsq.definitions.definition import Fault
-from ampsq.errors import BookmarkNotFound, UnknownQueue
-from ampsq.flow import command
-from ampsq.messages.query import parse_query_filter
-from ampsq.schema import key
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+from ampsq.queues.query import parse_query_filter
 from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
 from ampsq.spark.leasing import Leasing
 from ampsq.spark.logs import Log
 from ampsq.spark.options import Options, Whole
 from ampsq.spark.queue_offsets import Leased, QueueOffset
 from ampsq.spark.stores import opened_store, store_of
-from ampsq.topics.origins import read_origin
-from ampsq.unknown import explained
-from ampsq.values import parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ampsq.spark.columns import RawEntry
-    from ampsq.store import Store
+    from ampsq.transport.runner import Store
 
 __all__ = ["QueuePart", "QueueStreamOptions", "QueueStreamReader"]
 

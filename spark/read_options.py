@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
+from ampsq.base.errors import AmpsqError, DefinitionError
+from ampsq.base.values import Interval, parse_name, parse_size, pattern_of
 from ampsq.definitions.definition import Fault
-from ampsq.errors import AmpsqError, DefinitionError
-from ampsq.messages.query import parse_query_filter
+from ampsq.queues.query import parse_query_filter
 from ampsq.spark.options import Milliseconds, Options, Whole
-from ampsq.spark.read_places import parse_place
-from ampsq.values import Interval, parse_name, parse_size, pattern_of
+from ampsq.spark.read_positions import parse_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ampsq.expressions import Expression
-    from ampsq.spark.read_places import ReadPlace
+    from ampsq.spark.read_positions import ReadPlace
 
 __all__ = ["ReadOptions", "StreamReadOptions"]
 

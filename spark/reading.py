@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from ampsq.errors import Unavailable
-from ampsq.flow import Call, command
-from ampsq.schema import key
+from ampsq.base.errors import Unavailable
+from ampsq.base.log_positions import Id, next_id, text_of
+from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.request import Call, command
+from ampsq.protocol.schema import key
 from ampsq.spark.columns import PageColumns
 from ampsq.spark.planning import tell_loss
 from ampsq.spark.stores import store_of
-from ampsq.topics import reader_calls
-from ampsq.topics.places import Id, next_id, text_of
 from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.connections.channels import Channel
     from ampsq.spark.columns import RawEntry
     from ampsq.spark.logs import Log
     from ampsq.spark.read_options import ReadOptions
-    from ampsq.store import Store
+    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.runner import Store
 
 __all__ = ["Hold", "LogPart", "hold_call", "read_part"]
 

@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from ampsq.connections.addresses import redacted
-from ampsq.flow import command
-from ampsq.schema import key
-from ampsq.store import Store
+from ampsq.base.addresses import redacted
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def opened_store(address: InstanceAddress, patience: float) -> Store:
     Raises:
         Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
     """
-    from ampsq.client import Client  # noqa: PLC0415 - workers do without
+    from ampsq.client.client import Client  # noqa: PLC0415 - workers do without
 
     store, opening = store_of(address, patience), (os.getpid(), address)
     is_there = opening in _opened and store.call(command(["EXISTS", key(address.instance, "instance")], bool))

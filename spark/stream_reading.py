@@ -1,7 +1,7 @@
 """Reading topics on and on, in micro-batches: where each ends, how it is cut, and its parts for the tasks.
 
 An offset has everything that a batch is made of, so that one that is run again after a crash is the same: see
-`ampsq.spark.read_places`. Spark tells neither when a batch is done nor when the stream ends: `latestOffset` is
+`ampsq.spark.read_positions`. Spark tells neither when a batch is done nor when the stream ends: `latestOffset` is
 asked for what comes behind a batch when that one is done for good.
 """
 
@@ -21,16 +21,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ampsq.base.log_positions import FIRST, Id
 from ampsq.spark.admission import admitted
 from ampsq.spark.columns import check_schema, topic_columns
-from ampsq.spark.holding import Holding
+from ampsq.spark.log_hold import Holding
 from ampsq.spark.logs import Logs
 from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
 from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.read_options import StreamReadOptions
-from ampsq.spark.read_places import InstanceOffset, offsets_of, written
+from ampsq.spark.read_positions import InstanceOffset, offsets_of, written
 from ampsq.spark.reading import LogPart, read_part
-from ampsq.topics.places import FIRST, Id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
+    from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.logs import Log
-    from ampsq.spark.read_places import Offsets
-    from ampsq.topics.reader_calls import Lag
+    from ampsq.spark.read_positions import Offsets
 
 __all__ = ["StreamReader", "stream_reader"]
 

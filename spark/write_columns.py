@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, parse_name
 from ampsq.definitions.definition import Fault, nearest, report
-from ampsq.errors import DefinitionError
-from ampsq.subscriptions.delivery import encode_headers
-from ampsq.values import Interval, parse_name
+from ampsq.protocol.encoding import encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

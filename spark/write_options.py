@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from ampsq.base.values import parse_name
 from ampsq.definitions.definition import Fault
-from ampsq.schema import BATCH
+from ampsq.protocol.schema import BATCH
 from ampsq.spark.options import Milliseconds, Options, Whole
-from ampsq.values import parse_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

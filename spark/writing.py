@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ampsq import calls
-from ampsq.definitions.first_use import add_published
-from ampsq.errors import DefinitionError, EpochPast, RowsDiffer
+from ampsq.base.errors import DefinitionError, EpochPast, RowsDiffer
+from ampsq.catalog.first_use import add_published
+from ampsq.protocol.calls import queues as calls
 from ampsq.spark.commit import commit, discard
+from ampsq.spark.instance_writers import Job, SequenceLane, StagedLane
 from ampsq.spark.job_calls import last_epoch
-from ampsq.spark.lanes import Job, SequenceLane, StagedLane
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
 from ampsq.spark.write_options import BatchWriteOptions, WriteOptions
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ampsq.spark.instance_writers import Lane
     from ampsq.spark.job_calls import Staged
-    from ampsq.spark.lanes import Lane
 
 __all__ = ["BatchWriter", "StreamWriter"]
 

@@ -22,8 +22,8 @@ import pytest
 import redis
 
 from ampsq.coordinator import Coordinator
-from ampsq.roles import rules
-from ampsq.store import Store
+from ampsq.operations.roles import rules
+from ampsq.transport.runner import Store
 
 _STARTED_WITHIN = 20.0
 _ENDED_WITHIN = 10.0

@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ampsq.roles import rules
+from ampsq.operations.roles import rules
 
 PASSWORD = "secret"  # noqa: S105 - of these tests alone
 TESTS = "tests"

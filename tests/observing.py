@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ampsq.schema import key
-from ampsq.values import Bookmark, parse_ref
+from ampsq.base.bookmarks import Bookmark, parse_ref
+from ampsq.protocol.schema import key
 
 __all__ = ["eventually", "journal_of"]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import redis.asyncio.connection
 import redis.connection
 
-from ampsq.roles import ROLES
-from ampsq.scripts import names, script
+from ampsq.operations.roles import ROLES
+from ampsq.protocol.scripts import names, script
 
 _WORDS = re.compile(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)\r\n(?:\$\d+\r\n([^\r\n]*)\r\n)?")
 _SCRIPTS = {script(name).sha: name for name in names()}

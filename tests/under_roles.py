@@ -38,22 +38,22 @@ import rights
 from guarded import PASSWORD, SERVERS, TESTS, Guarded, behind
 
 import ampsq
-from ampsq import embedded
-from ampsq.connections.failover import Failover
-from ampsq.connections.lines import AsyncLines, Lines
-from ampsq.connections.presence import Presence
 from ampsq.coordinator import main, rebuilds
 from ampsq.gateway import Gateway
-from ampsq.publishing.publishing import Publishing
-from ampsq.replication.gate import Gate
+from ampsq.operations.roles import ROLES
+from ampsq.protocol.schema import INSTANCES, key
+from ampsq.protocol.scripts import names, script
+from ampsq.publishing.guaranteed import Publishing
+from ampsq.queues.async_subscription import Subscribing
+from ampsq.queues.keepalive import Presence
+from ampsq.replication.durability_gate import Gate
 from ampsq.replication.link import Link
-from ampsq.replication.running import Run
-from ampsq.roles import ROLES
-from ampsq.schema import INSTANCES, key
-from ampsq.scripts import names, script
-from ampsq.store import AsyncStore, Store
-from ampsq.subscriptions.async_subscription import Subscribing
-from ampsq.topics.reporting import Reporting
+from ampsq.replication.link_runner import Run
+from ampsq.server import embedded
+from ampsq.topics.reader_reports import Reporting
+from ampsq.transport.connection_pool import AsyncLines, Lines
+from ampsq.transport.failover import Failover
+from ampsq.transport.runner import AsyncStore, Store
 
 #: Where to keep which rights were used (`rights`); None: nowhere.
 RIGHTS = os.environ.get("AMPSQ_RIGHTS")
@@ -196,7 +196,7 @@ def _in_roles():
 
 def _found(name):
     for module in ("sync_subscription", "async_subscription", "delivery"):
-        found = getattr(__import__(f"ampsq.subscriptions.{module}", fromlist=[name]), name, None)
+        found = getattr(__import__(f"ampsq.queues.{module}", fromlist=[name]), name, None)
         if found is not None:
             return found
     for module in ("topics.topic_subscription", "topics.topic_message", "records.record_subscription",

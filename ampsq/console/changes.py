@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ampsq.client import Client
+    from ampsq.client.client import Client
 
 __all__ = ["CHANGES", "Change", "Given", "change_named"]
 

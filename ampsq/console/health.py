@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import AmpsqError
-from ampsq.messages.explain import is_attended
+from ampsq.base.errors import AmpsqError
+from ampsq.queues.explain import is_attended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

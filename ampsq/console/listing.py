@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.written import span_text
+from ampsq.base.formatting import span_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ampsq.console.figures import QueueFigures
+    from ampsq.operations.figures import QueueFigures
 
 __all__ = ["PAGE", "SORTS", "Listed", "listed", "span", "wait"]
 

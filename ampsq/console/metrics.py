@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from ampsq.administration.actions import ActionState
-    from ampsq.console.figures import QueueFigures
     from ampsq.console.observer import Reading
+    from ampsq.operations.actions import ActionState
+    from ampsq.operations.figures import QueueFigures
     from ampsq.replication.report import LinkStatus
 
 __all__ = ["FAMILIES", "Family", "exposition"]

@@ -13,18 +13,18 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ampsq.client import Client
-from ampsq.console.figures import read_figures
-from ampsq.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
-from ampsq.flow import command
-from ampsq.schema import INSTANCES, key
-from ampsq.store import Store
+from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
+from ampsq.client.client import Client
+from ampsq.operations.figures import read_figures
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import INSTANCES, key
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.console.figures import Figures, QueueFigures
-    from ampsq.flow import Flow
+    from ampsq.operations.figures import Figures, QueueFigures
+    from ampsq.protocol.request import Flow
 
 __all__ = ["MOMENTS", "Moment", "Observer", "Reading"]
 

@@ -15,16 +15,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
+from ampsq.base.formatting import fact_text, moment, printable, size_text
+from ampsq.base.message_types import MessageType
 from ampsq.console.changes import CHANGES, change_named
 from ampsq.console.charts import links_drawn, rates, spark
 from ampsq.console.listing import listed, span, wait
-from ampsq.console.looking import browse, long_text, read_body, read_subscribers, short_text
+from ampsq.console.lookups import browse, long_text, read_body, read_subscribers, short_text
 from ampsq.definitions.definition import nearest
-from ampsq.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
-from ampsq.message_types import MessageType
-from ampsq.messages.browse import Scene
+from ampsq.protocol.context import Scene
 from ampsq.replication.report import carried_to, read_destinations
-from ampsq.written import fact_text, moment, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from ampsq.console.figures import QueueFigures
     from ampsq.console.guard import Access
     from ampsq.console.observer import Observer
+    from ampsq.operations.figures import QueueFigures
 
 __all__ = ["Pages"]
 

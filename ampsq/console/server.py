@@ -14,13 +14,13 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ampsq.connections.addresses import redacted
+from ampsq.base.addresses import redacted
+from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.console.guard import Access, Guard
 from ampsq.console.health import faults
 from ampsq.console.metrics import exposition
 from ampsq.console.observer import Observer
 from ampsq.console.pages import Pages
-from ampsq.errors import AmpsqError, DefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from ampsq.store import Store
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
 
-__all__ = ["Duty"]
+if TYPE_CHECKING:
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
+
+
+__all__ = ["Definitions", "Duty"]
 
 
 class Duty(Protocol):
@@ -21,3 +27,18 @@ class Duty(Protocol):
     def run_once(self, store: Store) -> float:
         """Do one bounded round; returns the seconds until the next one is wanted, 0 when more is to do."""
         ...
+
+
+class Definitions:
+    """One duty's copy of the catalog."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+
+    def read(self, store: Store) -> Catalog:
+        """The catalog as it stands; one small read while nothing changes."""
+        instance = key(store.instance, "instance")
+        version = store.call(command(["HGET", instance, "catalog"], lambda reply: int(reply or -1)))
+        if self._catalog is None or self._catalog.version != version:
+            self._catalog = store.call(calls.catalog())
+        return self._catalog

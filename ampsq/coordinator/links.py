@@ -6,17 +6,17 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from ampsq.coordinator.definitions import Definitions
+from ampsq.base.errors import Rejected
+from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.destination import Destination
-from ampsq.errors import Rejected
-from ampsq.replication import replication_calls
-from ampsq.replication.proxied import assume_lost
-from ampsq.replication.recovering import Recovery, go_on
-from ampsq.replication.running import Run
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.replication.link_runner import Run
+from ampsq.replication.proxied_transfer import assume_lost
+from ampsq.replication.recovery import Recovery, go_on
 
 if TYPE_CHECKING:
-    from ampsq.calls import Catalog
-    from ampsq.store import Store
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
 
 __all__ = ["Links"]
 

@@ -8,19 +8,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.coordinator.absence import Absence
+from ampsq.base.errors import AmpsqError, FormatMismatch, Unavailable
 from ampsq.coordinator.actions import Actions, Powers
-from ampsq.coordinator.flushing import Flushing
+from ampsq.coordinator.flush_settings import Flushing
+from ampsq.coordinator.foreign_entries import Notice
 from ampsq.coordinator.links import Links
-from ampsq.coordinator.notice import Notice
+from ampsq.coordinator.lost_clients import Absence
 from ampsq.coordinator.rebuilds import Rebuilds
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
-from ampsq.errors import AmpsqError, FormatMismatch, Unavailable
-from ampsq.flow import command
-from ampsq.schema import INSTANCES
-from ampsq.store import Store
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import INSTANCES
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

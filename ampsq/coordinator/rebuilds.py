@@ -7,12 +7,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from ampsq.checking.check import check
-from ampsq.errors import AmpsqError, Rebuilding
-from ampsq.flow import command
-from ampsq.messages.browse import Scene
-from ampsq.schema import FIELDS, key
-from ampsq.store import Store
+from ampsq.base.errors import AmpsqError, Rebuilding
+from ampsq.operations.check.queue import check
+from ampsq.protocol.context import Scene
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

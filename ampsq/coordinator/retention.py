@@ -6,18 +6,18 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.coordinator.definitions import Definitions
-from ampsq.errors import CatalogChanged
-from ampsq.models import Topic
+from ampsq.base.errors import CatalogChanged
+from ampsq.base.values import Interval
+from ampsq.coordinator.duty import Definitions
+from ampsq.definitions.queue import Topic
 from ampsq.topics.retention import Policy, discard, feeding, forget_publishers, trim_journal_step, trim_step
-from ampsq.values import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.calls import Catalog
-    from ampsq.store import Store
+    from ampsq.protocol.calls.queues import Catalog
     from ampsq.topics.retention import Pin
+    from ampsq.transport.runner import Store
 
 __all__ = ["Retention"]
 

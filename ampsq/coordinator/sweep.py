@@ -6,13 +6,13 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
-from ampsq import calls
-from ampsq.errors import ServerFull
-from ampsq.flow import command
-from ampsq.schema import key
+from ampsq.base.errors import ServerFull
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
-    from ampsq.store import Store
+    from ampsq.transport.runner import Store
 
 __all__ = ["Sweep"]
 

@@ -13,22 +13,22 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls
-from ampsq.coordinator.definitions import Definitions
-from ampsq.definitions.applying import add_topic
-from ampsq.errors import ServerFull, Unavailable, UnknownTopic
-from ampsq.flow import command
-from ampsq.messages.browse import Scene
-from ampsq.models import View
-from ampsq.publishing import publish_calls
-from ampsq.schema import BATCH, BYTES, FIELDS, key
-from ampsq.views.views import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
+from ampsq.base.errors import ServerFull, Unavailable, UnknownTopic
+from ampsq.catalog.apply import add_topic
+from ampsq.coordinator.duty import Definitions
+from ampsq.definitions.queue import View
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.context import Scene
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
+from ampsq.views.upkeep import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.calls import Catalog
-    from ampsq.store import Store
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
 
 __all__ = ["Views"]
 

@@ -1,1 +1,1 @@
-"""What users define: topics, queues, views, actions, destinations; and how it is checked, applied and removed."""
+"""Definitions: queues, topics, views, actions and destinations, with the checks that each makes by itself."""

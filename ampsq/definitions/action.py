@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import InstanceOf, PlainSerializer
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import is_name
 from ampsq.definitions.action_parts import (
     CONDITIONS,
     STEPS,
@@ -21,8 +23,6 @@ from ampsq.definitions.action_parts import (
 )
 from ampsq.definitions.action_values import NONE
 from ampsq.definitions.definition import Definition, Fault, Name, report
-from ampsq.errors import DefinitionError
-from ampsq.values import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ampsq.definitions.action_do import Do, Step
-from ampsq.definitions.action_on import If, On, Part, Trigger
+from ampsq.base.values import shown
+from ampsq.definitions.action_steps import Do, Step
+from ampsq.definitions.action_triggers import If, On, Part, Trigger
 from ampsq.definitions.action_values import VARIABLE, Reason, Reasons
 from ampsq.definitions.definition import Fault, nearest
-from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

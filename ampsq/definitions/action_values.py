@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
 
-from ampsq.definitions.action_schedule import parse_schedule
+from ampsq.base.errors import DefinitionError, ExpressionError
+from ampsq.base.values import Interval, parse_count, parse_name, shown
 from ampsq.definitions.elements import misread
-from ampsq.errors import DefinitionError, ExpressionError
-from ampsq.values import Interval, parse_count, parse_name, shown
+from ampsq.definitions.schedule import parse_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, is_name, parse_count, shown
 from ampsq.definitions.definition import Definition, Fault
 from ampsq.definitions.elements import NO_RING, Factor, Multiplier, RingSize
-from ampsq.errors import DefinitionError
-from ampsq.values import Interval, is_name, parse_count, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
-    from ampsq.models import Queue
+    from ampsq.definitions.queue import Queue
 
 __all__ = ["NO_LIMIT", "AddressSetting", "covers", "makes_queues", "settled_for"]
 

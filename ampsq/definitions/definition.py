@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, TypeV
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from ampsq.errors import DefinitionError
-from ampsq.values import NAME_ALLOWED, parse_name, shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import NAME_ALLOWED, parse_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pydantic_core import ErrorDetails
 
-    from ampsq.errors import AmpsqError
+    from ampsq.base.errors import AmpsqError
 
 __all__ = ["Checked", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest", "report"]
 

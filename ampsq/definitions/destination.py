@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.message_types import MessageType, MessageTypeName
+from ampsq.base.values import Interval, is_name, pattern_of, shown
 from ampsq.definitions.definition import Checked, Definition, Fault, Name
 from ampsq.definitions.elements import Delay, Filter, TopicOrPattern
-from ampsq.errors import DefinitionError
-from ampsq.message_types import MessageType, MessageTypeName
-from ampsq.values import Interval, is_name, pattern_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _SECRET: Final = re.compile(r"//.*@")
 
 def _passwordless(text: str) -> str:
     """For error texts: no credentials, even of what cannot be read."""
-    from ampsq.connections.addresses import redacted  # noqa: PLC0415 - redis-py is slow to import
+    from ampsq.base.addresses import redacted  # noqa: PLC0415 - redis-py is slow to import
 
     return _SECRET.sub("//***@", redacted(text))
 
@@ -49,7 +49,7 @@ class Address:
     """Where an instance is. As a text it has no passwords.
 
     Attributes:
-        url: of its server, with credentials if it wants some; `ampsq.connections.addresses` says which there are.
+        url: of its server, with credentials if it wants some; `ampsq.base.addresses` says which there are.
         instance: its name there; None: the destination's.
     """
 
@@ -63,7 +63,7 @@ class Address:
         Raises:
             DefinitionError: it is not one; the text shows no passwords.
         """
-        from ampsq.connections.addresses import parse_endpoints  # noqa: PLC0415 - redis-py is slow to import
+        from ampsq.base.addresses import parse_endpoints  # noqa: PLC0415 - redis-py is slow to import
 
         if isinstance(value, cls):
             return value

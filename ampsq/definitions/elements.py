@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
-from ampsq.errors import DefinitionError, ExpressionError
-from ampsq.message_types import SEPARATOR
-from ampsq.values import Bookmark, Interval, parse_count, parse_topic_or_pattern, shown
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import DefinitionError, ExpressionError
+from ampsq.base.message_types import SEPARATOR
+from ampsq.base.values import Interval, parse_count, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

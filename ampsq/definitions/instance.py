@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import NAME_ALLOWED, is_name, shown
 from ampsq.definitions.definition import Definition, Name
-from ampsq.errors import DefinitionError
-from ampsq.values import NAME_ALLOWED, is_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

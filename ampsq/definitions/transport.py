@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import NAME_ALLOWED, Interval, is_name, parse_count, parse_size, shown
 from ampsq.definitions.definition import Definition
-from ampsq.errors import DefinitionError
-from ampsq.values import NAME_ALLOWED, Interval, is_name, parse_count, parse_size, shown
 
 if TYPE_CHECKING:
     from datetime import timedelta

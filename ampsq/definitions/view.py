@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
+from ampsq.base.errors import DefinitionError, ExpressionError
+from ampsq.base.values import is_name, parse_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.definitions.definition import Definition, Fault
 from ampsq.definitions.elements import Filter, misread
-from ampsq.errors import DefinitionError, ExpressionError
-from ampsq.values import is_name, parse_name, parse_topic_or_pattern, pattern_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

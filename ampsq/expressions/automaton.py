@@ -27,8 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ampsq.expressions.determinize import BASE, END, FIRST_DIGIT, LAST_FEED, Steps, Subsets, deterministic, kind_before
 from ampsq.expressions.pattern import Assertion, PatternError, Program, parse_pattern
-from ampsq.expressions.subsets import BASE, END, FIRST_DIGIT, LAST_FEED, Steps, Subsets, deterministic, kind_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ampsq.errors import ExpressionError
+from ampsq.base.errors import ExpressionError
 from ampsq.expressions.automaton import Automaton, Literal, PatternError, compile_pattern
-from ampsq.expressions.diagnosis import nearest_function
+from ampsq.expressions.budget import OutOfSteps
 from ampsq.expressions.document import Document
 from ampsq.expressions.evaluate import Evaluation, compile_tree
 from ampsq.expressions.functions import AGGREGATES, FUNCTIONS
 from ampsq.expressions.literals import place_in_string, raw_pattern_advice
-from ampsq.expressions.steps import OutOfSteps
+from ampsq.expressions.syntax_errors import nearest_function
+
+if TYPE_CHECKING:
+    from ampsq.expressions.grammar import Node
+    from ampsq.expressions.use import Use
+    from ampsq.expressions.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.expressions.expression import Use
     from ampsq.expressions.grammar import Node
-    from ampsq.expressions.scalars import Value
+    from ampsq.expressions.values import Value
 
 __all__ = ["Tree", "checked"]
 

@@ -8,16 +8,16 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ampsq.base.message_types import JSON
+from ampsq.expressions.budget import ENTERING, KEEPING, PIECE
 from ampsq.expressions.formats import read_body
-from ampsq.expressions.scalars import integer_or_float
-from ampsq.expressions.steps import ENTERING, KEEPING, PIECE
-from ampsq.message_types import JSON
+from ampsq.expressions.values import integer_or_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ampsq.expressions.scalars import Scalar, Value
-    from ampsq.message_types import MessageType
+    from ampsq.base.message_types import MessageType
+    from ampsq.expressions.values import Scalar, Value
 
 __all__ = ["Document", "decode", "read"]
 

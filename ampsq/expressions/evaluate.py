@@ -6,11 +6,11 @@ import json
 import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ampsq.expressions import scalars
+from ampsq.expressions import values as scalars
+from ampsq.expressions.budget import COMPARED, PAIR, STEPS, OutOfSteps, spend_search
 from ampsq.expressions.document import Document, read
 from ampsq.expressions.functions import FUNCTIONS, LONGEST
-from ampsq.expressions.scalars import BIGGEST, Scalar, Value, below, comparison, equal, first, number_of, text_of, truth
-from ampsq.expressions.steps import COMPARED, PAIR, STEPS, OutOfSteps, spend_search
+from ampsq.expressions.values import BIGGEST, Scalar, Value, below, comparison, equal, first, number_of, text_of, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

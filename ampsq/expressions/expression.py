@@ -6,11 +6,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ampsq.errors import ExpressionError
+from ampsq.base.errors import ExpressionError
 from ampsq.expressions.evaluate import Run, compile_tree, evaluate, priority_of
-from ampsq.expressions.scalars import truth
+from ampsq.expressions.values import truth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ampsq.expressions.check import Tree
     from ampsq.expressions.document import Document
     from ampsq.expressions.grammar import Node
-    from ampsq.expressions.scalars import Value
+    from ampsq.expressions.use import Use
+    from ampsq.expressions.values import Value
 
-__all__ = ["Aggregate", "Expression", "Projection", "Use", "parse", "parse_projection"]
+__all__ = ["Aggregate", "Expression", "Projection", "parse", "parse_projection"]
 
-Use: TypeAlias = Literal["filter", "priority", "barrier", "query", "projection"]
 
 _ID_DIGITS = 16
 

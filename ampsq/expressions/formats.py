@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.message_types import MessageType, load_msgpack
+from ampsq.base.message_types import MessageType, load_msgpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from ampsq.base.bookmarks import recorded_by
+from ampsq.expressions.budget import COMPARED, HIT, PIECE, OutOfSteps, spend_search
 from ampsq.expressions.dates import strftime, strptime
 from ampsq.expressions.document import decode
-from ampsq.expressions.scalars import (
+from ampsq.expressions.values import (
     BIGGEST,
     NAN,
     SMALLEST,
@@ -22,8 +24,6 @@ from ampsq.expressions.scalars import (
     number_of,
     text_of,
 )
-from ampsq.expressions.steps import COMPARED, HIT, PIECE, OutOfSteps, spend_search
-from ampsq.values import recorded_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

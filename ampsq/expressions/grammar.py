@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from lark import Lark, Token, Transformer_NonRecursive, UnexpectedCharacters, UnexpectedToken
 from lark.exceptions import VisitError
 
-from ampsq.errors import ExpressionError
-from ampsq.expressions.diagnosis import KEYWORDS, explain
+from ampsq.base.errors import ExpressionError
 from ampsq.expressions.literals import read_path, read_string, split_topic
-from ampsq.expressions.scalars import BIGGEST
+from ampsq.expressions.syntax_errors import KEYWORDS, explain
+from ampsq.expressions.values import BIGGEST
 
 __all__ = ["Node", "parse_nodes"]
 

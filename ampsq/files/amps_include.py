@@ -8,7 +8,7 @@ from collections import ChainMap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.files.environment import filled
 from ampsq.files.file_faults import Place
 from ampsq.files.xml_elements import parse_xml

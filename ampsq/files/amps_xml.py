@@ -31,19 +31,19 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.values import is_name
 from ampsq.definitions.action import Action
-from ampsq.definitions.conflated_topic import ConflatedTopic
 from ampsq.definitions.definition import Definition, Loaded
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
+from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, Topic, View
+from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import INSTANCE, Transport
 from ampsq.files.amps_actions import action_elements, missing_module
 from ampsq.files.amps_elements import ACTED_ON, QUEUE_TAGS, names_in, why_not
 from ampsq.files.amps_include import with_included
 from ampsq.files.file_faults import Faults, Place
 from ampsq.files.xml_elements import Element
-from ampsq.models import GroupLocalQueue, LocalQueue, Queue, Topic, View
-from ampsq.values import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

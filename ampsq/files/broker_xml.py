@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
 from ampsq.definitions.address_setting import NO_LIMIT, AddressSetting, covers
 from ampsq.definitions.definition import Loaded
-from ampsq.errors import DefinitionError
-from ampsq.models import Queue, Topic
-from ampsq.values import shown
+from ampsq.definitions.queue import Queue, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -42,7 +42,7 @@
         topics: [orders, {name: work, exclude_validation: [cascade]}]
         addresses: ["redis://nyc-2:6379"]
 
-The elements are those of `ampsq.models`. Every value is read as the text that stands in the file, so that
+The elements are those of `ampsq.definitions.queue`. Every value is read as the text that stands in the file, so that
 almost nothing has to be quoted: a queue may be named ``on``, ``no`` or ``2024``. Nothing after a colon, ``~``
 and ``null`` mean the default. Anchors and ``<<`` work, for queues that have much in common. An expression has to be
 quoted only where YAML would read something else: if it begins with a quote or a square bracket, has ``#`` after a
@@ -56,14 +56,16 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import parse_name, shown
 from ampsq.definitions.action import DeadLetter
 from ampsq.definitions.address_setting import AddressSetting
-from ampsq.definitions.conflated_topic import ConflatedTopic
 from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import ITSELF, Instance
+from ampsq.definitions.queue import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
+from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import INSTANCE, Transport
-from ampsq.errors import DefinitionError
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.broker_xml import read_broker_xml
 from ampsq.files.file_faults import Faults, Place
@@ -80,8 +82,6 @@ from ampsq.files.yaml_nodes import (
     read_files,
     value_of,
 )
-from ampsq.models import Action, Definition, GroupLocalQueue, LocalQueue, Queue, Topic, View
-from ampsq.values import parse_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ def _read(path_or_text: str | Path) -> tuple[str, Path | None]:
 
 
 def _url(value: object) -> str:
-    from ampsq.connections.addresses import parse_endpoints  # noqa: PLC0415 - redis-py is slow to import
+    from ampsq.base.addresses import parse_endpoints  # noqa: PLC0415 - redis-py is slow to import
 
     if not isinstance(value, str):
         raise DefinitionError(f"{shown(value)} is no address; allowed: one text, as in redis://localhost:6379")

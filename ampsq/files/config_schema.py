@@ -10,12 +10,12 @@ import re
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
+from ampsq.base.values import Interval
 from ampsq.definitions.action import Action, DeadLetter
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination, ReplicatedTopic
 from ampsq.files.config import AT_THE_TOP, OF_GATEWAY, SECTIONS
-from ampsq.values import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.errors import DefinitionError
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination
-from ampsq.errors import DefinitionError
 from ampsq.files.config import AT_THE_TOP, SECTIONS
 
 if TYPE_CHECKING:

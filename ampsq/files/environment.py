@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError
-from ampsq.values import shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

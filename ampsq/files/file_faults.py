@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 __all__ = ["Faults", "Place"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.parsers import expat  # what could expand is refused below
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 __all__ = ["Element", "is_xml", "parse_xml"]
 

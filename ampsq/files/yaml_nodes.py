@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
 from ampsq.files.environment import ENVIRONMENT_ALLOWED, filled
 from ampsq.files.file_faults import Faults, Place
-from ampsq.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.aio import AsyncClient
+from ampsq.base.bookmarks import Bookmarks
+from ampsq.base.limits import limits
+from ampsq.client.async_client import AsyncClient
 from ampsq.gateway.deletion import Numbered, delete_records
 from ampsq.gateway.persisting import Persisting
-from ampsq.limits import limits
-from ampsq.publishing import publish_calls
-from ampsq.subscriptions.delivery import Bookmarks, cut
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.encoding import cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampsq.base.bookmarks import Bookmark
     from ampsq.publishing.envelope import Envelope
-    from ampsq.values import Bookmark
 
 __all__ = ["GatewayClient", "Recorded"]
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.messages.query import parse_query_filter
-from ampsq.records import record_calls
-from ampsq.records.records import key_texts, keyed_topic, when_caught_up
-from ampsq.schema import BATCH
-from ampsq.unknown import taught
+from ampsq.catalog.suggestions import taught
+from ampsq.protocol.calls import records as record_calls
+from ampsq.protocol.calls.records import when_caught_up
+from ampsq.protocol.schema import BATCH
+from ampsq.queues.query import parse_query_filter
+from ampsq.records.query import key_texts, keyed_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.records.record_calls import Deleted
-    from ampsq.session import Session
+    from ampsq.client.session import Session
+    from ampsq.protocol.calls.records import Deleted
 
 __all__ = ["Numbered", "delete_records"]
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import is_name, parse_name, shown
 from ampsq.expressions import Document, parse
-from ampsq.values import is_name, parse_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema
 
-from ampsq.errors import AmpsqError, DefinitionError
-from ampsq.messages.returns import checked_reason
-from ampsq.schema import REASON_LENGTH
-from ampsq.values import Interval, shown
+from ampsq.base.errors import AmpsqError, DefinitionError
+from ampsq.base.values import Interval, shown
+from ampsq.protocol.schema import REASON_LENGTH
+from ampsq.queues.returns import checked_reason
 
 __all__ = [
     "TOLD",

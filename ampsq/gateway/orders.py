@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.websockets import WebSocketDisconnect
 
-from ampsq.errors import AmpsqError, DefinitionError
+from ampsq.base.errors import AmpsqError, DefinitionError
+from ampsq.base.values import shown
 from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
 from ampsq.gateway.wire import leased, loaded, problem_of, told
-from ampsq.schema import BATCH
-from ampsq.subscriptions.delivery import AsyncMessage
-from ampsq.topics.topic_message import AsyncTopicMessage
-from ampsq.values import shown
+from ampsq.protocol.schema import BATCH
+from ampsq.queues.message import AsyncMessage
+from ampsq.topics.message import AsyncTopicMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from ampsq.gateway.frames import Ack, Expire, Handled, Order
-    from ampsq.subscriptions.async_subscription import AsyncSubscription
-    from ampsq.topics.topic_subscription import AsyncTopicSubscription
+    from ampsq.queues.async_subscription import AsyncSubscription
+    from ampsq.topics.subscription import AsyncTopicSubscription
 
     Sending = Callable[[dict[str, Any]], Awaitable[None]]
 

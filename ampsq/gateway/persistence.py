@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.flow import Collect, Post, command
-from ampsq.publishing.acknowledged import Acknowledged
-from ampsq.replication import replication_calls
-from ampsq.schema import key
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.request import Collect, Post, command
+from ampsq.protocol.schema import key
+from ampsq.publishing.sync_acknowledgement import Acknowledged
 
 if TYPE_CHECKING:
-    from ampsq.flow import Call
-    from ampsq.publishing.flushed import Flushed
-    from ampsq.publishing.persisted import Persisted
+    from ampsq.protocol.request import Call
+    from ampsq.publishing.flush_watch import Flushed
+    from ampsq.publishing.persistence_level import Persisted
 
 __all__ = ["PersistenceSteps", "Wanted"]
 

@@ -6,15 +6,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.connections.server import examine
-from ampsq.errors import Unavailable
+from ampsq.base.errors import Unavailable
 from ampsq.gateway.persistence import PersistenceSteps, Wanted
+from ampsq.protocol.reads.server import examine
 
 if TYPE_CHECKING:
-    from ampsq.connections.server import Server
-    from ampsq.flow import Flow
-    from ampsq.publishing.persisted import Persisted
-    from ampsq.store import AsyncStore
+    from ampsq.protocol.reads.server import Server
+    from ampsq.protocol.request import Flow
+    from ampsq.publishing.persistence_level import Persisted
+    from ampsq.transport.runner import AsyncStore
 
 __all__ = ["Persisting"]
 

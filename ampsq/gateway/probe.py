@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import AmpsqError
-from ampsq.flow import command
+from ampsq.base.errors import AmpsqError
+from ampsq.protocol.request import command
 
 if TYPE_CHECKING:
     from ampsq.gateway.client import GatewayClient

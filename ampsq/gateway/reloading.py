@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.gateway.rules import marks_of, read_rules
 
 if TYPE_CHECKING:

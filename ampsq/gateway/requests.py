@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import is_name, shown
 from ampsq.gateway.open_streams import OpenStreams
 from ampsq.gateway.wire import Problem, dumped, loaded, problem_of, told
-from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, parse_count, parse_name, parse_size, shown
 from ampsq.files.config import OF_GATEWAY
 from ampsq.files.file_faults import Faults
 from ampsq.files.yaml_nodes import key_of, place_of, read_files, value_of
 from ampsq.gateway.entitlements import Entitlement, Entitlements
 from ampsq.gateway.users import Secret
-from ampsq.values import Interval, parse_count, parse_name, parse_size, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -19,8 +19,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
-from ampsq.errors import AmpsqError, DefinitionError, NotPermitted
-from ampsq.flow import command
+from ampsq.base.errors import AmpsqError, DefinitionError, NotPermitted
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
@@ -31,7 +30,8 @@ from ampsq.gateway.requests import Desk
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
 from ampsq.gateway.writing import Writing
-from ampsq.schema import key
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
-from ampsq.errors import AmpsqError, Closed, DefinitionError
+from ampsq.base.errors import AmpsqError, Closed, DefinitionError
+from ampsq.base.values import is_name, shown
 from ampsq.gateway.orders import Handling, Leases, said_by
 from ampsq.gateway.requests import asked, number_of, refusal
 from ampsq.gateway.wire import Problem, dumped, problem_of, told
-from ampsq.values import is_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ampsq.gateway.open_streams import OpenStream
     from ampsq.gateway.requests import Desk
     from ampsq.gateway.rules import Bounds
-    from ampsq.records.record_subscription import AsyncRecordSubscription
-    from ampsq.subscriptions.async_subscription import Subscribing
-    from ampsq.topics.topic_subscription import AsyncTopicSubscription
+    from ampsq.queues.async_subscription import Subscribing
+    from ampsq.records.subscription import AsyncRecordSubscription
+    from ampsq.topics.subscription import AsyncTopicSubscription
 
 __all__ = ["Streams"]
 

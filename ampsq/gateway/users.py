@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.gateway.failures import Failures
 from ampsq.gateway.wire import Problem
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.errors import (
+from ampsq.base.errors import (
     AmpsqError,
     BookmarkNotFound,
     Closed,
@@ -20,13 +20,13 @@ from ampsq.errors import (
     ServerUnsuitable,
     Unavailable,
 )
+from ampsq.base.limits import limits
 from ampsq.gateway.entitlements import NotEntitled
-from ampsq.limits import limits
 
 if TYPE_CHECKING:
-    from ampsq.messages.query import SowMessage
-    from ampsq.subscriptions.delivery import AsyncMessage
-    from ampsq.topics.topic_message import AsyncTopicMessage
+    from ampsq.queues.message import AsyncMessage
+    from ampsq.queues.query import SowMessage
+    from ampsq.topics.message import AsyncTopicMessage
 
 __all__ = ["Problem", "body_of", "dumped", "leased", "loaded", "problem_of", "told"]
 

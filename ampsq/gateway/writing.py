@@ -9,14 +9,14 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import is_name, shown
 from ampsq.gateway.deletion import Numbered
 from ampsq.gateway.requests import name_of
 from ampsq.gateway.wire import Problem, body_of
+from ampsq.protocol.schema import BATCH
 from ampsq.publishing.envelope import Envelope
-from ampsq.publishing.persisted import Persisted
-from ampsq.schema import BATCH
-from ampsq.values import is_name, shown
+from ampsq.publishing.persistence_level import Persisted
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ampsq.errors import DefinitionError
-from ampsq.limits import limits
-from ampsq.publishing.publish_calls import Times
-from ampsq.subscriptions.delivery import encode_headers
-from ampsq.values import Interval, shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.limits import limits
+from ampsq.base.values import Interval, shown
+from ampsq.protocol.calls.publish import Times
+from ampsq.protocol.encoding import encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

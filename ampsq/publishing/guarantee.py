@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampsq.errors import DefinitionError
-from ampsq.publishing.file_publish_store import FilePublishStore
-from ampsq.publishing.persisted import Persisted
-from ampsq.publishing.publish_store import PublishStore
-from ampsq.values import Interval, shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, shown
+from ampsq.publishing.file_store import FilePublishStore
+from ampsq.publishing.memory_store import PublishStore
+from ampsq.publishing.persistence_level import Persisted
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
-    from ampsq.errors import AmpsqError
-    from ampsq.publishing.persisted import PersistedAck
+    from ampsq.base.errors import AmpsqError
+    from ampsq.publishing.persistence_level import PersistedAck
 
 __all__ = ["FailedWrite", "Guarantee"]
 

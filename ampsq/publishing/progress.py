@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.publishing.publish_settlements import Settlements
-    from ampsq.publishing.publish_store import PublishStore
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.settlements import Settlements
 
 __all__ = ["ANYTHING", "Progress", "Target"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from ampsq.flow import command
-from ampsq.schema import key
-from ampsq.topics.naming import name_messages
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.protocol.reads.message_names import name_messages
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
 
 if TYPE_CHECKING:
-    from ampsq.values import Bookmark
+    from ampsq.base.bookmarks import Bookmark
 
 __all__ = ["PublisherState", "Sequences", "publishers"]
 

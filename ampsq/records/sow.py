@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampsq import calls
-from ampsq.definitions.conflated_topic import ConflatedTopic
-from ampsq.errors import DefinitionError, UnknownQueue
-from ampsq.messages.query import check_text
-from ampsq.records.record_history import sow_history
-from ampsq.records.records import key_texts, keyed_topic, sow_records
-from ampsq.views import views
+from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.definitions.topic import ConflatedTopic
+from ampsq.protocol.calls import queues as calls
+from ampsq.queues.query import check_text
+from ampsq.records.history import sow_history
+from ampsq.records.query import key_texts, keyed_topic, sow_records
+from ampsq.views import upkeep as views
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ampsq.messages.browse import Scene
-    from ampsq.messages.query import Query, SowMessage
-    from ampsq.models import Topic
-    from ampsq.values import Bookmark
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.definitions.queue import Topic
+    from ampsq.protocol.context import Scene
+    from ampsq.queues.query import Query, SowMessage
 
 __all__ = ["sow"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ampsq import calls
-from ampsq.definitions import define_calls
+from ampsq.base.values import parse_name
 from ampsq.definitions.destination import Destination
-from ampsq.values import parse_name
+from ampsq.protocol.calls import definitions as define_calls
+from ampsq.protocol.calls import queues as calls
 
 __all__ = ["read_destinations", "remove_destination"]
 

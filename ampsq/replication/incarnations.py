@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ampsq.flow import command, script_call
-from ampsq.topics.origins import next_incarnation
+from ampsq.protocol.reads.origin import next_incarnation
+from ampsq.protocol.request import command, script_call
 
 __all__ = ["end_connections", "new_incarnation"]
 
@@ -13,7 +13,7 @@ __all__ = ["end_connections", "new_incarnation"]
 async def new_incarnation() -> str:
     """Say that what was recorded so far is of the last incarnation, whose leases are void; gives the new origin.
 
-    Queues that several instances have are held until that has recovered; see `ampsq.replication.recovering`.
+    Queues that several instances have are held until that has recovered; see `ampsq.replication.recovery`.
     """
     word, left = next_incarnation(), True
     while left:

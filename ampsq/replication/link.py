@@ -9,22 +9,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq.errors import DestinationAhead, IncarnationOver, OtherFilter
-from ampsq.flow import command
-from ampsq.replication import recovering
-from ampsq.replication import replication_calls as links
-from ampsq.replication.carried import NO_FILTER, Carried, Copied, chain, split_entry
-from ampsq.replication.gate import Gate
-from ampsq.replication.sending import Page, Sending
-from ampsq.schema import FIELDS, key
-from ampsq.topics.places import FIRST, parse_id, text_of
+from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
+from ampsq.base.log_positions import FIRST, parse_id, text_of
+from ampsq.protocol.calls import replication as links
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.replication import recovery as recovering
+from ampsq.replication.durability_gate import Gate
+from ampsq.replication.link_sender import Page, Sending
+from ampsq.replication.selection import NO_FILTER, Carried, Copied, chain, split_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ampsq.replication.replication_calls import Now, Told
-    from ampsq.store import Store
-    from ampsq.topics.places import Id
+    from ampsq.base.log_positions import Id
+    from ampsq.protocol.calls.replication import Now, Told
+    from ampsq.transport.runner import Store
 
 __all__ = ["Link", "Moved"]
 

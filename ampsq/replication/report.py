@@ -6,22 +6,22 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import calls
+from ampsq.base.log_positions import FIRST, parse_id
+from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.destination import Destination
-from ampsq.definitions.destination_checks import sent_queue, sent_topic
-from ampsq.flow import command
-from ampsq.models import Queue
-from ampsq.replication import replication_calls as links
-from ampsq.replication.recovering import read_recovery
-from ampsq.schema import key
-from ampsq.topics.log_index import complete, rank_of
-from ampsq.topics.places import FIRST, parse_id
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import replication as links
+from ampsq.protocol.reads.log_index import complete, rank_of
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+from ampsq.replication.recovery import read_recovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.calls import Catalog
-    from ampsq.replication.recovering import Recovery
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.replication.recovery import Recovery
 
 __all__ = [
     "SILENT", "LinkStatus", "QueueOwnership", "Replication", "carried_to", "heard_of", "read_destinations",

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.definitions.destination_checks import sent_queue, sent_topic
-from ampsq.models import GroupLocalQueue, Queue
+from ampsq.base.bookmarks import Origin
+from ampsq.catalog.destination_checks import sent_queue, sent_topic
+from ampsq.definitions.queue import GroupLocalQueue, Queue
+from ampsq.protocol.calls.replication import Run
+from ampsq.protocol.entries import source_in
+from ampsq.protocol.reads.origin import name_of
+from ampsq.topics.message import document_of
 
 if TYPE_CHECKING:
-    from ampsq.calls import Catalog
-    from ampsq.definitions.destination import Destination, ReplicatedTopic
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Selection", "same_queue", "select"]
+    from ampsq.base.log_positions import Id
+    from ampsq.base.message_types import MessageType
+    from ampsq.definitions.destination import Destination, ReplicatedTopic
+    from ampsq.expressions import Expression
+    from ampsq.protocol.calls.queues import Catalog
+
+
+__all__ = ["Carried", "Copied", "Peer", "Selection", "chain", "runs_of", "same_queue", "select", "split_entry"]
 
 
 class Selection(NamedTuple):
@@ -69,3 +82,169 @@ def _is_of_another_domain(queue: Queue, mine: Catalog, theirs: Catalog) -> bool:
         return False
     other = Queue.from_json(text)
     return isinstance(other, GroupLocalQueue) and not same_queue(queue, mine, other, theirs)
+
+
+#: Of a stream under no filter.
+NO_FILTER = "-"
+
+
+class Peer(NamedTuple):
+    """An instance as links know it: its name, its origin (name and incarnation), its group, its former origins."""
+
+    name: str
+    origin: str
+    group: str
+    former: tuple[tuple[Id, str], ...] = ()
+
+    def origin_at(self, stream_id: Id) -> str:
+        """Who recorded an entry of its own."""
+        return Origin(self.origin, self.former).at(stream_id) if self.former else self.origin
+
+    def was(self, origin: str) -> bool:
+        """Whether an origin is a former incarnation of it."""
+        return origin != self.origin and name_of(origin) == name_of(self.origin)
+
+    @property
+    def hop(self) -> str:
+        """How a path names it: with its incarnation, so that one that was emptied gets back what it had."""
+        return f"{self.origin}/{self.group}"
+
+
+class Copied(NamedTuple):
+    """An entry of the source's log.
+
+    Attributes:
+        topic: its topic.
+        here: its ID in the source's log, as two numbers.
+        origin: where it was published.
+        id: its ID there.
+        path: the instances that it passed before the source, each as ``<origin>/<group>``; "" of what was published
+            there.
+        names: of its own fields.
+        values: of these.
+        is_same: it tells that the message came under this bookmark, too, and is in the log under another one.
+    """
+
+    topic: str
+    here: tuple[int, int]
+    origin: str
+    id: bytes
+    path: str
+    names: tuple[bytes, ...]
+    values: Sequence[bytes]
+    is_same: bool = False
+
+
+def chain(former: str, expression: str) -> str:
+    """The digest of the filters on the way: those before, and one more (its text, "" for none)."""
+    if not expression:
+        return former
+    return hashlib.sha1(f"{former}\n{expression}".encode()).hexdigest()[:12]  # noqa: S324  (no secret: a name)
+
+
+def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], source: Peer) -> Copied:
+    """Take an entry of the source's log apart."""
+    milliseconds, _, sequence = stream_id.partition(b"-")
+    here = int(milliseconds), int(sequence)
+    if source_in(flat):
+        origin, _, there = flat[-3].partition(b"~")
+        return Copied(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
+    return Copied(topic, here, source.origin_at(here), stream_id, "", tuple(flat[::2]), flat[1::2])
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Which entries pass.
+
+    Attributes:
+        source: whose log it is.
+        destination: where they go.
+        passes_group: of a group whether what came directly from it is passed on.
+        filters: topic -> its content filter.
+        type_of: a topic's message type.
+    """
+
+    source: Peer
+    destination: Peer
+    passes_group: Callable[[str], bool]
+    filters: dict[str, Expression]
+    type_of: Callable[[str], MessageType]
+
+    def is_routed(self, origin: str, path: str) -> bool:
+        """Whether a message, or a journal's entry, may take this link (seeds, *Replication Message Routing*).
+
+        That is what was published at the source, and what is passed on; never back to where it was, and always back
+        to where it was before that began a new incarnation.
+        """
+        if origin == self.destination.origin:
+            return False
+        if not path:
+            return True
+        hops = [hop.partition("/") for hop in path.split(" ")]
+        if any(passed == self.destination.origin for passed, _, _ in hops):
+            return False
+        was_there = self.destination.was(origin) or any(self.destination.was(passed) for passed, _, _ in hops)
+        return was_there or self.passes_group(hops[0][2])
+
+    def passes(self, entry: Copied) -> bool:
+        """Whether its content passes the topic's filter."""
+        if not entry.names:
+            return False
+        expression = self.filters.get(entry.topic)
+        if expression is None:
+            return True
+        flat = [text for pair in zip(entry.names, entry.values, strict=True) for text in pair]
+        row: Any = (entry.topic, entry.id, flat)
+        return expression.matches(document_of(row, entry.origin, self.source.name, self.type_of(entry.topic)))
+
+    def path_of(self, path: str) -> str:
+        """The path from here on: the source in front."""
+        return f"{self.source.hop} {path}" if path else self.source.hop
+
+
+def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[str, str], str]) -> list[Run]:
+    """Entries of the source's logs, in its order, as `apply` takes them.
+
+    Where each begins, whoever sends them says. What does not pass its filter only raises how far a run is complete;
+    what is not routed here leaves no trace.
+
+    Args:
+        carried: which pass.
+        entries: in the order of the source.
+        digest_of: of a topic and an origin the digest of the filters up to the destination.
+    """
+    runs: list[Run] = []
+    form: tuple[str, str, str, tuple[bytes, ...]] | None = None
+    # Neighbours mostly came the same way.
+    way: tuple[str, str, str] | None = None
+    is_routed = is_filtered = False
+    rows: list[tuple[bytes, Sequence[bytes]]] = []
+    upto = b""
+
+    def close() -> None:
+        if form is not None:
+            topic, origin, path, names = form
+            digest = digest_of(topic, origin)
+            runs.append(Run(topic, origin, digest, carried.path_of(path), b"0-0", upto, names, tuple(rows)))
+
+    for entry in entries:
+        topic, _, origin, _, path, names, values, _ = entry
+        if way != (topic, origin, path):
+            way = topic, origin, path
+            # What the destination itself published it gets back whole: else nobody could deliver it.
+            is_routed, is_own = carried.is_routed(origin, path), carried.destination.was(origin)
+            is_filtered = topic in carried.filters and not is_own
+        if not is_routed:
+            continue
+        # Without fields it only says up to where all is there.
+        is_wanted = bool(names) and (not is_filtered or carried.passes(entry))
+        if form is None or form[:3] != way or (is_wanted and form[3] != names and rows):
+            close()
+            form, rows = (*way, names), []
+        elif is_wanted and not rows:
+            form = (*way, names)
+        upto = entry.id
+        if is_wanted:
+            rows.append((upto, values))
+    close()
+    return runs

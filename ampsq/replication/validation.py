@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ampsq.base.message_types import JSON, MessageType
 from ampsq.definitions.destination import CHECKS, Destination
+from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, Topic
 from ampsq.expressions import parse
-from ampsq.message_types import JSON, MessageType
-from ampsq.models import GroupLocalQueue, LocalQueue, Queue, Topic
 from ampsq.replication.selection import Selection, same_queue, select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.calls import Catalog
     from ampsq.definitions.destination import ReplicatedTopic
+    from ampsq.protocol.calls.queues import Catalog
 
 __all__ = ["Difference", "validate"]
 

@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ampsq.errors import DefinitionError, NameInUse, Unavailable
-from ampsq.flow import Pause, command
-from ampsq.schema import FIELDS, key
-from ampsq.topics import reader_calls
-from ampsq.topics.places import Id, Kept, parse_id, text_of
+from ampsq.base.errors import DefinitionError, NameInUse, Unavailable
+from ampsq.base.log_positions import Id, Kept, parse_id, text_of
+from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.request import Pause, command
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     import os
@@ -95,8 +95,8 @@ class Change:
 class BookmarkStore(abc.ABC):
     """Keeps the places of subscriptions: of each, what the session writes that began last.
 
-    A store of one's own defines the methods below with ``async def``. They may await steps of `ampsq.flow`, as
-    ``await Pause(0.01)``, and nothing of asyncio: the same store serves synchronous clients.
+    A store of one's own defines the methods below with ``async def``. They may await steps of `ampsq.protocol.request`,
+    as ``await Pause(0.01)``, and nothing of asyncio: the same store serves synchronous clients.
 
     Attributes:
         is_beside_logs: whether what is kept of an instance is to be had at that one alone.

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ampsq.errors import DefinitionError, ExpressionError
+from ampsq.base.errors import DefinitionError, ExpressionError
+from ampsq.base.log_positions import parse_id
+from ampsq.base.values import Interval, shown
 from ampsq.expressions import parse
-from ampsq.topics.places import parse_id
-from ampsq.values import Interval, shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from ampsq.base.log_positions import Id
     from ampsq.expressions import Document, Expression
-    from ampsq.topics.merging import Entry
-    from ampsq.topics.places import Id
+    from ampsq.topics.merge import Entry
 
 __all__ = ["Conflation", "ConflationKey", "conflation_asked"]
 

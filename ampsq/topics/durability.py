@@ -7,20 +7,20 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ampsq.connections.server import examine_flushing
-from ampsq.errors import DefinitionError, Unavailable
-from ampsq.flow import Collect, Post, command
-from ampsq.publishing.acknowledged import Acknowledged
-from ampsq.publishing.flushed import Flushed
-from ampsq.replication.downgrading import sync_states
-from ampsq.schema import key
-from ampsq.topics.places import FIRST, parse_id, text_of
-from ampsq.values import shown
+from ampsq.base.errors import DefinitionError, Unavailable
+from ampsq.base.log_positions import FIRST, parse_id, text_of
+from ampsq.base.values import shown
+from ampsq.protocol.reads.server import examine_flushing
+from ampsq.protocol.request import Collect, Post, command
+from ampsq.protocol.schema import key
+from ampsq.publishing.flush_watch import Flushed
+from ampsq.publishing.sync_acknowledgement import Acknowledged
+from ampsq.publishing.sync_state import sync_states
 
 if TYPE_CHECKING:
-    from ampsq.flow import Call
-    from ampsq.replication.downgrading import SyncState
-    from ampsq.topics.places import Id
+    from ampsq.base.log_positions import Id
+    from ampsq.protocol.request import Call
+    from ampsq.publishing.sync_state import SyncState
 
 __all__ = ["Durability"]
 

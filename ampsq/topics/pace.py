@@ -6,8 +6,8 @@ import re
 import sys
 from typing import Final
 
-from ampsq.errors import DefinitionError
-from ampsq.values import Interval, parse_size, shown
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import Interval, parse_size, shown
 
 __all__ = ["Pace"]
 

@@ -14,26 +14,39 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ampsq import calls
-from ampsq.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
-from ampsq.flow import Collect, Pause, Post, command
-from ampsq.models import Queue
-from ampsq.schema import FIELDS, key
-from ampsq.topics.merging import Log, Merging
-from ampsq.topics.naming import find_bookmarks
-from ampsq.topics.places import FIRST, Asked, End, Id, Kept, Span, check_ranges, next_id, parse_id, spans_of, text_of
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
+from ampsq.base.log_positions import (
+    FIRST,
+    Asked,
+    End,
+    Id,
+    Kept,
+    Span,
+    check_ranges,
+    next_id,
+    parse_id,
+    spans_of,
+    text_of,
+)
+from ampsq.base.suggestions import ended
+from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
+from ampsq.catalog.suggestions import explained, meant
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.message_names import find_bookmarks
+from ampsq.protocol.request import Collect, Pause, Post, command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.topics.merge import Log, Merging
 from ampsq.topics.retention import hold
-from ampsq.unknown import ended, explained, meant
-from ampsq.values import is_name, parse_topic_or_pattern, pattern_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampsq.calls import Catalog
-    from ampsq.flow import Call
-    from ampsq.message_types import MessageType
+    from ampsq.base.message_types import MessageType
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.request import Call
     from ampsq.topics.durability import Durability
-    from ampsq.topics.merging import Entry, Request
+    from ampsq.topics.merge import Entry, Request
 
 __all__ = ["NotFound", "Reader"]
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq import calls
+from ampsq.base.errors import CatalogChanged, DefinitionError
+from ampsq.catalog.action_sources import sources, track_name
+from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.action_parts import On
-from ampsq.definitions.action_sources import sources, track_name
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.destination import Destination
-from ampsq.definitions.destination_checks import sent_queue, sent_topic
-from ampsq.errors import CatalogChanged, DefinitionError
-from ampsq.flow import command, script_call
-from ampsq.messages.entry import bookmark_of, source_in
-from ampsq.models import Action, Interval, Queue, Topic
-from ampsq.records.records import caught_up
-from ampsq.schema import FIELDS, key
-from ampsq.topics.naming import name_message
+from ampsq.definitions.queue import Action, Interval, Queue, Topic
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.records import caught_up
+from ampsq.protocol.entries import bookmark_of, source_in
+from ampsq.protocol.reads.message_names import name_message
+from ampsq.protocol.request import command, script_call
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
-    from ampsq.calls import Catalog
-    from ampsq.flow import Call
-    from ampsq.values import Bookmark
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.request import Call
 
 __all__ = [
     "Pin",
@@ -77,8 +77,8 @@ class Pin:
     Attributes:
         id: its entry in the log.
         by: who needs it: a kind (``queue``, ``action``, ``replay``, ``destination``, ``records``) and a name.
-        state: what it is there, a word of `ampsq.transitions.State`, or ``barrier``: sent, and not yet forgotten; "" of
-            others than queues.
+        state: what it is there, a word of `ampsq.protocol.transitions.State`, or ``barrier``: sent, and not yet
+            forgotten; "" of others than queues.
     """
 
     id: str

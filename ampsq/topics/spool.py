@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.topics.merging import Entry
+    from ampsq.topics.merge import Entry
 
 __all__ = ["Spool"]
 

@@ -1,7 +1,7 @@
 """The rows of a view, without any waiting: messages come and go, and every group's row is exact at each moment.
 
-What a message added to an aggregate, its removal takes away without a trace; see `ampsq.views.accumulators`. A message
-costs some 300 bytes while it is counted.
+What a message added to an aggregate, its removal takes away without a trace; see `ampsq.expressions.aggregates`. A
+message costs some 300 bytes while it is counted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.expressions import Document, parse, parse_projection
-from ampsq.expressions.scalars import first
-from ampsq.views.accumulators import ACCUMULATORS
+from ampsq.expressions.aggregates import ACCUMULATORS
+from ampsq.expressions.values import first
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from ampsq.definitions.queue import View
     from ampsq.expressions import Aggregate, Expression
-    from ampsq.expressions.scalars import Scalar, Value
-    from ampsq.models import View
-    from ampsq.views.accumulators import Accumulator
+    from ampsq.expressions.aggregates import Accumulator
+    from ampsq.expressions.values import Scalar, Value
 
 __all__ = ["Group", "Rows", "group_of", "key_of"]
 

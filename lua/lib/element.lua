@@ -1,7 +1,7 @@
 --- element: a delivered message as two strings, head and body, the same in an inbox and in a reply.
 -- Head: `<queue> <token> <delivery> <deadline> <kind> <ref>`, then the entry's other fields, each name and value as
 -- `<length>:<text>`, after a line feed. Kind: `b` a body of ours that is JSON, or its type where it is not; `f` an entry that
--- somebody else wrote, without our body field; `r` a large body that stayed in the log. Python's half is ampsq/subscriptions/delivery.py.
+-- somebody else wrote, without our body field; `r` a large body that stayed in the log. Python's half is ampsq/queues/message.py.
 
 local function split_fields(fields)
   local parts, body = {}, nil

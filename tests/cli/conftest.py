@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from programs import Called, Program
 
-from ampsq.embedded import acquire
 from ampsq.files.config import load
+from ampsq.server.embedded import acquire
 
 DEFINITIONS = """
 topics:

@@ -6,8 +6,8 @@ import hashlib
 import shlex
 
 from ampsq.cli.acl import _ROLES
-from ampsq.flow import command
-from ampsq.roles import ROLES, rules
+from ampsq.operations.roles import ROLES, rules
+from ampsq.protocol.request import command
 
 
 def test_the_command_offers_all_roles():

@@ -11,7 +11,7 @@ from observing import eventually
 
 from ampsq import Action, Do, Topic
 from ampsq.coordinator.actions import Actions
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import redis
 
 from ampsq.bench.replication import Replication
 from ampsq.bench.server import private_server
-from ampsq.bench.stage import Settings
+from ampsq.bench.setup import Settings
 from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import flat, measure, print_tables
 

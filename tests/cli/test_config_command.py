@@ -20,7 +20,7 @@ import yaml
 from programs import Called
 
 from ampsq.files.config import SECTIONS
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ALL = """

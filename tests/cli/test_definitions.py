@@ -6,8 +6,8 @@ from observing import eventually
 from programs import at_terminal
 
 import ampsq
+from ampsq.base.formatting import size_text
 from ampsq.cli.output import table
-from ampsq.written import size_text
 
 
 def test_apply_tells_what_is_new_changed_and_unchanged(run, definitions):

@@ -10,8 +10,10 @@ from observing import eventually
 
 from ampsq import Action, Destination, Do, Queue, Topic, View
 from ampsq.cli.doctor import _show
-from ampsq.doctor import Finding, look, rules, server_rules
-from ampsq.schema import key
+from ampsq.operations.doctor import Finding, server_rules
+from ampsq.operations.doctor import instance_facts as look
+from ampsq.operations.doctor import instance_rules as rules
+from ampsq.protocol.schema import key
 
 SHORT = ("--interval", "0.1s")
 #: Setting of the server, a wrong value of it, the check that finds it.

@@ -9,9 +9,9 @@ import pytest
 
 import ampsq
 from ampsq import Action, Queue
-from ampsq.embedded import acquire
-from ampsq.schema import FIELDS, key
-from ampsq.store import Store
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.server.embedded import acquire
+from ampsq.transport.runner import Store
 
 SHORT = ("--interval", "0.1s")
 

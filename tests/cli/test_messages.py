@@ -17,7 +17,7 @@ import pytest
 from observing import eventually
 
 import ampsq
-from ampsq.errors import NotPersisted
+from ampsq.base.errors import NotPersisted
 
 BOOKMARK = re.compile(r"orders~i\d+\.\w+~\d+-\d+")
 

@@ -8,8 +8,8 @@ import pytest
 
 import ampsq
 from ampsq.cli.main import COMMANDS
-from ampsq.embedded import acquire
-from ampsq.store import Store
+from ampsq.server.embedded import acquire
+from ampsq.transport.runner import Store
 
 #: Commands that work without an instance, make it, or tell of it as of everything else (the doctor's own tests).
 WITHOUT = {"up", "demo", "apply", "coordinator", "doctor", "acl", "bench", "completion", "version"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ampsq.bench.rebuild import Rebuild
-from ampsq.bench.stage import Settings
-from ampsq.schema import key
+from ampsq.bench.setup import Settings
+from ampsq.protocol.schema import key
 
 
 def damage(defined):

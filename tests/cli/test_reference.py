@@ -11,7 +11,7 @@ import pytest
 
 from ampsq.cli.main import COMMANDS, program
 from ampsq.cli.reference import commands, reference
-from ampsq.connections.homes import POLICIES
+from ampsq.transport.instances import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = dict(commands())

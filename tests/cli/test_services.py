@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from observing import eventually
 
-from ampsq import embedded
+from ampsq.server import embedded
 
 TASKS = """
 import ampsq

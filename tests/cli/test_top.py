@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 from ampsq import Destination, Queue, Topic
-from ampsq.administration.survey import Surveyor
 from ampsq.cli.top_view import View, screen, tables
-from ampsq.flow import Call, Collect, Post
+from ampsq.operations.survey import Surveyor
+from ampsq.protocol.request import Call, Collect, Post
 
 ONCE = ("--once", "--interval", "0.1s")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from test_fuzz import Maker
 from test_vectors_lua import Case, ServerSide, described
 
-from ampsq.errors import ExpressionError
-from ampsq.message_types import MessageType
+from ampsq.base.errors import ExpressionError
+from ampsq.base.message_types import MessageType
 
 _EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "60"))
 _PAIRS = 20

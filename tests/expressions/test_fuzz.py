@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_vectors_lua import KNOWN, Case, ServerSide
 
-from ampsq.errors import ExpressionError
+from ampsq.base.errors import ExpressionError
 
 _EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "150"))
 _PAIRS = 20

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ampsq.errors import DefinitionError, ExpressionError
+from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.expressions import Document, parse, parse_projection
-from ampsq.expressions.diagnosis import KEYWORDS
+from ampsq.expressions.syntax_errors import KEYWORDS
 
 USES = ["filter", "priority", "barrier", "query"]
 A, B, C = ["f", "a"], ["f", "b"], ["f", "c"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ampsq.errors import ExpressionError
+from ampsq.base.errors import ExpressionError
 from ampsq.expressions import parse, parse_projection
-from ampsq.expressions.show import PATTERN, show
+from ampsq.expressions.unparse import PATTERN, show
 
 CASES = json.loads(Path(__file__).with_name("vectors.json").read_text())
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ampsq import schema
+from ampsq.base.message_types import JSON, MessageType
 from ampsq.expressions import Document, Expression, parse
+from ampsq.expressions.budget import OutOfSteps
 from ampsq.expressions.check import checked
 from ampsq.expressions.evaluate import Evaluation, compile_tree
 from ampsq.expressions.grammar import parse_nodes
-from ampsq.expressions.steps import OutOfSteps
-from ampsq.message_types import JSON, MessageType
-from ampsq.messages.entry import read_entry
-from ampsq.scripts import compose_text
+from ampsq.protocol import schema
+from ampsq.protocol.entries import read_entry
+from ampsq.protocol.scripts import compose_text
 
 #: What is known of a message besides its body, unless a case says otherwise.
 KNOWN = {"topic": "", "stream_id": "0-0", "origin": "o.1", "instance": "o", "deliveries": 0, "now": 1_700_000_000_999}

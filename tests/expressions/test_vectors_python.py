@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from ampsq.errors import ExpressionError
+from ampsq.base.errors import ExpressionError
 from ampsq.expressions import Document, Expression, parse
 from ampsq.expressions.check import checked
 from ampsq.expressions.functions import FUNCTIONS
 from ampsq.expressions.grammar import parse_nodes
-from ampsq.messages.entry import read_entry
+from ampsq.protocol.entries import read_entry
 
 
 def table(name):

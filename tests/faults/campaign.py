@@ -33,8 +33,8 @@ from observing import eventually
 from power import OPTIONS, cut_back, length_of
 
 from ampsq import Client, Destination, MemoryPublishStore, Queue, Topic, Worker
-from ampsq.errors import AmpsqError
-from ampsq.schema import key
+from ampsq.base.errors import AmpsqError
+from ampsq.protocol.schema import key
 
 __all__ = ["Campaign", "Failed"]
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ampsq import Client, RedisBookmarkStore, SqliteBookmarkStore, Worker
-from ampsq.errors import Rejected
+from ampsq.base.errors import Rejected
 
 
 class Records:

@@ -9,8 +9,8 @@ from collections import Counter
 import redis
 from observing import journal_of
 
-from ampsq.schema import key
-from ampsq.values import Bookmark
+from ampsq.base.bookmarks import Bookmark
+from ampsq.protocol.schema import key
 
 
 class Evidence:

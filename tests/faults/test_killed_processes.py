@@ -15,7 +15,7 @@ from evidence import check_never_held_twice
 from observing import eventually
 
 from ampsq import Action, Do, On, Queue
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 CHILD = Path(__file__).parent / "child.py"
 

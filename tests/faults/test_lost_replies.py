@@ -8,7 +8,7 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Queue, Topic
-from ampsq.errors import AlreadyAcked
+from ampsq.base.errors import AlreadyAcked
 
 NUMBER = 150
 

@@ -12,10 +12,10 @@ from observing import eventually
 from power import Everysec
 
 from ampsq import MemoryBookmarkStore, MemoryPublishStore, Queue, RedisBookmarkStore, SqliteBookmarkStore, Topic
-from ampsq.errors import NameInUse, StaleLease
-from ampsq.publishing import publish_calls
-from ampsq.store import Store
-from ampsq.topics import reader_calls
+from ampsq.base.errors import NameInUse, StaleLease
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import readers as reader_calls
+from ampsq.transport.runner import Store
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from observing import eventually
 from proxy import Proxy
 
 from ampsq import Client, FilePublishStore, MemoryPublishStore, Queue
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 CHILD = Path(__file__).parent / "child.py"
 ROUNDS = int(os.environ.get("AMPSQ_ROUNDS", "6"))

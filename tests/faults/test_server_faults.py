@@ -11,7 +11,7 @@ from evidence import check_never_held_twice
 from observing import eventually
 
 from ampsq import Client, Queue, Worker
-from ampsq.errors import AmpsqError, FormatMismatch, ServerFull, StaleLease
+from ampsq.base.errors import AmpsqError, FormatMismatch, ServerFull, StaleLease
 
 
 def define(client, **elements):

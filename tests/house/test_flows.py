@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import ampsq
-from ampsq.errors import DefinitionError
-from ampsq.flow import Call, ForeignStep, Pause
-from ampsq.store import AsyncStore, Store
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.request import Call, ForeignStep, Pause
 from ampsq.topics.bookmark_store import BookmarkStore, MemoryBookmarkStore
+from ampsq.transport.runner import AsyncStore, Store
 
 ROOT = Path(ampsq.__file__).parents[1]
 #: What only asyncio's own code imports or says.
 EVENT_LOOPS = {"asyncio", "anyio", "starlette", "uvicorn", "websockets"}
 #: Modules of asyncio's own that import no event loop: the gateway's orders, and a user's handler that is awaited.
-AWAITED_BY_ASYNCIO = {"ampsq/gateway/writing.py", "ampsq/subscriptions/handlers.py"}
+AWAITED_BY_ASYNCIO = {"ampsq/gateway/writing.py", "ampsq/queues/handlers.py"}
 
 
 @cache

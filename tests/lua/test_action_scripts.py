@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref, version_after
 
-from ampsq.errors import UnknownTopic
+from ampsq.base.errors import UnknownTopic
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from world import ref
 
-from ampsq.errors import UnknownSubscription
-from ampsq.schema import BATCH, BYTES, PASS_AGAIN
+from ampsq.base.errors import UnknownSubscription
+from ampsq.protocol.schema import BATCH, BYTES, PASS_AGAIN
 
 LARGE = "x" * 100_000
 #: A hundred thousand bytes at a time, a megabyte is full with the eleventh at the latest.

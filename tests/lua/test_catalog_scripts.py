@@ -6,9 +6,9 @@ import pytest
 from observing import eventually
 from world import decoded, ref, version_after
 
-from ampsq import scripts
-from ampsq.errors import CatalogChanged, FormatMismatch, UnknownQueue
-from ampsq.schema import COUNTED_SINCE
+from ampsq.base.errors import CatalogChanged, FormatMismatch, UnknownQueue
+from ampsq.protocol import scripts
+from ampsq.protocol.schema import COUNTED_SINCE
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")
 

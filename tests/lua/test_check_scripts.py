@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref
 
-from ampsq.errors import Rebuilding, UnknownQueue
+from ampsq.base.errors import Rebuilding, UnknownQueue
 
 #: Five messages: the first is acknowledged, the second leased, the third ready, the fourth delayed, the fifth waits.
 ACKED, LEASED, READY, DELAYED, WAITING = (ref(f"1000-{number}") for number in range(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref, version_after
 
-from ampsq.errors import CatalogChanged, QueueNotEmpty
+from ampsq.base.errors import CatalogChanged, QueueNotEmpty
 
 
 def test_a_destination_is_defined_and_changed_and_the_catalog_has_it(world):

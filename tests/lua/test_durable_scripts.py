@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import NameInUse, UnknownSession
+from ampsq.base.errors import NameInUse, UnknownSession
 
 
 def claim(world, client="c/1", subscription="audit", former=""):

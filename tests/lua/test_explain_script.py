@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref
 
-from ampsq.errors import UnknownQueue
+from ampsq.base.errors import UnknownQueue
 from ampsq.expressions import parse
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")

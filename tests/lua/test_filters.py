@@ -8,8 +8,8 @@ import pytest
 from judged import journal_of, message, numbers, put, put_many
 from world import wished
 
-from ampsq.errors import AmpsqError
-from ampsq.schema import BYTES, KEEP_FILTER, MAX_FILTERS
+from ampsq.base.errors import AmpsqError
+from ampsq.protocol.schema import BYTES, KEEP_FILTER, MAX_FILTERS
 
 
 def given(world, queue="work"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import (
+from ampsq.base.errors import (
     EpochPast,
     MissingKey,
     NameInUse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import NameInUse, SequenceGap
+from ampsq.base.errors import NameInUse, SequenceGap
 
 
 def entry(body, number):

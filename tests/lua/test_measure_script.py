@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref
 
-from ampsq.errors import UnknownQueue
+from ampsq.base.errors import UnknownQueue
 
 
 def measured(world, name="work"):

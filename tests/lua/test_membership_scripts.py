@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref, version_after
 
-from ampsq.errors import CatalogChanged, UnknownQueue, UnknownSubscription
+from ampsq.base.errors import CatalogChanged, UnknownQueue, UnknownSubscription
 
 FIRST, SECOND, THIRD = ref("1000-0"), ref("1000-1"), ref("1000-2")
 

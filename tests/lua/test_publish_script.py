@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref
 
-from ampsq.errors import UnknownTopic
+from ampsq.base.errors import UnknownTopic
 
 
 def entry(body, **fields):

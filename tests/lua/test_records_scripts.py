@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, RecordsBehind, SequenceGap
+from ampsq.base.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, RecordsBehind, SequenceGap
 
 
 def record(stream_id, body, ends=0, others=""):

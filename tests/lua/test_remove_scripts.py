@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import QueueInUse
+from ampsq.base.errors import QueueInUse
 
 
 def remove(world, name="work"):

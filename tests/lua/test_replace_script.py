@@ -6,8 +6,8 @@ import pytest
 from judged import message, numbers, put
 from world import wished
 
-from ampsq.errors import AmpsqError, TooManyFilters
-from ampsq.schema import BATCH, KEEP_FILTER, MAX_FILTERS
+from ampsq.base.errors import AmpsqError, TooManyFilters
+from ampsq.protocol.schema import BATCH, KEEP_FILTER, MAX_FILTERS
 
 END = '{"end":1}'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref
 
-from ampsq.messages.returns import read_returns
-from ampsq.schema import RETURNS_BYTES
+from ampsq.protocol.schema import RETURNS_BYTES
+from ampsq.queues.returns import read_returns
 
 FIRST, SECOND = ref("1000-0"), ref("1000-1")
 STRANGE = 'a "b", c; d! 100% \x7f é'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import ref
 
-from ampsq.values import parse_ref
+from ampsq.base.bookmarks import parse_ref
 
 
 @pytest.fixture

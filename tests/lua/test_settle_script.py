@@ -6,7 +6,7 @@ import pytest
 from settling import ACKED, FIRST, SECOND, STALE, UNKNOWN, journaled
 from world import came_back
 
-from ampsq.errors import UnknownQueue
+from ampsq.base.errors import UnknownQueue
 
 
 @pytest.mark.parametrize("verb", ["acknowledged", "cancelled", "expired", "extended", "given_back"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from world import came_back, ref
 
-from ampsq.errors import UnknownSubscription
+from ampsq.base.errors import UnknownSubscription
 
 
 def bodies(messages):

@@ -6,8 +6,8 @@ import pytest
 from trimming import AGE, LATER, READERS, publish, read_all, trim, walk
 from world import decoded, ref
 
-from ampsq.errors import UnknownQueue
-from ampsq.schema import BATCH
+from ampsq.base.errors import UnknownQueue
+from ampsq.protocol.schema import BATCH
 
 
 def trim_journal(world, queue="work", after="", readers=()):

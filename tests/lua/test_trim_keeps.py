@@ -6,7 +6,7 @@ import pytest
 from trimming import LATER, READERS, log, publish, read_all, settled, trim
 from world import decoded, ref
 
-from ampsq.schema import BATCH
+from ampsq.protocol.schema import BATCH
 
 
 def seed_waiting(world):

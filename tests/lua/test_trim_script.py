@@ -6,8 +6,8 @@ import pytest
 from trimming import AGE, LATER, log, publish, read_all, settled, trim, walk
 from world import decoded
 
-from ampsq.errors import CatalogChanged
-from ampsq.schema import BATCH
+from ampsq.base.errors import CatalogChanged
+from ampsq.protocol.schema import BATCH
 
 # -- what is removed
 

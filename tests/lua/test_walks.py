@@ -8,9 +8,9 @@ import pytest
 from judged import message, put
 from world import ref
 
-from ampsq.errors import UnknownQueue
+from ampsq.base.errors import UnknownQueue
 from ampsq.expressions import parse
-from ampsq.schema import BATCH, EVENTS
+from ampsq.protocol.schema import BATCH, EVENTS
 
 
 def put_many(world, number):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
-from ampsq.flow import script_call
-from ampsq.schema import LEASES_ANCHOR, POLICY
-from ampsq.values import ref_of
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import LEASES_ANCHOR, POLICY
 
 #: The version of the catalog that a world begins with: ahead of the clock, so that each change is the next number.
 _VERSION = 10**15

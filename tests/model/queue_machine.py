@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 from queue_model import FAIRNESS, Model, Queue, Sub
 from real import Real, decoded, flat, grouped, messages_of, pairs_of, texts
 
-from ampsq.schema import LEASES_ANCHOR
-from ampsq.store import Store
-from ampsq.values import parse_ref, ref_of
+from ampsq.base.bookmarks import parse_ref, ref_of
+from ampsq.protocol.schema import LEASES_ANCHOR
+from ampsq.transport.runner import Store
 
 _instances = itertools.count(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ampsq.values import parse_ref
+from ampsq.base.bookmarks import parse_ref
 
 STALE, ACKED = "AMPSQ_STALE_LEASE", "AMPSQ_ALREADY_ACKED"
 FAIRNESS = {"proportional": (1, 0), "round-robin": (0, 1), "fast": (0, 0)}

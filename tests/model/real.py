@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ampsq.flow import script_call
+from ampsq.protocol.request import script_call
 
 
 class Real:

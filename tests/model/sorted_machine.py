@@ -11,9 +11,9 @@ from queue_machine import QUEUE_NUMBERS, TIMES, QueueMachine
 from real import decoded, pairs_of, texts
 from sorted_model import BARRIERS, ENTRIES, FILTERS, PRIORITIES, SortedModel, SortedQueue
 
+from ampsq.base.bookmarks import parse_ref
 from ampsq.expressions import parse
-from ampsq.schema import KEEP_FILTER
-from ampsq.values import parse_ref
+from ampsq.protocol.schema import KEEP_FILTER
 
 WISHES = {text: (parse(text, "filter").id, parse(text, "filter").json) for text in FILTERS} | {None: ("none", "")}
 TREES = {text: parse(text, "query").json for text in (*ENTRIES, *PRIORITIES, *BARRIERS)} | {"": ""}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from queue_machine import QueueMachine, run_machine
 
-from ampsq.checking.check import check, rebuild_queue
-from ampsq.messages.browse import Scene
+from ampsq.operations.check.queue import check, rebuild_queue
+from ampsq.protocol.context import Scene
 
 
 class RebuildMachine(QueueMachine):

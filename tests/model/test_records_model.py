@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from queue_machine import run_machine
 from real import Real
 
-from ampsq.errors import RecordsBehind
+from ampsq.base.errors import RecordsBehind
 from ampsq.expressions import parse
-from ampsq.store import Store
+from ampsq.transport.runner import Store
 
 _instances = itertools.count()
 IDS = st.sampled_from(["a", "b|c", "\\", 1, 2, 2.5, 12345678901234567890])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampsq import Client, MemoryBookmarkStore, Topic
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 TOPICS = ("a", "b", "c")
 _numbers = itertools.count(1)

@@ -10,7 +10,7 @@ from queue_machine import QueueMachine
 from real import decoded, grouped
 from sorted_machine import SortedMachine
 
-from ampsq.values import parse_ref, ref_of
+from ampsq.base.bookmarks import parse_ref, ref_of
 
 AGES = st.sampled_from([0, 0, 1, 500, 2_000])
 COUNTS = st.sampled_from(["", "", 0, 1, 3])

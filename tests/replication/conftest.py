@@ -10,14 +10,14 @@ import pytest
 from homes import Pair
 from sites import World
 
+from ampsq.base.bookmarks import parse_ref
+from ampsq.base.message_types import JSON
 from ampsq.expressions import parse
-from ampsq.flow import command, script_call
-from ampsq.message_types import JSON
-from ampsq.replication.carried import Carried, Peer
+from ampsq.protocol.request import command, script_call
+from ampsq.protocol.schema import COMPILED, key
 from ampsq.replication.link import Link
-from ampsq.schema import COMPILED, key
-from ampsq.store import Store
-from ampsq.values import parse_ref
+from ampsq.replication.selection import Carried, Peer
+from ampsq.transport.runner import Store
 
 
 def _decoded(reply):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import losing
 from invariants import Violation, believers, judge_grants, judge_settlements
 
-from ampsq.checking.check import check
-from ampsq.schema import DEFERRED_PERIOD
+from ampsq.operations.check.queue import check
+from ampsq.protocol.schema import DEFERRED_PERIOD
 
 #: Rounds of all links within which a healed world comes to rest, and rounds in which all is settled then.
 REST, SETTLED = 60, 40

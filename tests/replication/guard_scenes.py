@@ -9,10 +9,10 @@ from invariants import Violation
 from simulated import QUEUE, TOPIC, FlushGate, body_of
 from simulation import EPOCH
 
-from ampsq.errors import Gap
-from ampsq.message_types import JSON
-from ampsq.replication.carried import Carried
+from ampsq.base.errors import Gap
+from ampsq.base.message_types import JSON
 from ampsq.replication.link import Link
+from ampsq.replication.selection import Carried
 
 
 def begun(known):

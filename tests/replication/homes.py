@@ -10,7 +10,7 @@ from observing import eventually
 
 from ampsq import Client, Destination, Queue, Topic
 from ampsq.coordinator import Coordinator
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 ALWAYS = ["--appendfsync", "always"]
 

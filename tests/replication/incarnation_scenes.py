@@ -9,13 +9,13 @@ from invariants import Violation
 from simulated import QUEUE, TOPIC, FlushGate
 from simulation import EPOCH
 
-from ampsq.errors import IncarnationOver
-from ampsq.message_types import JSON
-from ampsq.replication import recovering
-from ampsq.replication.carried import Carried, Peer
+from ampsq.base.errors import IncarnationOver
+from ampsq.base.message_types import JSON
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.schema import VALUES
+from ampsq.replication import recovery as recovering
 from ampsq.replication.link import Link
-from ampsq.schema import VALUES
-from ampsq.topics.origins import read_origin
+from ampsq.replication.selection import Carried, Peer
 
 
 def anew(instance):

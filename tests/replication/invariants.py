@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from simulated import QUEUE, TOPIC, decoded, name_of
 
-from ampsq.schema import LEASES_ANCHOR
-from ampsq.topics.origins import name_of as name_of_origin
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.protocol.reads.origin import name_of as name_of_origin
+from ampsq.protocol.schema import LEASES_ANCHOR
 
 
 class Violation(AssertionError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from ampsq import Client, Destination, Queue, Topic
-from ampsq.replication import recovering, running
+from ampsq.replication import link_runner as running
+from ampsq.replication import recovery as recovering
 
 
 def shared(*more, kind=Queue, **elements):

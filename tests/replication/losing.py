@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from ampsq.replication import recovering
-from ampsq.replication.carried import Peer
-from ampsq.topics.origins import read_origin
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.replication import recovery as recovering
+from ampsq.replication.selection import Peer
 
 
 class Loss(NamedTuple):

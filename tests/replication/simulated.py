@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ampsq.errors import AmpsqError, Unavailable
-from ampsq.flow import script_call
-from ampsq.models import Queue
-from ampsq.replication.carried import Peer
-from ampsq.schema import COMPILED, key
-from ampsq.store import Store
+from ampsq.base.errors import AmpsqError, Unavailable
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import COMPILED, key
+from ampsq.replication.selection import Peer
+from ampsq.transport.runner import Store
 
 TOPIC, QUEUE = "orders", "work"
 LEASE = 2_000
@@ -86,7 +86,7 @@ def _raise(error):
 
 
 class FlushGate:
-    """As `ampsq.replication.gate.Gate`, with the flushes of the simulation in the place of the server's."""
+    """As `ampsq.replication.durability_gate.Gate`, with the flushes of the simulation in the place of the server's."""
 
     def __init__(self, instance):
         self._instance, self._pages, self._crashes = instance, [], instance.crashes

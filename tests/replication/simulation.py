@@ -31,13 +31,13 @@ from invariants import (
 )
 from simulated import LEASE, QUEUE, SHAPES, TOPIC, FlushGate, Guaranteed, OpenGate, Taken, body_of
 
-from ampsq.errors import AmpsqError, Gap, IncarnationOver, Rejected, Unavailable
+from ampsq.base.errors import AmpsqError, Gap, IncarnationOver, Rejected, Unavailable
+from ampsq.base.message_types import JSON
 from ampsq.expressions import parse
-from ampsq.message_types import JSON
+from ampsq.protocol.reads.origin import name_of
 from ampsq.replication import link as links
-from ampsq.replication import sending
-from ampsq.replication.carried import Carried
-from ampsq.topics.origins import name_of
+from ampsq.replication import link_sender as sending
+from ampsq.replication.selection import Carried
 
 #: When each run begins, ms.
 EPOCH = 1_800_000_000_000

@@ -7,7 +7,7 @@ import threading
 
 from ampsq import Client, Destination, Queue, Topic
 from ampsq.coordinator import Coordinator
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 class World:

@@ -11,11 +11,11 @@ import pytest
 from observing import eventually
 
 from ampsq import Action, Client, Destination, Do, MemoryPublishStore, On, Queue, Topic
+from ampsq.base.errors import DefinitionError, NotPersisted
 from ampsq.coordinator.actions import Actions
-from ampsq.errors import DefinitionError, NotPersisted
-from ampsq.replication.downgrading import downgrade_late, upgrade_prompt
-from ampsq.replication.running import _link, meet
-from ampsq.schema import key
+from ampsq.protocol.schema import key
+from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
+from ampsq.replication.link_runner import _link, meet
 
 ALWAYS = ["--appendfsync", "always"]
 
@@ -186,7 +186,7 @@ def test_all_sync_destinations_are_waited_for(pair):
 
 def test_a_downgrade_lets_go_at_once_of_what_waited(pair, monkeypatch):
     # Given a publisher that looks again by itself only after a minute
-    monkeypatch.setattr("ampsq.publishing.publish_session.WAIT_MS", 60_000)
+    monkeypatch.setattr("ampsq.publishing.session.WAIT_MS", 60_000)
     pair.destination()
     pair.link()
     told = threading.Event()
@@ -244,7 +244,7 @@ def test_what_a_session_before_recorded_and_nobody_confirmed_is_waited_for(pair)
 
 
 def _lost():
-    from ampsq.errors import Unavailable  # noqa: PLC0415
+    from ampsq.base.errors import Unavailable  # noqa: PLC0415
 
     return Unavailable("the connection broke")
 

@@ -8,7 +8,7 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, MemoryBookmarkStore, MemoryPublishStore
-from ampsq.errors import NotPersisted, StaleLease
+from ampsq.base.errors import NotPersisted, StaleLease
 
 OPTIONS = {"heartbeat": "1s", "patience": "15s"}
 

@@ -6,8 +6,8 @@ import pytest
 from observing import eventually
 
 from ampsq import Action, Client, Do, GroupLocalQueue, LocalQueue, On, Queue, Topic
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, OwnedElsewhere, UnknownMessage
 from ampsq.coordinator.actions import Actions
-from ampsq.errors import BookmarkNotFound, DefinitionError, OwnedElsewhere, UnknownMessage
 
 
 class Twin:

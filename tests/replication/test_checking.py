@@ -8,10 +8,10 @@ import json
 import pytest
 from linked import Linked, handle, take
 
-from ampsq.publishing import publish_calls
-from ampsq.replication import replication_calls
-from ampsq.schema import key
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.schema import key
 
 
 class Damaged:

@@ -11,9 +11,9 @@ from homes import at
 from observing import eventually
 
 from ampsq import Client, Destination, MemoryPublishStore
-from ampsq.connections.homes import Home, parse_homes
-from ampsq.errors import DefinitionError, NotPersisted, StaleLease
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError, NotPersisted, StaleLease
+from ampsq.protocol.schema import key
+from ampsq.transport.instances import Home, parse_homes
 
 
 @pytest.fixture

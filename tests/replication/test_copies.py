@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import DestinationAhead, OtherFilter, SequenceGap
-from ampsq.replication import sending
+from ampsq.base.errors import DestinationAhead, OtherFilter, SequenceGap
+from ampsq.replication import link_sender as sending
 
 
 def test_a_copy_has_the_body_and_the_bookmark_of_its_message_everywhere(fabric):

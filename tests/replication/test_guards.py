@@ -11,7 +11,7 @@ from simulated import instances
 from simulation import Simulation
 from unguarded import Guard, without
 
-from ampsq.errors import AmpsqError
+from ampsq.base.errors import AmpsqError
 
 #: Seeds of which one at least has to notice.
 SEEDS = 40

@@ -9,10 +9,10 @@ import pytest
 from linked import Linked, handle, shared, take
 
 from ampsq import GroupLocalQueue, Queue, Topic
-from ampsq.errors import DefinitionError, DestinationAhead, IncarnationOver, OtherIncarnation, StaleLease
-from ampsq.replication import replication_calls
-from ampsq.schema import VALUES, key
-from ampsq.values import Bookmark
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import DefinitionError, DestinationAhead, IncarnationOver, OtherIncarnation, StaleLease
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.schema import VALUES, key
 
 
 class Sites(Linked):

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from ampsq import Client, Destination, Queue, Topic, View
-from ampsq.replication.replication_calls import report_sent
+from ampsq.protocol.calls.replication import report_sent
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from observing import eventually
 from sites import to
 
 from ampsq import Action, LocalQueue, Queue, Topic
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import Gap
-from ampsq.schema import NO_ROOM
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.base.errors import Gap
+from ampsq.protocol.schema import NO_ROOM
 
 
 def test_only_the_instance_that_received_a_message_first_delivers_it(fabric, pair):

@@ -18,7 +18,7 @@ import pytest
 from observing import eventually
 
 from ampsq import Client, Destination, Queue, Topic
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 _NUMBERS = itertools.count(1)
 _IP = shutil.which("ip") or "ip"

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from ampsq.schema import key
-from ampsq.values import parse_ref
+from ampsq.base.bookmarks import parse_ref
+from ampsq.protocol.schema import key
 
 
 def owned(site):

@@ -10,8 +10,8 @@ from observing import eventually
 from sites import World, shared, to
 
 from ampsq import Instance
-from ampsq.replication.running import Run
-from ampsq.schema import key
+from ampsq.protocol.schema import key
+from ampsq.replication.link_runner import Run
 
 LISTENS = "refused, nobody listens there: start the server, or correct the address"
 

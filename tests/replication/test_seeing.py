@@ -9,8 +9,8 @@ from observing import eventually
 from sites import shared, to
 
 from ampsq import Instance
-from ampsq.errors import DefinitionError, UnknownQueue
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.protocol.schema import key
 
 
 def link_to(client, name):

@@ -13,7 +13,7 @@ from observing import eventually
 from ampsq import Client
 from ampsq.coordinator import Coordinator
 from ampsq.files.config import load
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 TOPOLOGIES = Path(__file__).parents[2] / "examples" / "topologies"
 EACH = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.schema import KEYS
+from ampsq.protocol.schema import KEYS
 
 
 def readers_of(*destinations):

@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from ampsq import scripts
+from ampsq.protocol import scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

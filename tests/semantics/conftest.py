@@ -11,9 +11,9 @@ from scene import Journal
 
 from ampsq import Client, FilePublishStore, MemoryPublishStore
 from ampsq.coordinator import views as keeping
-from ampsq.schema import key
-from ampsq.store import Store
-from ampsq.views import views
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
+from ampsq.views import upkeep as views
 
 pytest.register_assert_rewrite("scenes_gone", "scenes_held", "scenes_waiting")
 

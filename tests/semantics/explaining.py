@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ampsq import Queue, calls
-from ampsq.schema import key
-from ampsq.values import Bookmark
-from ampsq.written import span_text
+from ampsq import Queue
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.formatting import span_text
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.schema import key
 
 NOBODY_AT_WORK = ", but no coordinator seems to be at work (ampsq coordinator starts one; idle subscriptions help out)"
 

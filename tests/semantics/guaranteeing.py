@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from ampsq.errors import AmpsqError
-from ampsq.schema import key
+from ampsq.base.errors import AmpsqError
+from ampsq.protocol.schema import key
 
 #: A busy disk would make the server answer before it has written; what it answered is to be there after a kill.
 _ALWAYS = ["--appendfsync", "always"]

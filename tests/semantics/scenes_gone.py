@@ -5,10 +5,10 @@ from __future__ import annotations
 from explaining import barriers, moment, scene, seconds
 from scene import pick_up
 
-import ampsq.messages.explain
-import ampsq.messages.explain_words
-from ampsq.checking import check_calls
-from ampsq.values import Bookmark
+import ampsq.queues.explain
+import ampsq.queues.explain_texts
+from ampsq.base.bookmarks import Bookmark
+from ampsq.protocol.calls import check as check_calls
 
 # -- not of the queue
 
@@ -226,11 +226,11 @@ def a_journal_that_does_not_reach_back(stage):
 @scene("unfound", "settled")
 def a_search_that_takes_too_long(stage, monkeypatch):
     bookmarks = settle_some(stage, 5)
-    monkeypatch.setattr(ampsq.messages.explain, "_STEP", 2)
+    monkeypatch.setattr(ampsq.queues.explain, "_STEP", 2)
     # Found by a search of several steps
     assert stage.explain(bookmarks[0]).reason == "acknowledged"
-    monkeypatch.setattr(ampsq.messages.explain, "PATIENCE", 0.0)
-    monkeypatch.setattr(ampsq.messages.explain_words, "PATIENCE", 0.0)
+    monkeypatch.setattr(ampsq.queues.explain, "PATIENCE", 0.0)
+    monkeypatch.setattr(ampsq.queues.explain_texts, "PATIENCE", 0.0)
     found = stage.explain(bookmarks[0])
     reached = stage.redis.xrevrange(stage.key("journal", "work"))[1][0]
     return found, (

@@ -8,8 +8,9 @@ import pytest
 from observing import eventually
 from scene import data_of, pick_up, rest_of
 
-from ampsq import Queue, calls
-from ampsq.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue
+from ampsq import Queue
+from ampsq.base.errors import AlreadyAcked, DefinitionError, NotLeaseHolder, StaleLease, UnknownMessage, UnknownQueue
+from ampsq.protocol.calls import queues as calls
 
 
 def define(client, **elements):

@@ -16,10 +16,10 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import Action, Do, If, On, Queue, Topic, View
+from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.coordinator.actions import Actions, Powers
-from ampsq.errors import DefinitionError, UnknownQueue
 from ampsq.files.config import load
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from observing import eventually
 from totals import TOTALS, define, define_view, the_view, totals
 
 from ampsq import AsyncClient, Client
+from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.coordinator import views as keeping
-from ampsq.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.expressions import Document
-from ampsq.messages.browse import Scene
-from ampsq.schema import key
-from ampsq.views import view_sources, views
+from ampsq.protocol.context import Scene
+from ampsq.protocol.schema import key
+from ampsq.views import sources as view_sources
+from ampsq.views import upkeep as views
 
 
 def counted(client, queue="work"):

@@ -8,7 +8,7 @@ import pytest
 from scene import data_of, pick_up, rest_of, settle_all
 
 from ampsq import Client
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "data" / "documents"

@@ -9,10 +9,10 @@ import pytest
 from observing import eventually
 
 from ampsq import Action, AsyncClient, Client, Do, On, Queue
+from ampsq.base.errors import AlreadyAcked, Closed, DefinitionError, StaleLease, UnknownQueue
 from ampsq.coordinator.actions import Actions
-from ampsq.errors import AlreadyAcked, Closed, DefinitionError, StaleLease, UnknownQueue
-from ampsq.schema import key
-from ampsq.store import Store
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
 
 
 class Awaited:

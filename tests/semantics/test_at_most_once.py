@@ -8,7 +8,7 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Client, Queue
-from ampsq.errors import AlreadyAcked, DefinitionError, ServerUnsuitable
+from ampsq.base.errors import AlreadyAcked, DefinitionError, ServerUnsuitable
 
 
 def once(**elements):

@@ -7,11 +7,11 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of, settle_all
 
 from ampsq import LocalQueue, Queue, Topic
-from ampsq.definitions.queue_changes import CHANGES
-from ampsq.errors import DefinitionError, MessageTypeFixed, NotLeaseHolder, QueueNotEmpty, ServerUnsuitable
-from ampsq.flow import script_call
-from ampsq.models import GroupLocalQueue
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError, MessageTypeFixed, NotLeaseHolder, QueueNotEmpty, ServerUnsuitable
+from ampsq.catalog.queue_changes import CHANGES
+from ampsq.definitions.queue import GroupLocalQueue
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import key
 
 ORDERS = "^orders"
 

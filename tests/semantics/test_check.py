@@ -9,10 +9,10 @@ from observing import eventually
 from scene import pick_up, rest_of
 
 from ampsq import Queue
-from ampsq.checking.check_words import DIFFERENCES
-from ampsq.errors import Rebuilding, UnknownQueue
-from ampsq.schema import LEASES_ANCHOR, key
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.base.errors import Rebuilding, UnknownQueue
+from ampsq.operations.check.findings import DIFFERENCES
+from ampsq.protocol.schema import LEASES_ANCHOR, key
 
 LAST = 11
 

@@ -9,7 +9,7 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of, settle_all
 
 from ampsq import AsyncClient, Queue, Topic, View
-from ampsq.errors import DefinitionError, ExpressionError, TooManyFilters, UnknownQueue
+from ampsq.base.errors import DefinitionError, ExpressionError, TooManyFilters, UnknownQueue
 
 ROOM = {"max_per_subscription_backlog": 100}
 

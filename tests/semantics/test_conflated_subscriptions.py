@@ -10,7 +10,7 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import AsyncClient, Topic
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 
 def trade(symbol, number):

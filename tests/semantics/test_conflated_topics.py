@@ -9,7 +9,7 @@ import pytest
 from scene import data_of, pick_up
 
 from ampsq import AsyncClient, ConflatedTopic, Queue, Topic, View
-from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownQueue
 
 SLOW = ConflatedTopic(name="slow", underlying_topic="trades", interval="400ms", filter="/i > 0")
 

@@ -12,8 +12,8 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import Action, AsyncClient, Do, MemoryPublishStore, On, Queue, Reject, Worker
-from ampsq.errors import DefinitionError
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.schema import key
 
 WHY = 'no such flight: "XX9", 100 %; really!'
 

@@ -10,11 +10,12 @@ import pytest
 from observing import eventually
 from scene import pick_up
 
-from ampsq import AddressSetting, AsyncClient, Queue, Topic, TopicSubscription, View, Worker, calls
-from ampsq.definitions import define_calls
-from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq import AddressSetting, AsyncClient, Queue, Topic, TopicSubscription, View, Worker
+from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.files.config import load
-from ampsq.store import Store
+from ampsq.protocol.calls import definitions as define_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.transport.runner import Store
 
 RINGS = AddressSetting(match="ring.#", default_ring_size=3, auto_create_queues=True)
 

@@ -8,8 +8,8 @@ import pytest
 from scene import pick_up
 
 from ampsq import Action, Queue, Topic
-from ampsq.errors import AmpsqError, DefinitionError, UnknownQueue
-from ampsq.store import Store
+from ampsq.base.errors import AmpsqError, DefinitionError, UnknownQueue
+from ampsq.transport.runner import Store
 
 
 @pytest.fixture

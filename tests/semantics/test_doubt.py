@@ -12,11 +12,12 @@ import pytest
 from observing import eventually
 from scene import pick_up, rest_of
 
-from ampsq import AsyncClient, Client, Queue, Worker, calls
-from ampsq.coordinator.absence import Absence
-from ampsq.errors import Closed, DefinitionError, Unavailable
-from ampsq.store import Store
-from ampsq.subscriptions.subscription import SubscriptionCore
+from ampsq import AsyncClient, Client, Queue, Worker
+from ampsq.base.errors import Closed, DefinitionError, Unavailable
+from ampsq.coordinator.lost_clients import Absence
+from ampsq.protocol.calls import queues as calls
+from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.transport.runner import Store
 
 
 class Moody:

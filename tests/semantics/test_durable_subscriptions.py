@@ -12,8 +12,8 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import AsyncClient, MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore, Topic
-from ampsq.errors import DefinitionError, NameInUse, Unavailable, UnknownTopic
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError, NameInUse, Unavailable, UnknownTopic
+from ampsq.protocol.schema import key
 
 KINDS = ["memory", "file", "redis"]
 

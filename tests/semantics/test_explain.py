@@ -15,10 +15,10 @@ import scenes_waiting
 from explaining import Stage, moment, seconds
 from scene import pick_up
 
-import ampsq.messages.explain
+import ampsq.queues.explain
 from ampsq import AsyncClient, Queue
-from ampsq.errors import DefinitionError, Rejected, UnknownQueue
-from ampsq.messages.explain import REASONS
+from ampsq.base.errors import DefinitionError, Rejected, UnknownQueue
+from ampsq.queues.explain import REASONS
 
 SCENES = [
     pytest.param(play, *play.scene, id=play.__name__)
@@ -69,7 +69,7 @@ def test_of_messages_that_are_all_scheduled_the_first_due_is_told(stage):
 
 
 def test_behind_too_many_others_in_the_timetable_a_scheduled_message_is_not_due_before_them(stage, monkeypatch):
-    monkeypatch.setattr(ampsq.messages.explain, "_TIMETABLE", 2)
+    monkeypatch.setattr(ampsq.queues.explain, "_TIMETABLE", 2)
     stage.queue()
     stage.queue(name="other", underlying_topic="others")
     for number in range(3):

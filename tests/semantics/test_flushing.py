@@ -11,12 +11,12 @@ import pytest
 from observing import eventually
 
 from ampsq import Client, MemoryPublishStore, Queue, Topic
-from ampsq.connections.server import examine
-from ampsq.errors import FlushingUnknown, ServerUnsuitable
+from ampsq.base.errors import FlushingUnknown, ServerUnsuitable
 from ampsq.gateway.client import GatewayClient
-from ampsq.publishing.persisted import Persisted
-from ampsq.roles import rules
-from ampsq.schema import key
+from ampsq.operations.roles import rules
+from ampsq.protocol.reads.server import examine
+from ampsq.protocol.schema import key
+from ampsq.publishing.persistence_level import Persisted
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, some with other rights than their role has")
 
@@ -32,7 +32,7 @@ def server(request, start_server):
 @pytest.fixture
 def no_wait(monkeypatch):
     """No note comes, and nobody waits for it."""
-    monkeypatch.setattr("ampsq.connections.server._NOTED_WITHIN", 0.0)
+    monkeypatch.setattr("ampsq.protocol.reads.server._NOTED_WITHIN", 0.0)
 
 
 @pytest.fixture
@@ -219,6 +219,6 @@ def test_a_server_without_config_is_taken_as_everysec_with_a_warning(start_serve
 
 
 def test_what_is_known_is_looked_at_without_a_note(store, monkeypatch, instance):
-    monkeypatch.setattr("ampsq.connections.server.key", None)
+    monkeypatch.setattr("ampsq.protocol.reads.server.key", None)
 
     assert store.run(examine(instance)).appendfsync == "everysec"

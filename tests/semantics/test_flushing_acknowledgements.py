@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq import Queue
-from ampsq.flow import Pause
+from ampsq.protocol.request import Pause
 
 
 def test_a_flush_waits_for_what_another_thread_is_sending(client):

@@ -8,7 +8,7 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from ampsq import FilePublishStore, MemoryPublishStore
-from ampsq.errors import NameInUse, NotPersisted, PublishStoreError
+from ampsq.base.errors import NameInUse, NotPersisted, PublishStoreError
 
 
 def test_a_newer_logon_ends_the_older_publisher(connect, make_store, log_of):

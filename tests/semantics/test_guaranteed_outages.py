@@ -12,7 +12,7 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import FilePublishStore, MemoryPublishStore, Queue
-from ampsq.errors import Closed, NotPersisted, PublishStoreError, PublishStoreFull, ServerUnsuitable, StaleLease
+from ampsq.base.errors import Closed, NotPersisted, PublishStoreError, PublishStoreFull, ServerUnsuitable, StaleLease
 
 
 def free_port():
@@ -49,7 +49,7 @@ def test_a_publisher_waits_for_room_as_long_as_it_comes_in_time(connect):
 
 
 def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(connect, tmp_path, log_of, monkeypatch):
-    monkeypatch.setattr("ampsq.publishing.file_publish_store._BUSY", 0.1)
+    monkeypatch.setattr("ampsq.publishing.file_store._BUSY", 0.1)
     path = tmp_path / "till.db"
     client = connect(publisher="till-1", publish_store=path, ack_conflation="300ms")
     client.publish("orders", 1)

@@ -11,8 +11,8 @@ from observing import eventually
 from scene import data_of, pick_up
 
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue, Topic
-from ampsq.errors import Closed, DefinitionError, PublishStoreError
-from ampsq.schema import key
+from ampsq.base.errors import Closed, DefinitionError, PublishStoreError
+from ampsq.protocol.schema import key
 
 
 def test_what_is_published_has_its_number_at_once_and_is_recorded_in_order(connect_to_each, make_store):

@@ -9,8 +9,8 @@ import pytest
 from scene import data_of
 
 from ampsq import AsyncClient, MemoryPublishStore, Topic
-from ampsq.errors import DefinitionError
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.schema import key
 
 
 def test_changes_and_deletions_of_records_are_kept_and_sent_in_their_place(frail, connect_to, make_store):

@@ -7,8 +7,8 @@ import asyncio
 from scene import pick_up
 
 from ampsq import AsyncClient, Queue
-from ampsq.schema import key
-from ampsq.values import ref_of
+from ampsq.base.bookmarks import ref_of
+from ampsq.protocol.schema import key
 
 
 def define(client, name="work", **elements):

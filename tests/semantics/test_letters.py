@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from letters import define, letter_body
 
-from ampsq.errors import DefinitionError, UnknownMessage, UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
 
 
 def test_a_letter_has_everything_that_is_known_of_its_end(client, died):

@@ -10,7 +10,7 @@ from observing import eventually
 from scene import pick_up, rest_of
 
 from ampsq import Action, Queue
-from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownQueue
 
 
 def define(client, **elements):

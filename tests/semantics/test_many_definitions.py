@@ -7,8 +7,8 @@ import itertools
 import types
 
 from ampsq import Queue, Topic
-from ampsq.definitions.applying import apply
-from ampsq.errors import AmpsqError
+from ampsq.base.errors import AmpsqError
+from ampsq.catalog.apply import apply
 
 
 @types.coroutine

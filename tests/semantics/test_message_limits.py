@@ -10,10 +10,10 @@ import pytest
 
 import ampsq
 from ampsq import Action, Client, Queue, Topic, View
-from ampsq.errors import DefinitionError
-from ampsq.limits import DEEPEST, Limits, limits
-from ampsq.message_types import JSON
-from ampsq.values import is_name
+from ampsq.base.errors import DefinitionError
+from ampsq.base.limits import DEEPEST, Limits, limits
+from ampsq.base.message_types import JSON
+from ampsq.base.values import is_name
 
 PAGE = Path(ampsq.__file__).parents[1] / "docs" / "security.md"
 SMALL = {

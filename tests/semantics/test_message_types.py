@@ -11,9 +11,9 @@ import pytest
 
 import ampsq
 from ampsq import Action, Queue, Topic
-from ampsq.errors import BinaryMessages, DefinitionError, DeltaNotJson, MessageTypeFixed, MissingKey
+from ampsq.base.errors import BinaryMessages, DefinitionError, DeltaNotJson, MessageTypeFixed, MissingKey
+from ampsq.definitions.queue import View
 from ampsq.files.config import load
-from ampsq.models import View
 
 ORDER = {"symbol": "IBM", "price": 120.5, "qty": 200, "legs": [{"qty": 50}, {"qty": 2**60 + 1}]}
 FIX = {"35": "D", "55": "IBM", "44": 120.5, "38": 200, "448": ["A", "B"]}

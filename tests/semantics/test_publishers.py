@@ -6,7 +6,7 @@ import pytest
 from scene import data_of, pick_up
 
 from ampsq import Queue
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 
 def define(client):

@@ -6,7 +6,7 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Bookmark, Queue
-from ampsq.errors import Closed, DefinitionError
+from ampsq.base.errors import Closed, DefinitionError
 
 PAYLOADS = [
     {"id": 1, "price": 12.5, "nested": {"list": [1, None, True]}},

@@ -13,9 +13,9 @@ from observing import eventually
 from scene import rest_of
 
 from ampsq import Client, Queue
-from ampsq.checking import check_calls
-from ampsq.errors import Rejected
-from ampsq.schema import key
+from ampsq.base.errors import Rejected
+from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.schema import key
 
 STATE = ("cursors", "ahead", "ready", "leases", "attempts", "held", "behind", "places")
 KINDS = {

@@ -11,9 +11,10 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Queue, Topic
-from ampsq.errors import BookmarkNotFound, Closed, DefinitionError, NoRecords
-from ampsq.records.record_calls import catch_up
-from ampsq.schema import key
+from ampsq.base.errors import BookmarkNotFound, Closed, DefinitionError, NoRecords
+from ampsq.protocol.calls import records as record_calls
+from ampsq.protocol.calls.records import catch_up
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture
@@ -123,9 +124,7 @@ def test_the_records_are_those_of_one_moment_whatever_happens_while_they_are_rea
     orders.publish_many("orders", [{"id": n, "v": 0, "pad": "x" * 500} for n in range(2_000)], batch=500)
     other = Client(orders.url, instance=orders.instance)
     random_ = random.Random(7)  # noqa: S311
-    from ampsq.records import records  # noqa: PLC0415
-
-    browse = records.record_calls.browse_records
+    browse = record_calls.browse_records
 
     def disturbed(*arguments):
         for _ in range(20):
@@ -136,7 +135,7 @@ def test_the_records_are_those_of_one_moment_whatever_happens_while_they_are_rea
                 other.publish("orders", {"id": n, "v": random_.random()})
         return browse(*arguments)
 
-    monkeypatch.setattr(records.record_calls, "browse_records", disturbed)
+    monkeypatch.setattr(record_calls, "browse_records", disturbed)
     with contextlib.closing(other):
         # When they are queried and followed
         with orders.sow_and_subscribe("orders") as changes:

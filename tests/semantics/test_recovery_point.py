@@ -10,7 +10,7 @@ import pytest
 from scene import pick_up, rest_of, settle_all
 
 from ampsq import Queue
-from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownQueue
 
 
 def given_a_log(client, topic="orders", number=5):

@@ -13,8 +13,8 @@ from observing import eventually
 from scene import pick_up, settle_all
 
 from ampsq import AsyncClient, Client, Queue
-from ampsq.errors import DefinitionError, ServerFull
-from ampsq.messages.redrive import REDRIVEN_FROM, Progress
+from ampsq.base.errors import DefinitionError, ServerFull
+from ampsq.queues.redrive import REDRIVEN_FROM, Progress
 
 # -- putting back
 

@@ -9,8 +9,8 @@ from observing import eventually
 from scene import data_of, pick_up
 
 from ampsq import Action, AddressSetting, AsyncClient, Destination, Do, Instance, On, Queue, Topic, Transport, View
-from ampsq.definitions.defined import left_out
-from ampsq.errors import DefinitionError, QueueInUse
+from ampsq.base.errors import DefinitionError, QueueInUse
+from ampsq.catalog.defined import left_out
 
 WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10)
 

@@ -10,8 +10,8 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import AsyncClient, Client, Queue, Topic
-from ampsq.errors import BookmarkNotFound, DefinitionError, ServerUnsuitable
-from ampsq.schema import key
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, ServerUnsuitable
+from ampsq.protocol.schema import key
 from ampsq.topics import durability
 
 

@@ -6,20 +6,10 @@ import asyncio
 
 import pytest
 
-from ampsq import (
-    AsyncClient,
-    Destination,
-    GroupLocalQueue,
-    Instance,
-    LocalQueue,
-    Queue,
-    ReplicatedTopic,
-    Topic,
-    View,
-    calls,
-)
-from ampsq.errors import CatalogChanged, DefinitionError
+from ampsq import AsyncClient, Destination, GroupLocalQueue, Instance, LocalQueue, Queue, ReplicatedTopic, Topic, View
+from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.files.config import load
+from ampsq.protocol.calls import queues as calls
 
 NYC = Destination(
     name="nyc-2", group="NYC", sync_type="sync", topics=["orders"], addresses=["redis://me:s3cret@nyc-2:6379"]

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from observing import eventually
 
-from ampsq import AsyncClient, Queue, Topic, View, calls
-from ampsq.errors import DefinitionError
-from ampsq.schema import key
+from ampsq import AsyncClient, Queue, Topic, View
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.schema import key
 from ampsq.topics.retention import Policy, Trimmed, discard
 
 

@@ -10,7 +10,7 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue
-from ampsq.errors import AlreadyAcked, StaleLease
+from ampsq.base.errors import AlreadyAcked, StaleLease
 
 
 def define(client, **elements):

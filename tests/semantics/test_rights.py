@@ -8,14 +8,14 @@ import pytest
 import redis
 
 from ampsq import Client, Queue, Topic
-from ampsq.errors import DefinitionError, NotPermitted
-from ampsq.flow import command, script_call
+from ampsq.base.errors import DefinitionError, NotPermitted
 from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.users import Secret
-from ampsq.roles import ROLES, rules
-from ampsq.schema import channel, key
-from ampsq.scripts import names
-from ampsq.store import Store
+from ampsq.operations.roles import ROLES, rules
+from ampsq.protocol.request import command, script_call
+from ampsq.protocol.schema import channel, key
+from ampsq.protocol.scripts import names
+from ampsq.transport.runner import Store
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")
 

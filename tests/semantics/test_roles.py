@@ -15,11 +15,11 @@ import redis
 from observing import eventually
 
 from ampsq import Action, Client, Destination, Queue, Topic, View
+from ampsq.base.errors import AuthenticationFailed, DefinitionError, NotPermitted
 from ampsq.coordinator import Coordinator
-from ampsq.errors import AuthenticationFailed, DefinitionError, NotPermitted
-from ampsq.roles import ROLES, SCRIPTED, rules
-from ampsq.schema import KEYS, key
-from ampsq.scripts import names, script
+from ampsq.operations.roles import ROLES, SCRIPTED, rules
+from ampsq.protocol.schema import KEYS, key
+from ampsq.protocol.scripts import names, script
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, and has them do what their role may not")
 
@@ -332,7 +332,7 @@ def test_what_cannot_be_a_rule_is_refused(role, options, said):
 @pytest.mark.parametrize(("lacking", "code"), [("", 0), ("XADD", 1)])
 def test_a_right_that_roles_lack_fails_a_test_under_roles(tmp_path, lacking, code):
     (tmp_path / "lacking.py").write_text(
-        "from ampsq.roles import Role\n"
+        "from ampsq.operations.roles import Role\n"
         "known = Role.commands.fget\n"
         f"Role.commands = property(lambda role: [each for each in known(role) if each != {lacking!r}])\n"
     )

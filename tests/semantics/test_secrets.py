@@ -11,17 +11,17 @@ import pytest
 from observing import eventually
 
 from ampsq import AsyncClient, Client, Destination, Topic
-from ampsq.connections.addresses import parse_endpoints
-from ampsq.connections.homes import parse_homes
-from ampsq.connections.route import Route
+from ampsq.base.addresses import parse_endpoints
+from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.coordinator import Coordinator
-from ampsq.errors import AmpsqError, DefinitionError
 from ampsq.files.config import load
 from ampsq.files.config_text import written
 from ampsq.gateway import read_rules
 from ampsq.gateway.users import Secret
-from ampsq.roles import rules
-from ampsq.store import Store
+from ampsq.operations.roles import rules
+from ampsq.transport.instances import parse_homes
+from ampsq.transport.route import Route
+from ampsq.transport.runner import Store
 
 SECRET = "hunt/er2@:#?x"  # noqa: S105 - what is looked for
 QUOTED = quote(SECRET, safe="")

@@ -12,9 +12,10 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Action, AsyncClient, Client, Do, Topic, Transport
-from ampsq.errors import DefinitionError, SlowClient
-from ampsq.schema import key
-from ampsq.topics import limited_reader, reporting
+from ampsq.base.errors import DefinitionError, SlowClient
+from ampsq.protocol.schema import key
+from ampsq.topics import reader_reports as reporting
+from ampsq.topics import slow_reader as limited_reader
 from ampsq.topics.spool import Spool
 
 #: A body of about a kilobyte.

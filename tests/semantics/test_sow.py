@@ -8,10 +8,12 @@ from collections import Counter
 import pytest
 from scene import data_of, pick_up
 
-from ampsq import Queue, calls
-from ampsq.errors import DefinitionError, UnknownQueue
-from ampsq.messages.browse import Scene, Walker
-from ampsq.schema import key
+from ampsq import Queue
+from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.context import Scene
+from ampsq.protocol.schema import key
+from ampsq.queues.browse import Walker
 
 
 def define(client, **elements):

@@ -12,8 +12,8 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import AsyncClient, Queue, Topic, View
-from ampsq.errors import BookmarkNotFound, DefinitionError, MissingKey, NoRecords, UnknownQueue
-from ampsq.schema import key
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, MissingKey, NoRecords, UnknownQueue
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

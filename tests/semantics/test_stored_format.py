@@ -17,13 +17,15 @@ from data.format4.ask import ask
 from data.format4.load import DUMP, dumped, instances_of, load, read_dump, remove, said
 from observing import eventually
 
-from ampsq import Client, Destination, calls
+from ampsq import Client, Destination
 from ampsq.coordinator import Coordinator
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.views import Views
-from ampsq.flow import script_call
-from ampsq.replication import recovering, running
-from ampsq.schema import FORMAT, INSTANCES, KEYS
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import FORMAT, INSTANCES, KEYS
+from ampsq.replication import link_runner as running
+from ampsq.replication import recovery as recovering
 from ampsq.spark.job_calls import finish_job, record_stage
 
 NYC, LDN, TYO = "format4-nyc", "format4-ldn", "format4-tyo"

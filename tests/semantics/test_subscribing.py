@@ -10,7 +10,7 @@ from observing import eventually
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
-from ampsq.errors import Closed, DefinitionError, UnknownQueue
+from ampsq.base.errors import Closed, DefinitionError, UnknownQueue
 
 
 def queue(name, **elements):

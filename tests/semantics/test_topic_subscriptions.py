@@ -10,10 +10,10 @@ import pytest
 from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
-from ampsq.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
-from ampsq.schema import key
-from ampsq.topics.merging import Merging
-from ampsq.topics.places import parse_asked
+from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
+from ampsq.base.log_positions import parse_asked
+from ampsq.protocol.schema import key
+from ampsq.topics.merge import Merging
 from ampsq.topics.replay import Reader
 
 

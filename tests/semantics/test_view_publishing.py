@@ -12,9 +12,9 @@ from scene import data_of, pick_up
 from totals import define, define_view, totals
 
 from ampsq import Queue
+from ampsq.base.errors import Unavailable
 from ampsq.coordinator import views as keeping
-from ampsq.errors import Unavailable
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from scene import data_of, pick_up
 from totals import TOTALS, define, define_view, the_view, totals
 
 from ampsq import Queue, View
-from ampsq.errors import DefinitionError
-from ampsq.models import Topic
-from ampsq.schema import key
-from ampsq.views import views
+from ampsq.base.errors import DefinitionError
+from ampsq.definitions.queue import Topic
+from ampsq.protocol.schema import key
+from ampsq.views import upkeep as views
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -12,7 +12,7 @@ from observing import eventually
 from scene import pick_up
 
 from ampsq import Queue, Reject, Worker
-from ampsq.errors import DefinitionError, UnknownQueue
+from ampsq.base.errors import DefinitionError, UnknownQueue
 
 KINDS = ["one thread", "three threads", "coroutine"]
 

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from ampsq import Client
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 from ampsq.spark import prepare_environment
 
 prepare_environment()

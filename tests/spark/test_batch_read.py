@@ -8,8 +8,8 @@ import json
 import pytest
 
 from ampsq import Client, Queue, Topic
-from ampsq.errors import BookmarkNotFound
-from ampsq.schema import key
+from ampsq.base.errors import BookmarkNotFound
+from ampsq.protocol.schema import key
 from ampsq.spark.batch_reading import batch_reader
 from ampsq.spark.columns import read_schema
 

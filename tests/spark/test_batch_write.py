@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from ampsq import Client, Queue, Topic
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 PROTOCOLS = ["staged", "sequence"]
 

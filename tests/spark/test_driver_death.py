@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ampsq import Topic
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 _PROGRAM = Path(__file__).with_name("dying_driver.py")
 _ROWS = 2_000

@@ -7,12 +7,12 @@ import contextlib
 import pytest
 
 from ampsq import Client, Topic
-from ampsq.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
-from ampsq.schema import key
+from ampsq.base.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
+from ampsq.protocol.schema import key
 from ampsq.spark.commit import commit, discard
+from ampsq.spark.instance_writers import Job, SequenceLane, StagedLane, drain
 from ampsq.spark.job_calls import commit_job
-from ampsq.spark.lanes import Job, SequenceLane, StagedLane, drain
-from ampsq.store import Store
+from ampsq.transport.runner import Store
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from test_batch_write import recorded, values
 
 from ampsq import Client
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.spark import publish
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from test_stream_write import forget_commit
 
 from ampsq import Queue, Topic
-from ampsq.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.spark.columns import read_schema
 from ampsq.spark.queue_offsets import Leased, QueueOffset
 from ampsq.spark.queue_stream import QueueStreamReader

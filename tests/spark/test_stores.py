@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from ampsq.errors import Unavailable
-from ampsq.schema import key
+from ampsq.base.errors import Unavailable
+from ampsq.protocol.schema import key
 from ampsq.spark.stores import InstanceAddress, opened_store, store_of
 
 

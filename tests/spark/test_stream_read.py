@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from ampsq import Topic
-from ampsq.errors import DefinitionError
-from ampsq.schema import key
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.schema import key
 from ampsq.spark.batch_reading import batch_reader
 from ampsq.spark.columns import read_schema
 from ampsq.spark.reading import read_part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 
 NAMES = st.from_regex(r"[A-Za-z0-9_./-]{1,255}", fullmatch=True)
 

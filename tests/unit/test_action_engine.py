@@ -11,10 +11,10 @@ from mortal import Died, Mortal, die
 from observing import eventually
 
 from ampsq import Action, Client, Do, On, Queue, Topic
+from ampsq.base.errors import ServerFull, Unavailable
 from ampsq.coordinator.actions import Actions, Powers
-from ampsq.errors import ServerFull, Unavailable
-from ampsq.schema import key
-from ampsq.store import Store
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
 
 _numbers = itertools.count(1)
 
@@ -207,7 +207,7 @@ def test_what_fails_for_one_coordinator_and_not_for_another_is_done_once(fresh, 
         ),
     )
     monkeypatch.setattr("ampsq.coordinator.actions.duty.Actions._holds", lambda *_: True)
-    monkeypatch.setattr("ampsq.coordinator.actions.outside.Powers.wait_for", lambda *_: False)
+    monkeypatch.setattr("ampsq.coordinator.actions.webhooks.Powers.wait_for", lambda *_: False)
     client.ack("work", client.publish_many("work", ["one", "two"]), "expire")
     able = Actions(Powers(commands=True))
     unable = Actions()

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ampsq.definitions.action_schedule import Schedule, parse_schedule
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.definitions.schedule import Schedule, parse_schedule
 
 
 def ms(text):

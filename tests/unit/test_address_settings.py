@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from ampsq import AddressSetting, Queue, Topic
+from ampsq.base.errors import DefinitionError
 from ampsq.definitions.address_setting import makes_queues, settled_for
-from ampsq.errors import DefinitionError
 from ampsq.files.config import load
 
 # The two pieces of configuration of Artemis's document on ring queues, as they are.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.connections.addresses import Endpoint
-from ampsq.errors import DefinitionError
+from ampsq.base.addresses import Endpoint
+from ampsq.base.errors import DefinitionError
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from ampsq import (
     Transport,
     View,
 )
+from ampsq.base.errors import DefinitionError
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
-from ampsq.errors import DefinitionError
 from ampsq.files.amps_elements import ACTED_ON, MODULES, NOT_ACTED_ON, why_not
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.config import load

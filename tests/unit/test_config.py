@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
+from ampsq.definitions.queue import Action, Queue, Topic, View
 from ampsq.files.config import load
-from ampsq.models import Action, Queue, Topic, View
 
 FILE = """\
 views:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ampsq import GroupLocalQueue, Instance, Queue, Topic
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
 from ampsq.files.environment import filled
 

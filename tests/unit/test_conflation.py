@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.expressions import Document
 from ampsq.topics.conflation import Conflation, ConflationKey, conflation_asked
 

@@ -8,14 +8,15 @@ import json
 import pytest
 from mortal import Died, die
 
-from ampsq import Action, Client, Queue, calls
-from ampsq.administration import action_calls
-from ampsq.coordinator.absence import Absence
+from ampsq import Action, Client, Queue
+from ampsq.base.bookmarks import Bookmark
 from ampsq.coordinator.actions import Actions
-from ampsq.flow import command
-from ampsq.publishing import publish_calls
-from ampsq.schema import BYTES, key
-from ampsq.values import Bookmark
+from ampsq.coordinator.lost_clients import Absence
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BYTES, key
 
 LONG = 3_600.0
 

@@ -8,12 +8,12 @@ import pytest
 from refusing import refusal
 
 from ampsq import Destination, Instance, ReplicatedTopic, Transport
+from ampsq.base.errors import DefinitionError
+from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.values import Interval
 from ampsq.definitions.destination import Address
-from ampsq.errors import DefinitionError
+from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue
 from ampsq.files.config import load
-from ampsq.message_types import JSON, MessageType
-from ampsq.models import GroupLocalQueue, LocalQueue, Queue
-from ampsq.values import Interval
 
 SECRET = "rediss://amps:s3cret@nyc-2:6379/1?ssl_ca_certs=/etc/ca.pem#nyc-2"  # noqa: S105
 

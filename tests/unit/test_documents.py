@@ -12,13 +12,13 @@ from observing import eventually
 from programs import Called, Shell
 
 from ampsq import Client, ConflatedTopic, Destination, Instance, ReplicatedTopic
-from ampsq.checking.check_words import DIFFERENCES
+from ampsq.catalog.queue_changes import CHANGES
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.definitions.destination import CHECKS
-from ampsq.definitions.queue_changes import CHANGES
-from ampsq.embedded import acquire
+from ampsq.definitions.queue import GroupLocalQueue, Queue, Topic
 from ampsq.files.config import AT_THE_TOP, SECTIONS, load
-from ampsq.models import GroupLocalQueue, Queue, Topic
+from ampsq.operations.check.findings import DIFFERENCES
+from ampsq.server.embedded import acquire
 
 # What runs a program, or a page's commands, takes its time on a machine that is busy.
 pytestmark = pytest.mark.timeout(600)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ampsq import embedded, supervisor
-from ampsq.errors import EmbeddedServerError
+from ampsq.base.errors import EmbeddedServerError
+from ampsq.server import embedded, supervisor
 
 
 def test_without_the_wheel_the_error_says_what_to_install(tmp_path, monkeypatch):

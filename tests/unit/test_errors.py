@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from ampsq import errors, scripts
-from ampsq.errors import AmpsqError, Rejected, StaleLease, UnknownQueue, rejection
+from ampsq.base import errors
+from ampsq.base.errors import AmpsqError, Rejected, StaleLease, UnknownQueue, rejection
+from ampsq.protocol import scripts
 
 REJECTED = Rejected.__subclasses__()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.connections.server import Server
-from ampsq.errors import ServerUnsuitable, Unavailable
-from ampsq.flow import Pause
-from ampsq.publishing.flushed import PERIOD, Flushed
+from ampsq.base.errors import ServerUnsuitable, Unavailable
+from ampsq.protocol.reads.server import Server
+from ampsq.protocol.request import Pause
+from ampsq.publishing.flush_watch import PERIOD, Flushed
 
 
 class Told:

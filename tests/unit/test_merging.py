@@ -7,8 +7,8 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampsq.topics.merging import Log, Merging
-from ampsq.topics.places import FIRST, Span
+from ampsq.base.log_positions import FIRST, Span
+from ampsq.topics.merge import Log, Merging
 
 TOPICS = ("a", "b", "c")
 #: Between two pages: which topics something is recorded in, one ID after the other.

@@ -8,7 +8,7 @@ import pytest
 
 from ampsq import MemoryPublishStore
 from ampsq.publishing.progress import ANYTHING, Progress
-from ampsq.publishing.publish_settlements import Settlements
+from ampsq.publishing.settlements import Settlements
 
 #: Heads of two delivered messages of a queue: the token is their difference.
 FIRST, SECOND = ([b"work", token, b"", b"", b"", b"ref"] for token in (b"1", b"2"))

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from ampsq import FilePublishStore, MemoryPublishStore
-from ampsq.errors import DefinitionError, PublishStoreError
-from ampsq.publishing.publish_store import Entry
+from ampsq.base.errors import DefinitionError, PublishStoreError
+from ampsq.publishing.memory_store import Entry
 
 
 @pytest.fixture

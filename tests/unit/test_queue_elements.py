@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from refusing import refusal
 
-from ampsq.models import (
+from ampsq.definitions.queue import (
     Interval,
     Queue,
 )

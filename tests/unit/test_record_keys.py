@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampsq.records.records import key_parts, key_texts
+from ampsq.records.query import key_parts, key_texts
 
 parts = st.text(alphabet="a|\\\\\n", max_size=5)
 

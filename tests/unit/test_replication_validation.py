@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ampsq import Destination, GroupLocalQueue, LocalQueue, Queue, ReplicatedTopic, Topic, View
-from ampsq.calls import Catalog
 from ampsq.definitions.destination import CHECKS
+from ampsq.protocol.calls.queues import Catalog
 from ampsq.replication.selection import select
 from ampsq.replication.validation import Difference, validate
 

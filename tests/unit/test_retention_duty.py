@@ -11,8 +11,8 @@ from observing import eventually
 from ampsq import Action, Queue, Topic
 from ampsq.coordinator.actions import Actions
 from ampsq.coordinator.retention import Retention
-from ampsq.flow import script_call
-from ampsq.schema import key
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import key
 from ampsq.topics.retention import hold
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.errors import DefinitionError
-from ampsq.messages.returns import checked_reason, failure_text, last_reason, read_returns, shortened_reason
-from ampsq.schema import REASON_LENGTH
+from ampsq.base.errors import DefinitionError
+from ampsq.protocol.schema import REASON_LENGTH
+from ampsq.queues.returns import checked_reason, failure_text, last_reason, read_returns, shortened_reason
 
 
 @pytest.mark.parametrize("given", ["no such flight: XX9", "é 飛行機 ✈", "x" * REASON_LENGTH, 'a "b", c; d! 100% %2C'])

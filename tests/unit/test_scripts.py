@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ampsq import schema, scripts
-from ampsq.errors import ScriptBug
-from ampsq.flow import Call
-from ampsq.scripts import ComposeError, compose
-from ampsq.values import parse_ref, ref_of
+from ampsq.base.bookmarks import parse_ref, ref_of
+from ampsq.base.errors import ScriptBug
+from ampsq.protocol import schema, scripts
+from ampsq.protocol.request import Call
+from ampsq.protocol.scripts import ComposeError, compose
 
 LUA = Path(scripts.__file__).parent.parent / "lua"
 

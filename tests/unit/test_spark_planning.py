@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from ampsq.errors import BookmarkNotFound, DefinitionError
-from ampsq.message_types import JSON
+from ampsq.base.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.log_positions import next_id
+from ampsq.base.message_types import JSON
+from ampsq.protocol.calls.readers import Lag
 from ampsq.spark.logs import Log
 from ampsq.spark.options import Options
 from ampsq.spark.planning import check_start, numbers_of_parts, place_of, shares
 from ampsq.spark.read_options import ReadOptions
-from ampsq.spark.read_places import InstanceOffset, offsets_of, parse_place, written
+from ampsq.spark.read_positions import InstanceOffset, offsets_of, parse_place, written
 from ampsq.spark.stores import InstanceAddress
-from ampsq.topics.places import next_id
-from ampsq.topics.reader_calls import Lag
 
 LOG = Log(InstanceAddress("redis://here", "nyc-1"), "nyc-1.abc", "orders", JSON)
 LAG = Lag(10, (500, 3), (1, 0), 100)

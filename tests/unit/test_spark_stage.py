@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.bench.spark_stage import Measured, SparkStage
-from ampsq.bench.stage import Settings
+from ampsq.bench.setup import Settings
+from ampsq.bench.spark_setup import Measured, SparkStage
 
 
 def test_ways_are_measured_in_turn_and_the_first_round_does_not_count():

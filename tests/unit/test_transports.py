@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from ampsq import Transport
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
 
 #: The example of the chapter on slow clients, whole.

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusing import NAMES, refusal
 
-from ampsq.models import (
+from ampsq.base.values import parse_count, parse_size
+from ampsq.definitions.queue import (
     Bookmark,
     Interval,
     parse_ref,
     ref_of,
 )
-from ampsq.values import parse_count, parse_size
 
 UNSIGNED = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 200))
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from refusing import refusal
 
-from ampsq.models import (
+from ampsq.definitions.queue import (
     View,
 )
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ampsq.definitions.queue import View
 from ampsq.expressions import Document
-from ampsq.models import View
-from ampsq.views.accumulators import ACCUMULATORS
+from ampsq.expressions.aggregates import ACCUMULATORS
 from ampsq.views.rows import Rows, group_of, key_of
 
 _EVERYTHING = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ampsq.cli.wording import element_text
-from ampsq.values import Interval, shown
-from ampsq.written import count_text, fact_text, interval_text, moment, printable, size_text, span_text
+from ampsq.base.formatting import count_text, fact_text, interval_text, moment, printable, size_text, span_text
+from ampsq.base.values import Interval, shown
+from ampsq.cli.formatting import element_text
 
 
 @pytest.mark.parametrize(

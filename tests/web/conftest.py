@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ampsq import Client, LocalQueue
 from ampsq.console import Access, Console
-from ampsq.flow import script_call
-from ampsq.schema import COMPILED, key
+from ampsq.protocol.request import script_call
+from ampsq.protocol.schema import COMPILED, key
 
 
 @dataclass

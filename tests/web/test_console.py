@@ -17,7 +17,7 @@ from observing import eventually
 from playwright.sync_api import expect, sync_playwright
 
 from ampsq import Action, Client, Destination, Instance, LocalQueue, Queue, Topic
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

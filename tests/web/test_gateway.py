@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from ampsq import Client
-from ampsq.errors import DefinitionError
+from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
 from ampsq.gateway import read_rules
 from ampsq.gateway.openapi import document

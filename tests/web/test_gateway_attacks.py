@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from ampsq import Client
 from ampsq.gateway.failures import Failures
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30

@@ -14,7 +14,7 @@ from pydantic_asyncapi.v3 import AsyncAPI
 from starlette.websockets import WebSocketDisconnect
 
 from ampsq import Client
-from ampsq.errors import StaleLease, Unavailable
+from ampsq.base.errors import StaleLease, Unavailable
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.orders import Leases
 

@@ -13,7 +13,7 @@ from observing import eventually
 from websockets.exceptions import ConnectionClosed
 
 from ampsq import Client
-from ampsq.errors import Unavailable
+from ampsq.base.errors import Unavailable
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30

@@ -6,8 +6,8 @@ import pytest
 from observing import eventually
 
 from ampsq import LocalQueue
+from ampsq.base.errors import DefinitionError
 from ampsq.console import parse_where
-from ampsq.errors import DefinitionError
 
 
 def test_a_process_that_answers_is_healthy_and_ready_once_its_duties_run(serve, valkey, client):

@@ -11,7 +11,7 @@ from observing import eventually
 
 from ampsq import Action, Destination, LocalQueue, Queue, Topic
 from ampsq.console.metrics import FAMILIES
-from ampsq.schema import key
+from ampsq.protocol.schema import key
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,20 +9,20 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from ampsq import calls
-from ampsq.coordinator.actions.failed import retry_failed
-from ampsq.coordinator.actions.following import Followed
-from ampsq.coordinator.actions.outside import Powers
-from ampsq.coordinator.definitions import Definitions
+from ampsq.base.errors import AmpsqError, Unavailable
+from ampsq.coordinator.actions.failed_events import retry_failed
+from ampsq.coordinator.actions.follow import Followed
+from ampsq.coordinator.actions.webhooks import Powers
+from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.action import Action
-from ampsq.errors import AmpsqError, Unavailable
-from ampsq.flow import command
-from ampsq.schema import FIELDS, key
-from ampsq.topics.origins import read_origin
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
-    from ampsq.calls import Catalog
-    from ampsq.store import Store
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
 
 __all__ = ["Actions"]
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 
 from ampsq import Client, RedisBookmarkStore
-from ampsq.errors import AmpsqError
-from ampsq.schema import key
+from ampsq.base.errors import AmpsqError
+from ampsq.protocol.schema import key
 from ampsq.spark.job_calls import decided, last_epoch
 from ampsq.topics.bookmark_store import SubscriptionName
 

@@ -1,1 +1,0 @@
-"""What administrators ask of an instance and see of it."""

@@ -1,0 +1,1 @@
+"""Values and errors that need nothing else of ours: names, intervals, sizes, bookmarks, addresses, message types."""

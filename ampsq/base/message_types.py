@@ -1,0 +1,223 @@
+"""Message types: what the bodies of a topic are, how data become a body and a body becomes data."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.limits import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+__all__ = ["JSON", "SEPARATOR", "MessageType", "MessageTypeName", "load_msgpack"]
+
+MessageTypeName = Literal["json", "msgpack", "nvfix", "fix", "binary"]
+SEPARATOR: Final = "\x01"
+"""What stands between the fields of nvfix and fix, unless a topic says otherwise: SOH."""
+
+_JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_WORD: Final = re.compile(r"([a-z]+)([0-9]*)")
+_TAG: Final = re.compile(r"[0-9]+")
+
+
+def load_msgpack() -> ModuleType:
+    """Import the package that reads and writes MessagePack.
+
+    Raises:
+        DefinitionError: it is not installed.
+    """
+    try:
+        return importlib.import_module("msgpack")
+    except ImportError:
+        raise DefinitionError("the message type msgpack needs a package: pip install 'ampsq[msgpack]'") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON_READER: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageType:
+    """A message type with what separates its fields; equal ones are alike.
+
+    Attributes:
+        name: the message type.
+        separator: the one character between fields; of nvfix and fix only.
+    """
+
+    name: MessageTypeName
+    separator: str = SEPARATOR
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def parse(cls, word: str) -> Self:
+        """Read what `word` wrote; "" is JSON.
+
+        Raises:
+            DefinitionError: it is no message type that this version knows.
+        """
+        found = _WORD.fullmatch(word or "json")
+        if found is None or found[1] not in get_args(MessageTypeName):
+            raise DefinitionError(
+                f"message type {word!r} is not known; allowed: {', '.join(get_args(MessageTypeName))}"
+            )
+        name: Any = found[1]
+        return cls(name, chr(int(found[2]))) if found[2] else cls(name)
+
+    @classmethod
+    def of_definition(cls, text: str | bytes | None) -> MessageType:
+        """The type that the definition of a topic or a queue has, as the catalog keeps it; JSON where it is none."""
+        elements = json.loads((text or b"").lstrip() or b"{}")
+        word = elements.get("message_type", "")
+        separator = elements.get("field_separator")
+        return cls.parse(word) if separator is None else cls(word, separator)
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether a body is fields with a separator."""
+        return self.name in ("nvfix", "fix")
+
+    @property
+    def word(self) -> str:
+        """The same as scripts have it; "" for JSON."""
+        if self.name == "json":
+            return ""
+        return f"{self.name}{ord(self.separator)}" if self.has_fields else self.name
+
+    def __str__(self) -> str:
+        return f"{self.name} separated by {self.separator!r}" if self.separator != SEPARATOR else self.name
+
+    def encode(self, data: Any) -> bytes:
+        """Turn what a user publishes into a body: bytes go as they are, whatever the type.
+
+        Raises:
+            DefinitionError: the type cannot say such data.
+        """
+        if isinstance(data, bytes):
+            return data
+        if self.name == "binary":
+            raise DefinitionError(
+                f"data of type {type(data).__name__} cannot be published to a topic of message type binary; allowed: "
+                "bytes, as text.encode() gives them"
+            )
+        if self.has_fields:
+            return self._fields(data)
+        try:
+            if self.name == "json":
+                body = _JSON_WRITER.encode(data).encode()
+                limits().check_depth(body)
+                return body
+            packed: bytes = load_msgpack().packb(data, datetime=True)
+        except DefinitionError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            can = "JSON" if self.name == "json" else "MessagePack"
+            raise DefinitionError(
+                f"data of type {type(data).__name__} cannot be published: {error}; allowed: bytes, or what "
+                f"{can} can say"
+            ) from error
+        return packed
+
+    def decode(self, body: bytes) -> Any:
+        """Read a body: what JSON or MessagePack says, the fields of nvfix and fix as a dict of texts, or bytes.
+
+        Raises:
+            ValueError: the body is not of this type, or nested so deep that it cannot be read.
+            DefinitionError: MessagePack, and its package is not installed.
+        """
+        if self.name == "binary":
+            return body
+        if self.has_fields:
+            return self._read_fields(body)
+        try:
+            if self.name == "json":
+                return _JSON_READER.decode(body.decode())
+            return load_msgpack().unpackb(body, strict_map_key=False, timestamp=3)
+        except RecursionError as error:
+            raise ValueError("nested too deep") from error
+        except (TypeError, OverflowError) as error:
+            # A map whose key is a map, or a time that no datetime can be.
+            raise ValueError(str(error)) from error
+
+    def pairs(self, body: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The names and values of a body of nvfix or fix, in order.
+
+        Raises:
+            ValueError: it is no such body.
+        """
+        fields = body.split(self.separator.encode())
+        if len(fields) > 1 and not fields[-1]:
+            fields.pop()
+        for field in fields:
+            name, equals, value = field.partition(b"=")
+            if not equals or not name or (self.name == "fix" and not _TAG.fullmatch(name.decode("latin-1"))):
+                raise ValueError(f"{field[:80]!r} is no field of {self.name}")
+            yield name, value
+
+    def _read_fields(self, body: bytes) -> dict[str, str | list[str]]:
+        found: dict[str, str | list[str]] = {}
+        for name_bytes, value_bytes in self.pairs(body):
+            name, value = (part.decode("utf-8", "surrogateescape") for part in (name_bytes, value_bytes))
+            known = found.get(name)
+            if known is None:
+                found[name] = value
+            elif isinstance(known, list):
+                known.append(value)
+            else:
+                found[name] = [known, value]
+        return found
+
+    def _fields(self, data: Any) -> bytes:
+        if not isinstance(data, Mapping) or not data:
+            example = {"55" if self.name == "fix" else "symbol": "IBM"}
+            raise DefinitionError(
+                f"data of type {type(data).__name__} cannot be published to a topic of message type {self.name}; "
+                f"allowed: bytes, or a mapping with fields, as in {example}"
+            )
+        end, out = self.separator.encode(), []
+        for name, given in data.items():
+            written = self._name(name)
+            values = given if isinstance(given, list | tuple) else (given,)
+            out += [written + b"=" + self._value(name, value) + end for value in values]
+        return b"".join(out)
+
+    def _name(self, name: object) -> bytes:
+        text = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
+        if isinstance(text, str) and self.name == "fix" and not _TAG.fullmatch(text):
+            raise DefinitionError(f"{name!r} is no tag of fix; allowed: digits, as in '55'; names need the type nvfix")
+        if not isinstance(text, str) or not text or "=" in text or self.separator in text:
+            raise DefinitionError(
+                f"{name!r} is no name of a field; allowed: a text that has neither '=' nor the separator "
+                f"{self.separator!r}"
+            )
+        return text.encode("utf-8", "surrogateescape")
+
+    def _value(self, name: object, value: object) -> bytes:
+        if isinstance(value, float) and isfinite(value):
+            value = repr(value)
+        elif isinstance(value, int | Decimal) and not isinstance(value, bool):
+            value = str(value)
+        body = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+        if not isinstance(body, bytes) or self.separator.encode() in body:
+            raise DefinitionError(
+                f"field {name!r}: {value!r} cannot be a value of {self.name}; allowed: texts, bytes and finite numbers "
+                f"without the separator {self.separator!r}, or a list of them"
+            )
+        return body
+
+
+JSON: Final = MessageType("json")
+"""What a topic has unless it says otherwise."""

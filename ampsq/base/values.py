@@ -1,0 +1,249 @@
+"""The small values that definitions and messages are made of: names, intervals, sizes.
+
+They need nothing but the standard library, and a refusal is always a `DefinitionError` that says what is
+allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+from typing import Self
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.formatting import interval_text
+
+__all__ = [
+    "NAME_ALLOWED",
+    "NAME_PATTERN",
+    "Interval",
+    "is_name",
+    "parse_count",
+    "parse_name",
+    "parse_size",
+    "parse_topic_or_pattern",
+    "pattern_of",
+    "shown",
+]
+
+NAME_ALLOWED = "1 to 255 of the characters A-Z a-z 0-9 _ . / -"
+"""What a name may be, for error texts.
+
+Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in a key, ``: , | [ ] ( )`` and
+the space part lists and ranges of bookmarks.
+"""
+
+_MILLISECONDS = {
+    "ns": Decimal("0.000001"),
+    "us": Decimal("0.001"),
+    "ms": Decimal(1),
+    "s": Decimal(1_000),
+    "m": Decimal(60_000),
+    "h": Decimal(3_600_000),
+    "d": Decimal(86_400_000),
+    "w": Decimal(604_800_000),
+}
+_BYTES = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
+_COUNTS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
+_PATTERN_ALLOWED = f"a name ({NAME_ALLOWED}) or a regular expression"
+_INTERVAL_ALLOWED = (
+    "a number of seconds, or numbers with the units ns us ms s m h d w, as in '250ms', '30s' or '1h30m', from 0 to "
+    "36500d"
+)
+_SIZE_ALLOWED = "a whole number of bytes, or a number with one of the units kb mb gb tb (1kb = 1024), as in '10MB'"
+_COUNT_ALLOWED = "a whole number from 0 to 1000000000, or one with k (thousand) or M (million), as in '10k'"
+_LONGEST_SHOWN = 300
+_MAX_INTERVAL = Decimal(36_500 * 86_400_000)
+_MAX_COUNT = 1_000_000_000
+_MAX_SIZE = 2**53
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_./-]{1,255}")
+_AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([A-Za-z]*)")
+_PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)[ ]?([a-z]{1,2})[ ]?")
+_PARTS = re.compile(f"(?:{_PART.pattern}){{2,8}}")
+
+
+def shown(value: object) -> str:
+    """Write a value for an error text as people write it in a file, cut when it is long."""
+    text = _plain(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, Interval):
+        return interval_text(value)
+    if isinstance(value, timedelta) and value >= timedelta(0):
+        return interval_text(value // timedelta(milliseconds=1))
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+def is_name(text: str) -> bool:
+    """Say whether a text is a name, that is, 1 to 255 of ``A-Z a-z 0-9 _ . / -``.
+
+    A text that is a name is always taken literally, dots included; only other texts can be patterns.
+    """
+    return NAME_PATTERN.fullmatch(text) is not None
+
+
+def parse_name(value: object) -> str:
+    """Return the value when it is a name.
+
+    Raises:
+        DefinitionError: it is no text, empty, too long, or has a character that names do not have.
+    """
+    if not isinstance(value, str):
+        raise DefinitionError(f"{shown(value)} is not a text; allowed: {NAME_ALLOWED}")
+    if not is_name(value):
+        raise DefinitionError(f"{shown(value)} is not a name; allowed: {NAME_ALLOWED}")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Compile a regular expression over topics; it is searched for anywhere in a name.
+
+    Raises:
+        DefinitionError: it does not compile, or is empty.
+    """
+    if not text:
+        raise DefinitionError(f"'' names no topic; allowed: {_PATTERN_ALLOWED}")
+    try:
+        with warnings.catch_warnings():
+            # Such as [[:alpha:]], which means something else to PCRE than it does here.
+            warnings.simplefilter("error")
+            return re.compile(text)
+    except (re.error, Warning, OverflowError, RecursionError) as reason:
+        raise DefinitionError(
+            f"{shown(text)} is not a regular expression ({reason}); allowed: {_PATTERN_ALLOWED}"
+        ) from None
+
+
+def parse_topic_or_pattern(value: object) -> str:
+    """Return the value when it is a topic's name or a regular expression over names.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    if isinstance(value, list | tuple | set | frozenset):
+        several = "|".join(re.escape(each) for each in value if isinstance(each, str)) or "orders|returns"
+        raise DefinitionError(
+            f"{shown(value)} is not a text; allowed: one text; several names are a regular expression, as in "
+            f"'^({several})$'"
+        )
+    if isinstance(value, str) and not is_name(value):
+        return pattern_of(value).pattern
+    return parse_name(value)
+
+
+class Interval(int):
+    """A length of time in whole milliseconds.
+
+    It is an `int`, so that it goes to scripts and into sums as it is; a plain number *given* to `parse` is
+    seconds, while an `Interval` stays what it is, so one queue's lease period can be given to another.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Read an interval.
+
+        Args:
+            value: seconds (``30``, ``0.5``), a `timedelta`, or a text: a number and one of the units ns,
+                us, ms, s, m (minutes), h, d, w, or several of them, as in ``1h30m``. A text without a unit is
+                seconds.
+
+        Returns:
+            The interval, rounded up to whole milliseconds, so that no positive interval becomes zero.
+
+        Raises:
+            DefinitionError: the value is none of these, negative, or longer than 36500 days.
+        """
+        if isinstance(value, cls):
+            return value
+        milliseconds = _milliseconds(value)
+        if milliseconds is None or not 0 <= milliseconds <= _MAX_INTERVAL:
+            raise DefinitionError(f"{shown(value)} is not an interval; allowed: {_INTERVAL_ALLOWED}")
+        return cls(milliseconds.to_integral_value(ROUND_CEILING))
+
+    @property
+    def text(self) -> str:
+        """The interval in the largest unit that gives a whole number, as in ``90s`` or ``1w``."""
+        for unit in ("w", "d", "h", "m", "s"):
+            count, rest = divmod(int(self), int(_MILLISECONDS[unit]))
+            if count and not rest:
+                return f"{count}{unit}"
+        return f"{int(self)}ms"
+
+
+def _milliseconds(value: object) -> Decimal | None:
+    """The exact number of milliseconds that a value means, or None when it means none."""
+    if isinstance(value, timedelta):
+        return Decimal(value // timedelta(microseconds=1)) / 1000
+    if isinstance(value, str):
+        if _PARTS.fullmatch(value.strip()):
+            return _sum(value)
+        amount = _AMOUNT.fullmatch(value.strip())
+        factor = _MILLISECONDS.get(amount[2] or "s") if amount else None
+        return Decimal(amount[1]) * factor if amount and factor else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value <= _MAX_INTERVAL:
+        return None
+    # To the nanosecond, so that the binary dust of 0.1 + 0.2 does not round up to another millisecond.
+    return round(Decimal(value), 9) * 1000
+
+
+def _sum(text: str) -> Decimal | None:
+    """Of a text as ``1h30m``: its units go from large to small, each once."""
+    parts = [(Decimal(number), _MILLISECONDS.get(unit)) for number, unit in _PART.findall(text)]
+    factors = [factor for _, factor in parts if factor is not None]
+    if len(factors) < len(parts) or factors != sorted(set(factors), reverse=True):
+        return None
+    return sum((number * factor for number, factor in parts if factor is not None), Decimal(0))
+
+
+def parse_size(value: object) -> int:
+    """Read a size in bytes.
+
+    Args:
+        value: a number of bytes, or a text such as ``10MB`` (kb, mb, gb, tb in any case; 1kb is 1024 bytes).
+
+    Raises:
+        DefinitionError: the value is no size, not a whole number of bytes, or over 2**53.
+    """
+    text = value.lower() if isinstance(value, str) else value
+    size = _whole(text, _BYTES)
+    if size is None or size > _MAX_SIZE:
+        raise DefinitionError(f"{shown(value)} is not a size; allowed: {_SIZE_ALLOWED}")
+    return size
+
+
+def parse_count(value: object) -> int:
+    """Read a count.
+
+    Args:
+        value: a whole number, or a text such as ``100``, ``10k`` (thousands) or ``1.5M`` (millions).
+
+    Raises:
+        DefinitionError: the value is no whole number from 0 to 1,000,000,000.
+    """
+    count = _whole(value, _COUNTS)
+    if count is None or count > _MAX_COUNT:
+        raise DefinitionError(f"{shown(value)} is not a count; allowed: {_COUNT_ALLOWED}")
+    return count
+
+
+def _whole(value: object, units: dict[str, int]) -> int | None:
+    """The whole number that a value with one of these units means, or None."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value >= 0 else None
+    amount = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if amount is None or amount[2] not in units:
+        return None
+    number = Decimal(amount[1]) * units[amount[2]]
+    return int(number) if number == int(number) else None

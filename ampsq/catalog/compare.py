@@ -1,0 +1,83 @@
+"""What a file would change at an instance, which need not be there; read without a client, so nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampsq.catalog.apply import plan_on
+from ampsq.catalog.defined import definitions_of, left_out
+from ampsq.catalog.remove import check_removal
+from ampsq.catalog.suggestions import taught
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.queue_stats import QueueStats
+from ampsq.protocol.reads.server import examine
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.catalog.apply import Planned
+    from ampsq.definitions.queue import Definition
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.reads.server import Server
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a file would change.
+
+    Attributes:
+        server: where that would be.
+        plans: what applying its definitions comes to.
+        removed: what is defined and not in it, where that would be removed.
+        waiting: queues that would be removed -> messages in them.
+    """
+
+    server: Server
+    plans: Sequence[Planned]
+    removed: Sequence[Definition]
+    waiting: Mapping[str, int]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is not as in the file."""
+        return bool(self.removed) or any(plan.outcome != "unchanged" for plan in self.plans)
+
+
+@taught("queue")
+async def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Comparison:
+    """Say what applying definitions would do, and refuse what would be refused; nothing is written.
+
+    Args:
+        instance: its name; one that is not there is taken as one without definitions.
+        definitions: what is to be so.
+        prune: remove what is not among them.
+
+    Raises:
+        As `Client.apply` and `Client.remove` do.
+    """
+    server = await examine(instance)
+    if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+        plans = await plan_on(_nothing(instance), definitions, server)
+        return Comparison(server, plans, (), {})
+    catalog = await calls.catalog()
+    removed = left_out(definitions_of(catalog), definitions) if prune else []
+    plans = await plan_on(catalog, definitions, server)
+    if removed:
+        await check_removal(definitions, removed)
+    waiting = {}
+    for each in removed:
+        if isinstance(each, Queue):
+            waiting[each.name] = QueueStats(each.name, (await calls.stats(each.name))).depth
+    return Comparison(server, plans, removed, waiting)
+
+
+def _nothing(instance: str) -> Catalog:
+    """What an instance has that is not there yet."""
+    kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
+    return calls.Catalog(0, **{kind: {} for kind in kinds}, instance=instance, group=instance)

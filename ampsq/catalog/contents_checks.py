@@ -1,0 +1,62 @@
+"""What a definition may not become while there are messages: looked at before anything is defined.
+
+The scripts look again when they define it; but then others may have been defined already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
+from ampsq.catalog.definition_checks import about
+from ampsq.definitions.queue import Queue, Topic
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.definitions.definition import Definition
+    from ampsq.protocol.calls.queues import Catalog, Figures
+    from ampsq.protocol.request import Call
+
+__all__ = ["check_contents"]
+
+#: Fields of a queue: messages that come back or come later, and its former definition while it is rebuilt.
+_FIELDS = ("delayed", "scheduled", "paused")
+
+
+async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) -> None:
+    """Refuse what cannot be changed while there are messages.
+
+    Raises:
+        MessageTypeFixed: another message type for a topic that has had messages.
+        QueueNotEmpty: another kind, owner or domain for a queue that has messages.
+    """
+    for definition in definitions:
+        with about(definition):
+            if isinstance(definition, Topic) and definition.name in catalog.topics:
+                former = Topic.stored(definition.name, catalog.topics[definition.name])
+                if former.type != definition.type and (await _has_log(catalog, definition.name)):
+                    raise MessageTypeFixed(topic=definition.name)
+            elif isinstance(definition, Queue) and definition.name in catalog.queues:
+                known = Queue.from_json(catalog.queues[definition.name])
+                moves = (known.owner, known.domain(catalog.group)) != (
+                    definition.owner,
+                    definition.domain(catalog.group),
+                )
+                if moves and not _is_empty(await calls.stats(definition.name)):
+                    raise QueueNotEmpty(queue=definition.name)
+
+
+def _has_log(catalog: Catalog, topic: str) -> Call[bool]:
+    return command(["EXISTS", key(catalog.instance, "log", topic)], bool)
+
+
+def _is_empty(figures: Figures) -> bool:
+    """As lua/lib/emptiness.lua has it."""
+    waiting = (figures.leased, figures.ready, figures.sorted, figures.held, figures.remote)
+    later = (figures.fields.get(field) not in (None, "0", "") for field in _FIELDS)
+    unread = (count > 0 and read != last for count, read, last in figures.topics.values())
+    return not (any(waiting) or any(later) or any(unread))

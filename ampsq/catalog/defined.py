@@ -1,0 +1,70 @@
+"""Everything that is defined at an instance, as definitions; and what of it others leave out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ampsq.catalog.definition_checks import settings_of
+from ampsq.definitions.destination import Destination
+from ampsq.definitions.instance import Instance
+from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
+from ampsq.definitions.topic import ConflatedTopic
+from ampsq.definitions.transport import Transport
+from ampsq.protocol.calls import queues as calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.protocol.calls.queues import Catalog
+
+__all__ = ["definitions_of", "left_out", "read_definitions"]
+
+#: Elements of a topic that its messages need.
+_OF_MESSAGES: Final = {"name", "message_type", "field_separator"}
+#: What the catalog has of a topic that was only used.
+_USED: Final = "{}"
+
+
+def definitions_of(catalog: Catalog) -> list[Definition]:
+    """All definitions, in the order in which they are applied; not topics that were only used."""
+    topics = [Topic.stored(name, text) for name, text in sorted(catalog.topics.items()) if text != _USED]
+    return [
+        Instance(name=catalog.instance, group=None if catalog.group == catalog.instance else catalog.group),
+        *(Transport.from_json(text) for _, text in sorted(catalog.transports.items())),
+        *topics,
+        *sorted(settings_of(catalog), key=lambda setting: setting.match),
+        *(Queue.from_json(text) for _, text in sorted(catalog.queues.items())),
+        *(View.from_json(text) for _, text in sorted(catalog.views.items())),
+        *(ConflatedTopic.from_json(text) for _, text in sorted(catalog.conflated.items())),
+        *(Action.from_json(text) for _, text in sorted(catalog.actions.items())),
+        *(Destination.from_json(text) for _, text in sorted(catalog.destinations.items())),
+    ]
+
+
+async def read_definitions() -> list[Definition]:
+    """Read all definitions; see `Client.definitions`."""
+    catalog = await calls.catalog()
+    return definitions_of(catalog)
+
+
+def left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
+    """What is defined and has no counterpart among other definitions, so that it would be removed.
+
+    Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its
+    group, if the others do not speak of it.
+    """
+    wanted = list(definitions)
+    names = {(_space(each), each.name) for each in wanted}
+    speaks = any(isinstance(each, Instance) for each in wanted)
+    return [each for each in defined if (_space(each), each.name) not in names and _has_something(each, speaks=speaks)]
+
+
+def _space(definition: Definition) -> type[Definition]:
+    """What has a space of names: queues of all kinds have one."""
+    return Queue if isinstance(definition, Queue) else type(definition)
+
+
+def _has_something(definition: Definition, *, speaks: bool) -> bool:
+    if isinstance(definition, Instance):
+        return definition.group is not None and not speaks
+    return not isinstance(definition, Topic) or bool(definition.elements().keys() - _OF_MESSAGES)

@@ -1,0 +1,107 @@
+"""What a destination may name of the topics, queues and views that there are, what it is sent, and instances' names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampsq.base.errors import DefinitionError
+from ampsq.definitions.destination import MOST_SYNC, Destination
+from ampsq.definitions.instance import ITSELF, Instance
+from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ampsq.definitions.definition import Definition
+    from ampsq.definitions.destination import ReplicatedTopic
+    from ampsq.protocol.calls.queues import Catalog
+
+__all__ = ["check_replication", "sent_queue", "sent_topic"]
+
+
+def sent_topic(destination: Destination, catalog: Catalog, name: str) -> ReplicatedTopic | None:
+    """Which of a destination's `topics` a topic's messages are sent by; None: they are not.
+
+    What a view keeps is not: every instance makes that for itself.
+    """
+    return None if name in catalog.views else destination.topic_for(name, catalog.message_type(name))
+
+
+def sent_queue(destination: Destination, queue: Queue) -> ReplicatedTopic | None:
+    """Which of a destination's `topics` what a queue journals is sent by; None: it is not.
+
+    Of a local queue it is not: there each instance delivers its own copies.
+    """
+    return destination.topic_for(queue.name, queue.type) if queue.owner else None
+
+
+def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Queue], definition: Definition) -> None:
+    """Refuse what cannot be replicated so.
+
+    Args:
+        catalog: everything that is defined.
+        planned: everything that is to be.
+        queues: the queues of it.
+        definition: one of those that are to be.
+
+    Raises:
+        DefinitionError: it cannot be.
+    """
+    if isinstance(definition, Instance):
+        _check_instance(catalog, queues, definition)
+    elif isinstance(definition, Destination):
+        _check_number(planned, definition)
+        _check_named(planned, queues, definition, definition)
+    elif isinstance(definition, LocalQueue | View):
+        for name, text in catalog.destinations.items():
+            # One that is applied with it is itself refused.
+            if planned.destinations[name] == text:
+                _check_named(planned, queues, Destination.from_json(text), definition)
+
+
+def _check_instance(catalog: Catalog, queues: Mapping[str, Queue], instance: Instance) -> None:
+    if instance.name not in (ITSELF, catalog.instance):
+        raise DefinitionError(
+            f"{instance.titled}: name: this is the instance {catalog.instance!r}; allowed: its name, or no name, or "
+            f"apply it to {instance.name!r}: --instance {instance.name}"
+        )
+    if (instance.group or catalog.instance) == catalog.group:
+        return
+    for name, text in catalog.queues.items():
+        queue = queues[name]
+        was_shared = isinstance(Queue.from_json(text), GroupLocalQueue)
+        if was_shared and isinstance(queue, GroupLocalQueue) and queue.group_local_queue_domain is None:
+            raise DefinitionError(
+                f"{instance.titled}: group: {catalog.group!r} is the domain of {queue.titled}, which would be another "
+                f"queue; allowed: that queue with group_local_queue_domain={catalog.group!r} first, or no other group"
+            )
+
+
+def _check_number(planned: Catalog, destination: Destination) -> None:
+    number = sum(Destination.from_json(text).sync_type == "sync" for text in planned.destinations.values())
+    if destination.sync_type == "sync" and number > MOST_SYNC:
+        raise DefinitionError(
+            f"{destination.titled}: sync_type: 'sync' would make {number} of them; allowed: at most {MOST_SYNC} sync "
+            "destinations of an instance, and any number of 'async'"
+        )
+
+
+def _check_named(planned: Catalog, queues: Mapping[str, Queue], destination: Destination, about: Definition) -> None:
+    """What is named in so many words must be what can be sent; a regular expression passes over the rest."""
+    for topic in destination.topics:
+        queue, reason = queues.get(topic.name), ""
+        if isinstance(queue, LocalQueue):
+            reason = (
+                "a local queue, of which each instance delivers its own copies; allowed: a Queue, or a topic alone: of "
+                f"this one {queue.underlying_topic!r}, where the queue has another name"
+            )
+        elif topic.name in planned.views:
+            view = View.from_json(planned.views[topic.name])
+            reason = (
+                "a view, which every instance makes for itself; allowed: what it is made of, "
+                f"{', '.join(map(repr, view.underlying_topic))}, and the same view there"
+            )
+        if reason and about == destination:
+            raise DefinitionError(f"{about.titled}: topics: {topic.name!r} is {reason}")
+        if reason and about.name == topic.name:
+            raise DefinitionError(f"{about.titled}: name: {destination.titled} sends it, and it is {reason}")

@@ -1,0 +1,94 @@
+"""What to say of a name that no queue or topic has: what it is instead, what was meant, or what to do."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
+
+from ampsq.base.errors import NoRecords, UnknownQueue
+from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import queues as calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.request import Flow
+
+__all__ = ["explained", "meant", "taught"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Kind = Literal["queue", "view", "topic"]
+#: Names of one kind that a text lists.
+_LISTED: Final = 5
+
+
+def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
+    """Let a flow that refuses an unknown queue, or a topic without records, say what the name is or who was meant.
+
+    It looks only then.
+
+    Args:
+        kinds: what the name may be there.
+    """
+
+    def decorate(function: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
+        @functools.wraps(function)
+        async def flow(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return await function(*args, **kwargs)
+            except (UnknownQueue, NoRecords) as error:
+                name = error.detail.get("topic" if isinstance(error, NoRecords) else "queue")
+                if not isinstance(name, str) or error.told:
+                    raise
+                catalog = await calls.catalog()
+                if isinstance(error, NoRecords) and name in catalog.topics:
+                    raise
+                raise error.saying(explained(catalog, name, *kinds)) from None
+
+        return flow
+
+    return decorate
+
+
+def meant(catalog: Catalog, name: str, *kinds: Kind) -> str | None:
+    """The name that is most like one that nothing has; None: there is none like it."""
+    known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
+    close = difflib.get_close_matches(name, sorted({each for kind in kinds for each in known[kind]}), n=1)
+    return close[0] if close else None
+
+
+def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
+    """Say what is wrong with a name, the name first."""
+    if name in catalog.views and "view" not in kinds:
+        return f"{name!r} is a view; query it with sow, or define a queue over it" + _over(
+            catalog, name, "; its queues"
+        )
+    if name in catalog.topics and "topic" not in kinds:
+        none = f"; define one with underlying_topic {name!r}"
+        over = _over(catalog, name, "; its queues") or f", and no queue is over it{none}"
+        key = f"; to query the topic itself, give it a key, as in Topic(name={name!r}, key='/id')"
+        return f"{name!r} is a topic{over}{key if 'view' in kinds else ''}"
+    known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
+    if name in catalog.queues and "queue" not in kinds:
+        topics = Queue.from_json(catalog.queues[name]).underlying_topic
+        return f"{name!r} is a queue, not a topic; its topics are {topics!r}"
+    names = sorted({each for kind in kinds for each in known[kind]})
+    close = meant(catalog, name, *kinds)
+    what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"
+    if close:
+        return f"{name!r} is {what}; did you mean {close!r}?"
+    there = f"; there are {_list(names)}" if names else f"; there is no {kinds[0]} yet"
+    return f"{name!r} is {what}{there}; client.apply(Queue(name=...)) or `ampsq apply FILE` defines one"
+
+
+def _over(catalog: Catalog, topic: str, what: str) -> str:
+    names = sorted(name for name, text in catalog.queues.items() if Queue.from_json(text).feeds_from(topic))
+    return f"{what} are {_list(names)}" if names else ""
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(repr, names[:_LISTED])) + more

@@ -1,0 +1,1 @@
+"""The classes that applications import: `Client`, `AsyncClient`, what they have at one instance, administration."""

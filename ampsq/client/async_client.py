@@ -1,0 +1,455 @@
+"""The asyncio client: the same names and the same behaviour as `ampsq.client.client`, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.base.values import Interval
+from ampsq.client.async_publisher import AsyncPublication
+from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncAttached, Manner
+from ampsq.client.session import Session
+from ampsq.definitions.transport import INSTANCE, parse_transport
+from ampsq.publishing.guarantee import Guarantee
+from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
+from ampsq.queues.handlers import check_handler
+from ampsq.queues.query import Query
+from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.records.subscription import AsyncRecordSubscription
+from ampsq.server.address import Address
+from ampsq.topics.conflation_reader import reading_of
+from ampsq.topics.subscription import AsyncTopicSubscription
+from ampsq.topics.subscription_core import topic_instead
+from ampsq.topics.subscription_spec import TopicWish
+from ampsq.transport.connection_state import AsyncListeners
+from ampsq.transport.failover import Failover
+from ampsq.transport.instances import parse_homes, parse_policy
+from ampsq.transport.route import parse_heartbeat
+from ampsq.transport.runner import AsyncStore
+from ampsq.views.subscription import AsyncRowSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime, timedelta
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.log_positions import Place
+    from ampsq.definitions.topic import ConflatedTopic
+    from ampsq.protocol.reads.server import Server
+    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
+    from ampsq.queues.message import AsyncMessage
+    from ampsq.queues.query import SowMessage
+    from ampsq.server.address import AppendFsync
+    from ampsq.topics.message import AsyncTopicMessage
+    from ampsq.topics.subscription_spec import ReplayOptions
+    from ampsq.transport.connection_state import ConnectionEvent
+    from ampsq.transport.instances import Home
+    from ampsq.transport.route import Route
+    from ampsq.transport.runner import AsyncStore
+
+__all__ = ["AsyncClient"]
+
+#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
+_CLOSE_PATIENCE = 1.0
+
+
+class AsyncClient(AsyncPublication):
+    """A connection to an instance, for one event loop. Use it with ``async with``; arguments as `Client`'s."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        instance: str | None = None,
+        publisher: str | None = None,
+        publish_store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+        ack_timeout: timedelta | float | str = "250ms",
+        patience: timedelta | float | str = "15s",
+        heartbeat: timedelta | float | str = "5s",
+        data_dir: str | os.PathLike[str] = ".ampsq",
+        appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
+        failover: str = "refuse",
+    ) -> None:
+        self._guarantee = Guarantee.of(
+            publisher,
+            publish_store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
+        self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
+        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
+        self._policy = parse_policy(failover)
+        self._listeners = AsyncListeners()
+        self._manner = Manner(
+            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
+            *(self._listeners, None, ()),
+        )
+        self._address: Address | None = None
+        self._homes: list[Home] = []
+        self._parts: AsyncAttached | None = None
+        self._former: list[AsyncAttached] = []
+        self._failover: Failover | None = None
+        self._subscriptions: list[AsyncSubscription] = []
+        self._topic_subscriptions: list[AsyncTopicSubscription] = []
+        self._record_subscriptions: list[AsyncRecordSubscription] = []
+        self._row_subscriptions: list[AsyncRowSubscription] = []
+        self._publishing = asyncio.Lock()
+        self._guaranteed: Publishing | None = None
+
+    async def connect(self) -> Self:
+        """Connect; ``async with`` does it. Raises as `Client` does."""
+        if self._parts is None:
+            self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
+            self._homes = parse_homes(self._address.url, self._session.instance)
+            self._manner = replace(
+                self._manner, revive=self._address.revive, homes=tuple(home.instance for home in self._homes)
+            )
+            try:
+                parts = await self._begin()
+                if self._session.is_heard:
+                    await asyncio.to_thread(parts.presence.start)
+                if len(self._homes) > 1:
+                    move = partial(self._move_from_thread, asyncio.get_running_loop())
+                    self._failover = Failover(self._homes, parts.route, self._policy, move)
+                    await asyncio.to_thread(self._failover.start)
+            except BaseException:
+                await self.close()
+                raise
+        return self
+
+    def _adopt(self, parts: AsyncAttached) -> None:
+        self._parts, self._session = parts, parts.session
+
+    async def _begin(self) -> AsyncAttached:
+        """Work at the first instance that can be reached, in the order in which they were given."""
+        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        while True:
+            failures: list[AmpsqError] = []
+            for home in self._homes:
+                parts = AsyncAttached.to(home, self._manner)
+                self._adopt(parts)
+                # Where there are others, nobody waits for one of them.
+                parts.store.patience = 0.0 if several else self._patience
+                try:
+                    await parts.open()
+                    parts.store.patience = self._patience
+                    await self._begin_publishing(parts)
+                except Unavailable as error:
+                    if not several:
+                        raise
+                    await parts.store.close()
+                    failures.append(error)
+                else:
+                    return parts
+            if time.monotonic() >= until:
+                raise Unavailable("; ".join(map(str, failures)))
+            await asyncio.sleep(BETWEEN_ROUNDS)
+
+    async def _begin_publishing(self, parts: AsyncAttached) -> None:
+        if self._guarantee is not None:
+            begin = partial(parts.session.guarantee, is_careful=self._policy == "refuse")
+            self._guaranteed = await asyncio.to_thread(
+                begin, self._guarantee, parts.route, self._manner.revive, self._homes
+            )
+
+    def _move_from_thread(self, loop: asyncio.AbstractEventLoop, home: Home, *, is_careful: bool) -> Route:
+        """See `_move`; the thread that watches waits for the event loop, which alone uses the subscriptions."""
+        return asyncio.run_coroutine_threadsafe(self._move(home, is_careful=is_careful), loop).result()
+
+    async def _move(self, home: Home, *, is_careful: bool) -> Route:
+        """Go on at another instance; see `ampsq.transport.failover`."""
+        parts = AsyncAttached.to(home, replace(self._manner, patience=0.0), self._session)
+        try:
+            await parts.open()
+            if self._guaranteed is not None and is_careful:
+                await asyncio.to_thread(self._guaranteed.may_move, parts.route)
+            if self._subscriptions or parts.session.is_heard:
+                await asyncio.to_thread(parts.presence.start)
+            subscriptions = self._all_subscriptions
+            store, session = parts.store, parts.session
+            moves = [
+                *[await each.elsewhere(store, session, parts.presence) for each in self._subscriptions],
+                *[await each.elsewhere(store, session, parts.reporting) for each in self._topic_subscriptions],
+                *[await each.elsewhere(store, session.scene) for each in self._record_subscriptions],
+                *[await each.elsewhere(store, session.scene) for each in self._row_subscriptions],
+            ]
+        except BaseException:
+            await asyncio.to_thread(parts.stop)
+            await parts.store.close()
+            raise
+        parts.store.patience = self._patience
+        for subscription in subscriptions:
+            subscription.leave()
+        former = self._opened
+        # Every call that waits for this instance fails.
+        former.route.left = str(home)
+        self._former.append(former)
+        if self._guaranteed is not None:
+            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+        self._adopt(parts)
+        for move in moves:
+            await move()
+        await asyncio.to_thread(former.stop)
+        return parts.route
+
+    @property
+    def _all_subscriptions(
+        self,
+    ) -> list[AsyncSubscription | AsyncTopicSubscription | AsyncRecordSubscription | AsyncRowSubscription]:
+        return [
+            *self._subscriptions,
+            *self._topic_subscriptions,
+            *self._record_subscriptions,
+            *self._row_subscriptions,
+        ]
+
+    @property
+    def _opened(self) -> AsyncAttached:
+        if self._parts is None:
+            raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
+        return self._parts
+
+    @property
+    def _store(self) -> AsyncStore:
+        return self._opened.store
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient of {self.instance}>"
+
+    def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.add_connection_state_listener`; called in the event loop, a coroutine function is awaited."""
+        self._listeners.add(listener)
+
+    def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """As `Client.remove_connection_state_listener`."""
+        self._listeners.remove(listener)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._store.url
+
+    @property
+    def server(self) -> Server:
+        """The server as it was at connect."""
+        if self._session.server is None:
+            raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
+        return self._session.server
+
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,
+        renew: bool = False,
+        on_message: Callable[[AsyncMessage], object] | None = None,
+    ) -> Subscribing[AsyncSubscription]: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[AsyncTopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[AsyncTopicSubscription]: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], object] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscribing[Any]:
+        """Subscribe to queues or topics; see `Client.subscribe`.
+
+        ``await`` it, or use it with ``async with``, which closes the subscription at the end. `on_message` is a
+        coroutine function, or a plain one, during which nothing else runs in the event loop.
+        """
+        check_handler(on_message, awaits=True)
+
+        def wish(conflated: ConflatedTopic | None = None) -> TopicWish:
+            return TopicWish.of(
+                name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
+            )
+
+        if bookmark is not None or options:
+            return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
+        request = self._session.request()
+        block = self._store.route.heartbeat
+        core = SubscriptionCore(
+            self.instance, name, max_backlog, request, text=filter, renewed=renew, longest_block=block
+        )
+        core.settlements = self._session.settlements
+
+        async def begin() -> AsyncSubscription | AsyncTopicSubscription:
+            try:
+                return await self._subscribe(core, on_message)
+            except UnknownQueue as error:
+                conflated = await self._store.run(topic_instead(name, error))
+            return await self._subscribe_to_topics(wish(conflated), on_message)
+
+        return Subscribing(begin(), repr(name))
+
+    async def _subscribe_to_topics(
+        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], object] | None
+    ) -> AsyncTopicSubscription:
+        reading = reading_of(self._session, wish, self._ack_timeout, self._opened.reporting)
+        subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        await subscription.open()
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    async def _subscribe(
+        self, core: SubscriptionCore, on_message: Callable[[AsyncMessage], object] | None
+    ) -> AsyncSubscription:
+        parts = self._opened
+        if core.instance != self.instance:
+            core = core.elsewhere(self.instance, self._session.request())
+            core.settlements = self._session.settlements
+        await asyncio.to_thread(parts.presence.start)
+        await parts.store.run(core.register())
+        parts.presence.add(core)
+        subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
+        self._subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    async def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        option: str = "ack",
+        *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Settle messages by bookmark or filter; see `Client.ack`."""
+        return await self._store.run(
+            self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run)
+        )
+
+    async def sow(
+        self,
+        name: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        sow_keys: Iterable[Any] | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> list[SowMessage]:
+        """Query a topic with a key, a queue or a view; see `Client.sow`."""
+        query = Query(filter, order_by, top_n, skip_n)
+        return await self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> Subscribing[AsyncRecordSubscription]:
+        """Query records and subscribe to what changes them; see `Client.sow_and_subscribe`. ``await`` or enter it."""
+        query = Query(filter, order_by, top_n, skip_n)
+        following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
+
+        async def begin() -> AsyncRecordSubscription:
+            subscription = AsyncRecordSubscription(following, self._store, self._record_subscriptions.remove)
+            await subscription.open()
+            self._record_subscriptions.append(subscription)
+            return subscription
+
+        return Subscribing(begin(), f"the records of {topic!r}")
+
+    def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str] = (),
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+    ) -> Subscribing[AsyncRowSubscription]:
+        """Subscribe to an aggregate; see `Client.aggregate`. ``await`` it, or use it with ``async with``."""
+
+        async def begin() -> AsyncRowSubscription:
+            follower = await self._store.run(self._session.aggregate(name, projection, grouping, filter))
+            subscription = AsyncRowSubscription(follower, self._store, self._row_subscriptions.remove)
+            self._row_subscriptions.append(subscription)
+            return subscription
+
+        return Subscribing(begin(), f"the aggregate of {name!r}")
+
+    def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
+        if self._parts is not None:
+            self._parts.presence.remove(core)
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    async def close(self) -> None:
+        """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
+        if self._parts is None:
+            return
+        if self._failover is not None:
+            failover, self._failover = self._failover, None
+            await asyncio.to_thread(failover.stop)
+        parts = self._parts
+        parts.store.patience = min(parts.store.patience, _CLOSE_PATIENCE)
+        try:
+            for record_subscription in list(self._record_subscriptions):
+                await record_subscription.close()
+            for topic_subscription in list(self._topic_subscriptions):
+                await topic_subscription.close()
+            for subscription in list(self._subscriptions):
+                await subscription.close()
+            if parts.presence.is_started:
+                await parts.store.run(self._session.leave())
+        finally:
+            self._parts = None
+            await asyncio.to_thread(parts.stop)
+            try:
+                if self._guaranteed is not None:
+                    await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)
+            finally:
+                for each in (parts, *self._former):
+                    await each.store.close()
+                if self._address is not None:
+                    await asyncio.to_thread(self._address.release)
+                await self._listeners.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.connect()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

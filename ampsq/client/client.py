@@ -1,0 +1,543 @@
+"""The synchronous client: publish to topics, define queues, subscribe to them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from ampsq.base.addresses import redacted
+from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.base.values import Interval
+from ampsq.client.instance_connection import BETWEEN_ROUNDS, Attached, Manner
+from ampsq.client.publisher import Publication
+from ampsq.definitions.transport import INSTANCE, parse_transport
+from ampsq.publishing.guarantee import Guarantee
+from ampsq.queues.handlers import check_handler
+from ampsq.queues.query import Query
+from ampsq.queues.subscription import Subscription
+from ampsq.queues.subscription_core import SubscriptionCore
+from ampsq.records.subscription import RecordSubscription
+from ampsq.server.address import Address
+from ampsq.topics.conflation_reader import reading_of
+from ampsq.topics.subscription import TopicSubscription
+from ampsq.topics.subscription_core import topic_instead
+from ampsq.topics.subscription_spec import TopicWish
+from ampsq.transport.connection_state import Listeners
+from ampsq.transport.failover import Failover
+from ampsq.transport.instances import parse_homes, parse_policy
+from ampsq.transport.route import parse_heartbeat
+from ampsq.views.subscription import RowSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime, timedelta
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.log_positions import Place
+    from ampsq.protocol.reads.server import Server
+    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.memory_store import PublishStore
+    from ampsq.publishing.persistence_level import PersistedAck
+    from ampsq.queues.message import Message
+    from ampsq.queues.query import SowMessage
+    from ampsq.server.address import AppendFsync
+    from ampsq.topics.message import TopicMessage
+    from ampsq.topics.subscription_spec import ReplayOptions
+    from ampsq.transport.connection_state import ConnectionEvent
+    from ampsq.transport.instances import Home
+    from ampsq.transport.route import Route
+
+__all__ = ["Client"]
+
+_log = logging.getLogger("ampsq")
+#: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
+_CLOSE_PATIENCE = 1.0
+#: Messages that one `publish_many` call records by default.
+_BATCH = 100
+
+
+class Client(Publication):
+    """A connection to one instance. Threads may share it.
+
+    Args:
+        url: an address, or several, tried in order: a list, or one text with commas. ``redis://``, ``rediss://``,
+            ``unix://``, ``sentinel://HOST,HOST/SERVICE``, ``cluster://HOST,HOST`` (docs/connections.md). Default
+            ``AMPSQ_URL``, else the embedded server in `data_dir`, started with a coordinator beside it, which lives as
+            long as somebody uses it.
+        instance: the instance's name; default ``AMPSQ_INSTANCE``, else ``ampsq``.
+        publisher: makes publishing repeatable: messages are numbered under this name and recorded once each, so a
+            lost reply is answered by asking again. One process at a time may use a name.
+        publish_store: guarantees publishing (docs/publishing.md): what `publish` takes, and what is acknowledged of
+            queues, is kept here until it is persisted, and sent again after whatever fails. The path of a file, which
+            survives this process, a `FilePublishStore` or a `MemoryPublishStore`; needs a `publisher`.
+        persisted: with a `publish_store`, where a message must be before it lets go of it: ``memory`` of the server,
+            ``fsync`` its disk, or ``replicas=<n>``.
+        ack_conflation: with a `publish_store`, the interval at which persisted messages are told and let go of.
+        on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
+        on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
+        ack_timeout: how long an acknowledgement may wait for its batch.
+        patience: how long a call that may be repeated is repeated, at one address after the other, while no server
+            can be reached.
+        heartbeat: how often a client with subscriptions shows that it lives and asks whether the server does, and how
+            long an answer or a new connection may take: 200ms to 10s. A dead one is noticed within twice that.
+        data_dir: the embedded server's folder.
+        appendfsync: of the embedded server: ``always`` never loses what was answered, and at-most-once needs it;
+            ``everysec`` (default) is several times faster.
+        transport: whose limits of slow clients count for its subscriptions to topics (docs/slow-clients.md); default
+            ``*``, those of the instance.
+        failover: of a client with addresses of several instances (each has the name behind ``#``,
+            docs/replication.md): where what it was told may be missing at the next one, ``refuse`` (default) stays, and
+            goes on when its own is back; ``warn`` goes on there, and logs a warning.
+
+    Raises:
+        Unavailable: there is no server; its subclasses name the cause. ServerUnsuitable: it is too old, would lose
+            messages, or cannot say that it has them as `persisted` asks. PublishStoreError: the store cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        instance: str | None = None,
+        publisher: str | None = None,
+        publish_store: PublishStore | str | os.PathLike[str] | None = None,
+        persisted: str = "memory",
+        ack_conflation: timedelta | float | str = "100ms",
+        on_failed_write: Callable[[FailedWrite], object] | None = None,
+        on_persisted: Callable[[PersistedAck], object] | None = None,
+        ack_timeout: timedelta | float | str = "250ms",
+        patience: timedelta | float | str = "15s",
+        heartbeat: timedelta | float | str = "5s",
+        data_dir: str | os.PathLike[str] = ".ampsq",
+        appendfsync: AppendFsync = "everysec",
+        transport: str = INSTANCE,
+        failover: str = "refuse",
+    ) -> None:
+        self._guarantee = Guarantee.of(
+            publisher,
+            publish_store,
+            persisted=persisted,
+            conflation=ack_conflation,
+            on_failed_write=on_failed_write,
+            on_persisted=on_persisted,
+        )
+        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
+        self._address = Address(url, data_dir, appendfsync)
+        self._policy = parse_policy(failover)
+        self._homes = parse_homes(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
+        self._manner = Manner(
+            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
+            *(Listeners(), self._address.revive, tuple(home.instance for home in self._homes)),
+        )
+        self._failover: Failover | None = None
+        self._former: list[Attached] = []
+        self._adopt(Attached.to(self._homes[0], self._manner))
+        self._subscriptions: list[Subscription] = []
+        self._topic_subscriptions: list[TopicSubscription] = []
+        self._record_subscriptions: list[RecordSubscription] = []
+        self._row_subscriptions: list[RowSubscription] = []
+        # A publisher's numbers must reach the server in their order.
+        self._publishing = threading.RLock()
+        self._guaranteed: Publishing | None = None
+        self._closed = False
+        try:
+            self._begin()
+            if self._session.is_heard:
+                self._presence.start()
+            if len(self._homes) > 1:
+                self._failover = Failover(self._homes, self._route, self._policy, self._move)
+                self._failover.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _adopt(self, parts: Attached) -> None:
+        self._parts = parts
+        self._session, self._route, self._store = parts.session, parts.route, parts.store
+        self._presence, self._reporting = parts.presence, parts.reporting
+
+    def _begin(self) -> None:
+        """Work at the first instance that can be reached, in the order in which they were given."""
+        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        while True:
+            failures: list[AmpsqError] = []
+            for home in self._homes:
+                self._adopt(Attached.to(home, self._manner))
+                # Where there are others, nobody waits for one of them.
+                self._store.patience = 0.0 if several else self._patience
+                try:
+                    self._parts.open()
+                    self._store.patience = self._patience
+                    self._begin_publishing()
+                except Unavailable as error:
+                    if not several:
+                        raise
+                    self._store.close()
+                    failures.append(error)
+                else:
+                    return
+            if time.monotonic() >= until:
+                raise Unavailable("; ".join(map(str, failures)))
+            time.sleep(BETWEEN_ROUNDS)
+
+    def _begin_publishing(self) -> None:
+        if self._guarantee is not None:
+            self._guaranteed = self._session.guarantee(
+                *(self._guarantee, self._route, self._address.revive, self._homes),
+                is_careful=self._policy == "refuse",
+            )
+
+    def _move(self, home: Home, *, is_careful: bool) -> Route:
+        """Go on at another instance; see `ampsq.transport.failover`."""
+        parts = Attached.to(home, replace(self._manner, patience=0.0), self._session)
+        try:
+            parts.open()
+            if self._guaranteed is not None and is_careful:
+                self._guaranteed.may_move(parts.route)
+            if self._subscriptions or parts.session.is_heard:
+                parts.presence.start()
+            subscriptions = self._all_subscriptions
+            store, session = parts.store, parts.session
+            moves = [
+                *(each.elsewhere(store, session, parts.presence) for each in self._subscriptions),
+                *(each.elsewhere(store, session, parts.reporting) for each in self._topic_subscriptions),
+                *(each.elsewhere(store, session.scene) for each in self._record_subscriptions),
+                *(each.elsewhere(store, session.scene) for each in self._row_subscriptions),
+            ]
+        except BaseException:
+            parts.stop()
+            parts.store.close()
+            raise
+        parts.store.patience = self._patience
+        for subscription in subscriptions:
+            subscription.leave()
+        # Every call that waits for this instance fails.
+        self._route.left = str(home)
+        self._former.append(self._parts)
+        if self._guaranteed is not None:
+            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+        self._adopt(parts)
+        for move in moves:
+            move()
+        self._former[-1].stop()
+        return parts.route
+
+    @property
+    def _all_subscriptions(self) -> list[Subscription | TopicSubscription | RecordSubscription | RowSubscription]:
+        return [
+            *self._subscriptions,
+            *self._topic_subscriptions,
+            *self._record_subscriptions,
+            *self._row_subscriptions,
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.instance} at {redacted(self.url)}>"
+
+    def add_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """Tell a function what becomes of the connection: AMPS's ``add_connection_state_listener``.
+
+        It is called with a `ConnectionEvent` (state, address, reason), first with what the present connection has
+        reached already, then with every change, one after the other, in a thread of its own: it may take its time, and
+        may use the client. What it raises is logged.
+        """
+        self._route.listeners.add(listener)
+
+    def remove_connection_state_listener(self, listener: Callable[[ConnectionEvent], object]) -> None:
+        """Tell a function no more; one that was never told is no error."""
+        self._route.listeners.remove(listener)
+
+    @property
+    def url(self) -> str:
+        """The server's address, or the addresses, with commas between."""
+        return self._store.url
+
+    @property
+    def server(self) -> Server:
+        """The server as it was at connect: version, durability, notes on what is badly configured."""
+        if self._session.server is None:
+            raise Closed("the client never connected")
+        return self._session.server
+
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,
+        renew: bool = False,
+        on_message: Callable[[Message], object] | None = None,
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        *,
+        bookmark: Place | Sequence[Place],
+        filter: str | None = None,
+        on_message: Callable[[TopicMessage], object] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> TopicSubscription: ...
+    def subscribe(
+        self,
+        name: str,
+        *,
+        max_backlog: int = 1,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        renew: bool = False,
+        on_message: Callable[[Any], object] | None = None,
+        bookmark: Place | Sequence[Place] | None = None,
+        **options: Unpack[ReplayOptions],
+    ) -> Subscription | TopicSubscription:
+        """Subscribe to a queue, or to all queues that a regular expression matches, later ones included; or to topics.
+
+        Without `bookmark` a name that is a topic's and no queue's is subscribed to live, from now on. With it, the name
+        is a topic's; a queue's, whose underlying topics are read without taking anything from the queue; or a regular
+        expression of topics, later ones included. Messages come in the order of their recording, from there on and
+        then live, without gap or duplicate (docs/replay.md).
+
+        Args:
+            name: the queue, topic, or regular expression.
+            max_backlog: of queues: unacknowledged messages at most, over all of them together; the effective one is
+                also limited by the queues' `max_per_subscription_backlog`. 0 gets barriers only.
+            filter: only messages that this expression matches (docs/expressions.md); default all. Of queues, other
+                messages, however many, cost nothing on the way to the next one; of topics, they are read and skipped
+                here. A body that is not JSON matches no filter.
+            renew: of queues: extend the leases of this subscription as long as this process lives; default False: a
+                lease lapses unless the message is settled or extended.
+            on_message: called with each message in a thread of the subscription's own. Of queues, it settles the
+                message, and one that raises is logged and its message cancelled; of topics, it is handled when that
+                returns. Without it, iterate or call `get`.
+            bookmark: where to begin in topics: ``epoch`` (or ``0``), ``now`` (or ``0|1|``), ``most_recent`` (with
+                `sub_id`), a bookmark (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``); several, of
+                which the earliest counts; or ranges of two such places, as in ``[epoch:now)``.
+            options: of topics; see `ReplayOptions`.
+
+        Raises:
+            UnknownQueue, UnknownTopic: nothing has this name. ExpressionError: the filter is wrong.
+            DefinitionError: an option is wrong. TooManyFilters: the queue's subscriptions have 32 distinct filters.
+            BookmarkNotFound: see `bookmark_not_found`. ServerUnsuitable: it cannot promise `fully_durable`.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        check_handler(on_message, awaits=False)
+        conflated = None
+        if bookmark is None and not options:
+            try:
+                return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
+            except UnknownQueue as error:
+                conflated = self._store.run(topic_instead(name, error))
+        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated)
+        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
+        subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
+        self._topic_subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def _subscribe_to_queues(
+        self,
+        name: str,
+        max_backlog: int,
+        text: str | None,
+        renew: bool,  # noqa: FBT001  (as it was given)
+        on_message: Callable[[Message], object] | None,
+    ) -> Subscription:
+        request = self._session.request()
+        core = SubscriptionCore(
+            self.instance, name, max_backlog, request, text=text, renewed=renew, longest_block=self._route.heartbeat
+        )
+        core.settlements = self._session.settlements
+        self._presence.start()
+        self._store.run(core.register())
+        self._presence.add(core)
+        subscription = Subscription(core, self._store, self._session.origin, self._end)
+        self._subscriptions.append(subscription)
+        if on_message is not None:
+            subscription.run(on_message)
+        return subscription
+
+    def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | str | None = None,
+        option: str = "ack",
+        *,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Settle messages of a queue, delivered or not: by bookmark, or all that match a filter.
+
+        Args:
+            queue: the queue.
+            bookmarks: of the messages, or of one; or
+            filter: an expression: all available and leased messages that match it (AMPS's ``sow_delete`` with a
+                filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone,
+                and so is what is delayed.
+            option: ``ack``, ``cancel`` (leased ones only) or ``expire``.
+            reason: why, one line of at most 500 characters, for whoever looks at the messages; see `Message.cancel`.
+            dry_run: with a filter: only count.
+
+        Returns:
+            How many were settled. By bookmark: all of them. By filter: one that somebody else settled meanwhile, or
+            that `leasing` ``strict`` protects, is no error and does not count.
+
+        Raises:
+            Rejected: of the first bookmark refused; `detail` tells how many were, and how many were settled.
+            DefinitionError: neither bookmarks nor a filter, or both; the reason is wrong.
+            ExpressionError: the filter is wrong.
+        """
+        return self._store.run(self._session.ack(queue, bookmarks, option, filter, reason=reason, dry_run=dry_run))
+
+    def sow(
+        self,
+        name: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        sow_keys: Iterable[Any] | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> list[SowMessage]:
+        """Query a topic with a key, a queue or a view, without taking anything: AMPS's ``sow``.
+
+        Of a topic, its records: the last message of each key, as of the step that looked at it (docs/sow.md). Of a
+        queue, the messages that are available now are looked at, in bounded steps up to the end that stood when the
+        query began: each at most once; one that is leased or settled before its step is not seen, and neither is one
+        that comes back behind it. Of a view, its rows.
+
+        Args:
+            name: a topic with a key, a queue or a view.
+            filter: an expression; default everything.
+            order_by: an expression or several, each with ``ASC`` (default) or ``DESC``; default the order of delivery,
+                of records that of their last messages.
+            top_n: at most so many.
+            skip_n: without so many at the beginning; needs `top_n` and `order_by`.
+            sow_keys: only the records of these keys: texts or numbers, tuples for a key of several parts.
+            bookmark: the records as they were at a message of any topic, it included, or at a time.
+
+        Raises:
+            UnknownQueue: there is nothing of this name that can be queried. DefinitionError: an argument is wrong.
+            BookmarkNotFound: the log was trimmed, so that the records at the bookmark are not known any more.
+        """
+        query = Query(filter, order_by, top_n, skip_n)
+        return self._store.run(self._session.sow(name, query, sow_keys, bookmark))
+
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        order_by: str | Sequence[str] = (),
+        top_n: int | None = None,
+        skip_n: int | None = None,
+        oof: bool = False,
+        conflation: timedelta | float | str | None = None,
+        bookmark: Bookmark | str | datetime | None = None,
+    ) -> RecordSubscription:
+        """Query the records of a topic and subscribe to what changes them, from one point in time (docs/sow.md).
+
+        First come the records, as of `sow`, all as they were at one message of the log; then every message behind it,
+        none missed and none twice. After a reconnect it goes on where it was; where the log was trimmed past that, the
+        records are looked at anew and the differences told.
+
+        Args:
+            topic: a topic with a key.
+            filter: an expression, for the records and for what comes; default everything.
+            order_by: of the records, as of `sow`.
+            top_n: so many records at most; what comes later is not limited.
+            skip_n: as of `sow`.
+            oof: tell also of records that were given and leave: deleted, expired, or not matching any more.
+            conflation: of what changes one record only the latest: ``1s``: so long after its first change that was not
+                handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. The records
+                themselves come at once, and one that comes and leaves while it waits is not told of.
+            bookmark: the records as they were at a message of any topic, it included, or at a time, and from there on
+                everything that was published, as of `sow` and `subscribe`; default now.
+
+        Raises:
+            NoRecords: the topic has no key. DefinitionError: an argument is wrong.
+            BookmarkNotFound: the log was trimmed, so that it is not known any more.
+        """
+        if self._closed:
+            raise Closed("this client was closed")
+        query = Query(filter, order_by, top_n, skip_n)
+        following = self._session.follow_records(topic, query, oof=oof, conflation=conflation, bookmark=bookmark)
+        subscription = RecordSubscription(following, self._store, self._record_subscriptions.remove)
+        self._record_subscriptions.append(subscription)
+        return subscription
+
+    def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str] = (),
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+    ) -> RowSubscription:
+        """Subscribe to an aggregate of a queue's available messages, or of topics: rows that change as those do.
+
+        Leased messages are not counted, those that return are again; nothing is leased. The client itself keeps the
+        rows up to date; for many readers define a `View` instead, which a coordinator keeps. A group whose last
+        message is gone gives one more row, as it is of no messages: ``COUNT`` 0, ``SUM`` None.
+
+        Args:
+            name: a queue, a topic, or a regular expression of topics.
+            projection: what a row has, as in ``SUM(/price * /qty) AS /value``.
+            grouping: identifiers, as in ``/symbol``; default one row for all.
+            filter: an expression; default everything.
+        """
+        follower = self._store.run(self._session.aggregate(name, projection, grouping, filter))
+        subscription = RowSubscription(follower, self._store, self._row_subscriptions.remove)
+        self._row_subscriptions.append(subscription)
+        return subscription
+
+    def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
+        self._presence.remove(core)
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def close(self) -> None:
+        """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again.
+
+        Raises:
+            NotPersisted: a publish store in memory holds messages that the server did not persist within `patience`.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._failover is not None:
+            self._failover.stop()
+        self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
+        try:
+            for record_subscription in list(self._record_subscriptions):
+                record_subscription.close()
+            for topic_subscription in list(self._topic_subscriptions):
+                topic_subscription.close()
+            for subscription in list(self._subscriptions):
+                subscription.close()
+            if self._presence.is_started:
+                self._store.run(self._session.leave())
+        finally:
+            self._presence.stop()
+            self._reporting.stop()
+            try:
+                if self._guaranteed is not None:
+                    self._guaranteed.close(self._patience, _CLOSE_PATIENCE)
+            finally:
+                for parts in (self._parts, *self._former):
+                    parts.store.close()
+                self._address.release()
+                self._manner.listeners.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

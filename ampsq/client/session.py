@@ -1,0 +1,475 @@
+"""What a client knows and does apart from its subscriptions, as flows: `Client` and `AsyncClient` share all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import (
+    AmpsqError,
+    DefinitionError,
+    ServerFull,
+    UnknownQueue,
+    UnknownTopic,
+)
+from ampsq.base.limits import limits
+from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.values import is_name, parse_name
+from ampsq.catalog.apply import apply, plan
+from ampsq.catalog.definition_checks import settings_of
+from ampsq.catalog.first_use import add_published
+from ampsq.catalog.remove import check_removal
+from ampsq.catalog.suggestions import taught
+from ampsq.definitions.queue import Queue, View
+from ampsq.operations.rebuild import move_queues
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.queue_stats import QueueStats
+from ampsq.protocol.calls.records import when_caught_up
+from ampsq.protocol.context import Scene
+from ampsq.protocol.encoding import cut
+from ampsq.protocol.reads.origin import next_incarnation, read_origin
+from ampsq.protocol.reads.readers import read_readers
+from ampsq.protocol.reads.server import Server, examine
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, FIELDS, FORMAT, INSTANCES, key
+from ampsq.publishing.guaranteed import Publishing, Several
+from ampsq.publishing.session import Identity
+from ampsq.queues.browse import ack_matching
+from ampsq.queues.dead_letters import letter_filter, named_letters, read_letters
+from ampsq.queues.query import parse_query_filter
+from ampsq.queues.redrive import Order, redrive
+from ampsq.queues.returns import checked_reason
+from ampsq.queues.settle_by_name import settle_named
+from ampsq.records.follow import RecordFollowing
+from ampsq.records.query import Publisher, delete_matching, delete_records, key_texts, keyed_topic
+from ampsq.records.sow import sow
+from ampsq.topics.retention import read_topics, trim
+from ampsq.views.upkeep import aggregated, follow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime, timedelta
+
+    from ampsq.base.bookmarks import Bookmarks
+    from ampsq.catalog.apply import Outcome, Planned
+    from ampsq.definitions.address_setting import AddressSetting
+    from ampsq.definitions.queue import Definition
+    from ampsq.protocol.calls.publish import Published
+    from ampsq.protocol.reads.readers import ReaderState
+    from ampsq.protocol.request import Call
+    from ampsq.publishing.envelope import Envelope
+    from ampsq.publishing.guarantee import Guarantee
+    from ampsq.publishing.settlements import Settlements
+    from ampsq.queues.dead_letters import DeadLetter
+    from ampsq.queues.query import Query, SowMessage
+    from ampsq.queues.redrive import Redriven
+    from ampsq.records.query import How
+    from ampsq.topics.retention import Trimmed
+    from ampsq.transport.instances import Home
+    from ampsq.transport.route import Route
+    from ampsq.views.upkeep import Follower
+
+__all__ = ["Session"]
+
+_log = logging.getLogger("ampsq")
+#: Scripts count with 53 bits.
+_LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
+_FORMAT: Final = str(FORMAT).encode()
+
+
+class Session:
+    """A client's identity, its publisher's sequence, and what it knows of the server.
+
+    Args:
+        instance: the instance's name.
+        publisher: makes publishing repeatable: its messages are numbered, and recorded once each. One process at a
+            time may use a publisher's name.
+        former: of the same client, at another instance.
+        homes: the names of all instances where the client may work.
+    """
+
+    def __init__(
+        self, instance: str, publisher: str | None, former: Session | None = None, homes: Sequence[str] = ()
+    ) -> None:
+        self.instance = parse_name(instance)
+        self.publisher = parse_name(publisher) if publisher is not None else ""
+        made = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.client: str = former.client if former is not None else made
+        self.origin: str = ""
+        self.server: Server | None = None
+        #: An ID that the server has confirmed, so that a server that lost it is noticed.
+        self.confirmed_id = ""
+        #: Whether its coming was told to actions, so that its leaving is to be seen.
+        self.is_heard = False
+        #: Keeps acknowledgements until they are answered, if somebody asked for that.
+        self.settlements: Settlements | None = None
+        self.homes = tuple(homes) or (self.instance,)
+        # Names that are used at one instance are not used anew at another one.
+        requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
+        self._requests: itertools.count[int] = requests
+        self._types: dict[str, MessageType] = {}
+        self._next_sequence: int = former._next_sequence if former is not None else 1  # noqa: SLF001  (our own)
+
+    def request(self) -> str:
+        """A name for one request that may be repeated."""
+        return f"{self.client}/{next(self._requests)}"
+
+    async def connect(self) -> None:
+        """Check the server and make the instance ready.
+
+        Raises:
+            ServerUnsuitable: the server is too old or would lose messages. FormatMismatch: the instance was written by
+                an incompatible version. Unavailable: there is no server.
+        """
+        self.server = await examine(self.instance)
+        for note in self.server.notes:
+            _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
+        # One that is there is only looked at: a server with a full disk still allows that.
+        if (await command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
+            await calls.open_instance(self.instance, next_incarnation())
+        self.origin = await read_origin(self.instance)
+        if not (await command(["SISMEMBER", INSTANCES, self.instance], int)):
+            # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
+            with contextlib.suppress(ServerFull):
+                await command(["SADD", INSTANCES, self.instance], int)
+        if await command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool):
+            self.is_heard = True
+            await action_calls.happen("connect", self.client)
+        if self.publisher:
+            publishers = key(self.instance, "publishers")
+            last = await command(["HGET", publishers, self.publisher], lambda reply: reply)
+            self._next_sequence = max(int(last.split(b" ")[0]) + 1 if last else 1, self._next_sequence)
+
+    def guarantee(
+        self,
+        guarantee: Guarantee,
+        route: Route,
+        revive: Callable[[], None] | None,
+        homes: Sequence[Home] = (),
+        *,
+        is_careful: bool = True,
+    ) -> Publishing:
+        """Begin to publish with a guarantee; settlements are kept as well from here on.
+
+        Args:
+            guarantee: what is asked for.
+            route: the way to the server.
+            revive: what can bring it back.
+            homes: where a client may work, if at several instances.
+            is_careful: refuse an instance that lacks what was told to be persisted.
+        """
+        several = Several(homes[0].instance, self.origin, is_careful=is_careful) if len(homes) > 1 else None
+        identity = Identity(self.publisher, self.client)
+        publishing = Publishing(identity, route, self.instance, guarantee, revive, several)
+        self.settlements = publishing.settlements
+        return publishing
+
+    async def leave(self) -> None:
+        """Tell the actions that ask for it that this client goes, as far as there is still somebody to tell."""
+        with contextlib.suppress(AmpsqError):
+            await action_calls.happen("disconnect", self.client)
+
+    # -- definitions
+
+    async def apply(self, definitions: Iterable[Definition]) -> list[tuple[Definition, Outcome]]:
+        """Define topics, queues, views and actions; see `Client.apply`."""
+        wanted = list(definitions)
+        server = await self._server()
+        await move_queues(self, wanted, server)
+        return await apply(wanted, server)
+
+    async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
+        """Say what `apply` would do; see `Client.plan`."""
+        wanted, removed = list(definitions), list(removing)
+        planned = await plan(wanted, (await self._server()))
+        if removed:
+            await check_removal(wanted, removed)
+        return planned
+
+    async def _server(self) -> Server | None:
+        """The server as it was at connect, or looked at again where a coordinator may have noted more of it."""
+        if self.server is not None and self.server.appends and not self.server.appendfsync:
+            self.server = await examine(self.instance)
+        return self.server
+
+    @taught("queue")
+    async def pause(self, queue: str, *, paused: bool) -> bool:
+        """Have a queue deliver, or not; see `Client.pause_queue`."""
+        catalog = await calls.catalog()
+        if queue not in catalog.queues:
+            raise UnknownQueue(queue=queue)
+        defined = Queue.from_json(catalog.queues[queue])
+        wanted = type(defined)(**{**defined.elements(), "name": queue, "paused": paused})
+        outcomes = await self.apply([wanted])
+        return any(outcome != "unchanged" for _, outcome in outcomes)
+
+    # -- publishing
+
+    async def learn_type(self, topic: str) -> MessageType:
+        """The message type of what is about to be published to, asked for once: a first message fixes it."""
+        if not isinstance(topic, str):
+            return JSON
+        if topic not in self._types:
+            found = await self.message_type(topic)
+            if found is None:
+                return JSON
+            self._types[topic] = found
+        return self._types[topic]
+
+    async def body(self, topic: str, data: Any) -> bytes:
+        """What is published of data; bytes go as they are, and the topic's type is not asked for."""
+        return data if isinstance(data, bytes) else (await self.learn_type(topic)).encode(data)
+
+    async def message_type(self, name: str) -> MessageType | None:
+        """The message type of a topic or a queue; None where there is none of this name."""
+        if not isinstance(name, str) or not is_name(name):
+            return None
+        definition = await self._definition("topics", name)
+        if definition is None:
+            definition = await self._definition("queues", name)
+        return None if definition is None else MessageType.of_definition(definition)
+
+    def _definition(self, kind: str, name: str) -> Call[bytes | None]:
+        return command(["HGET", key(self.instance, kind), name], lambda reply: reply)
+
+    async def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Bookmark:
+        """Record one message; see `Client.publish`."""
+        body = await self.body(topic, data)
+        return await self._publish_one(topic, self._publish_call(topic, [body], envelope, sequence))
+
+    async def delta_publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Bookmark:
+        """Record one message, merged into the record of its key; see `Client.delta_publish`."""
+        body = await self.body(topic, data)
+        call = self._publish_call(topic, [body], envelope, sequence, delta=True)
+        return await self._publish_one(topic, call)
+
+    async def _publish_one(self, topic: str, call: Call[Published]) -> Bookmark:
+        published = await self._published(topic, call)
+        if published.number:
+            return Bookmark.of(published.topic, self.origin, published.first_id)
+        return published.duplicates[0] or Bookmark.of(published.topic, self.origin, "")
+
+    async def publish_first(self, topic: str, call: Call[Published]) -> Published:
+        """Run the first call of a batch, so that the topic exists for the others."""
+        return await self._published(topic, call)
+
+    async def _published(self, topic: str, call: Call[Published]) -> Published:
+        published: Published
+        try:
+            published = await when_caught_up(call)
+        except UnknownTopic:
+            self._types.pop(topic, None)
+            await add_published(topic)
+            published = await call
+        if published.number:
+            self.confirmed_id = published.first_id
+        return published
+
+    def _publish_call(
+        self, topic: str, bodies: Sequence[bytes], envelope: Envelope, sequence: int | None, *, delta: bool = False
+    ) -> Call[Published]:
+        first = self._next_sequence if sequence is None else sequence
+        if sequence is not None and not self.publisher:
+            raise DefinitionError("sequence needs a publisher: Client(publisher=NAME)")
+        if not isinstance(first, int) or isinstance(first, bool) or not 1 <= first <= _LAST_SEQUENCE:
+            raise DefinitionError(f"sequence={first!r}: allowed is a whole number from 1 to {_LAST_SEQUENCE}")
+        limits().check_bodies(bodies)
+        self._next_sequence = max(self._next_sequence, first + len(bodies))
+        headers = [envelope.headers] * len(bodies) if envelope.headers else []
+        return publish_calls.publish(topic, bodies, headers, self.publisher, first, times=envelope.times, delta=delta)
+
+    def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
+        """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
+        for bodies in cut(messages, size, self._types.get(topic, JSON)):
+            yield self._publish_call(topic, bodies, envelope, None)
+
+    def note(self, bookmarks: Bookmarks, published: Published) -> None:
+        """Add what became of one call."""
+        for duplicate in published.duplicates:
+            bookmarks.add(duplicate or Bookmark.of(published.topic, self.origin, ""))
+        if published.number:
+            self.confirmed_id = published.first_id
+            bookmarks.add_run(published.topic, published.first_id, published.number)
+
+    # -- settling and looking
+
+    @taught("queue")
+    async def ack(
+        self,
+        queue: str,
+        bookmarks: Iterable[Bookmark | str] | str | None,
+        option: str,
+        filter: str | None = None,  # noqa: A002  (AMPS's word)
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Settle messages by bookmark or filter; see `Client.ack`."""
+        why = checked_reason(reason)
+        if isinstance(bookmarks, str):
+            bookmarks = [bookmarks]
+        if (bookmarks is None) == (filter is None):
+            raise DefinitionError("ack needs bookmarks or a filter, one of them")
+        if filter is not None:
+            return await ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run)
+        if dry_run:
+            raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
+        return await settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements)
+
+    @property
+    def scene(self) -> Scene:
+        """Where messages are, for walks and queries."""
+        return Scene(self.instance, self.origin)
+
+    @taught("queue", "view")
+    async def sow(
+        self, name: str, query: Query, keys: Iterable[Any] | None, bookmark: Bookmark | str | datetime | None
+    ) -> list[SowMessage]:
+        """Query a topic's records, a queue or a view; see `Client.sow`."""
+        return await sow(self.scene, name, query, keys, bookmark)
+
+    def follow_records(
+        self,
+        topic: str,
+        query: Query,
+        *,
+        oof: bool,
+        conflation: timedelta | float | str | None,
+        bookmark: Bookmark | str | datetime | None,
+    ) -> RecordFollowing:
+        """A query of a topic's records and of what changes them, not begun yet; see `Client.sow_and_subscribe`."""
+        return RecordFollowing(
+            self.scene,
+            topic,
+            query,
+            oof=oof,
+            name=self.request(),
+            conflation=conflation,
+            bookmark=bookmark,
+            may_move=len(self.homes) > 1,
+        )
+
+    @taught("topic")
+    async def sow_delete(
+        self,
+        topic: str,
+        keys: Iterable[Any] | None,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        data: Any,
+    ) -> int:
+        """Delete records of a topic; see `Client.sow_delete`."""
+        if filter is not None:
+            _check_choice(topic, keys, filter, data)
+            return await delete_matching(topic, parse_query_filter(filter))
+        if keys is not None and (known := (await keyed_topic(self.instance, parse_name(topic)))) is not None:
+            key_texts(keys, known if known.key else None)
+        how, values = await self._deletion(topic, keys, data)
+        return await delete_records(topic, how, values, self._next_publisher)
+
+    async def deletions(self, topic: str, keys: Iterable[Any] | None, data: Any) -> list[list[bytes]]:
+        """The same by keys or data as a publish store keeps it: the arguments of one call each."""
+        how, values = await self._deletion(topic, keys, data)
+        head = [parse_name(topic).encode(), how.encode()]
+        return [[*head, *values[first : first + BATCH]] for first in range(0, len(values), BATCH)]
+
+    async def _deletion(self, topic: str, keys: Iterable[Any] | None, data: Any) -> tuple[How, list[bytes]]:
+        _check_choice(topic, keys, None, data)
+        if keys is not None:
+            return "keys", key_texts(keys)
+        return "data", [(await self.body(topic, data))]
+
+    def _next_publisher(self) -> Publisher:
+        """A number of this session's publisher, if it has one, for something that is to be done once."""
+        if not self.publisher:
+            return Publisher()
+        self._next_sequence += 1
+        return Publisher(self.publisher, self._next_sequence - 1)
+
+    @taught("queue")
+    async def dead_letters(
+        self,
+        queue: str,
+        filter: str | None,  # noqa: A002  (AMPS's word)
+        *,
+        source: str | None,
+        reason: str | None,
+        top_n: int | None,
+        bookmarks: Iterable[Bookmark | str] | str | None,
+    ) -> list[DeadLetter]:
+        """Look at dead letters; see `Client.dead_letters`."""
+        if bookmarks is not None:
+            if (filter, source, reason, top_n) != (None, None, None, None):
+                raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
+            return await named_letters(self.scene, queue, _listed(bookmarks))
+        return await read_letters(self.scene, queue, letter_filter(filter, source, reason), top_n)
+
+    @taught("queue")
+    async def redrive(self, queue: str, **wishes: Any) -> Redriven:
+        """Put dead letters back; see `Client.redrive`."""
+        bookmarks = wishes.pop("bookmarks")
+        wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
+        return await redrive(self.scene, Order(queue, self.request(), **wishes))
+
+    @taught("queue", "topic")
+    async def aggregate(
+        self,
+        name: str,
+        projection: Sequence[str],
+        grouping: Sequence[str],
+        filter: str | None,  # noqa: A002
+    ) -> Follower:
+        """Begin to follow an aggregate; see `Client.aggregate`."""
+        return await follow(self.scene, aggregated(name, projection, grouping, filter))
+
+    @taught("queue")
+    async def queue_stats(self, queue: str) -> QueueStats:
+        """Read a queue's figures."""
+        figures = await calls.stats(queue)
+        return QueueStats(queue, figures)
+
+    async def views(self) -> dict[str, View]:
+        """Read the definitions of all views."""
+        catalog = await calls.catalog()
+        return {name: View.from_json(text) for name, text in sorted(catalog.views.items())}
+
+    async def readers(self) -> list[ReaderState]:
+        """See `Client.readers`."""
+        return await read_readers(self.instance)
+
+    async def address_settings(self) -> dict[str, AddressSetting]:
+        """Read all address settings."""
+        catalog = await calls.catalog()
+        return {setting.match: setting for setting in sorted(settings_of(catalog), key=lambda each: each.match)}
+
+    async def queues(self) -> dict[str, Queue]:
+        """Read the definitions of all queues."""
+        catalog = await calls.catalog()
+        return {name: Queue.from_json(text) for name, text in sorted(catalog.queues.items())}
+
+    async def topics(self) -> dict[str, dict[str, Any]]:
+        """Read all topics; see `Client.topics`."""
+        return await read_topics(self.instance, self.origin)
+
+    async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
+        """Remove what a topic's retention gives up; see `Client.trim`."""
+        return await trim(self.instance, topic, age, dry_run=dry_run)
+
+
+def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:
+    return [bookmarks] if isinstance(bookmarks, str) else list(bookmarks)
+
+
+def _check_choice(topic: str, keys: object, filter: object, data: object) -> None:  # noqa: A002
+    given = [name for name, value in (("keys", keys), ("filter", filter), ("data", data)) if value is not None]
+    if len(given) != 1:
+        raise DefinitionError(
+            f"sow_delete of {topic!r} got {' and '.join(given) or 'nothing'}; allowed: one of keys, filter and data"
+        )

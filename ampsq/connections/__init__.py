@@ -1,1 +1,0 @@
-"""Where the server is, the connections to it, and what becomes of them."""

@@ -1,0 +1,211 @@
+"""What pages show of single messages and subscriptions, as flows: bounded looks that change nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.expressions.unparse import show
+from ampsq.protocol.encoding import decoded
+from ampsq.protocol.entries import read_entry
+from ampsq.protocol.reads.message_names import find_bookmark
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.queues.browse import Walker
+from ampsq.queues.query import SowMessage, parse_query_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.message_types import MessageType
+    from ampsq.protocol.calls.queues import Browsed
+    from ampsq.protocol.context import Scene
+
+__all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
+
+#: Subscriptions of a queue that are shown.
+_SUBSCRIBERS: Final = 100
+#: Characters of a body in a table, and on its own page.
+_SHORT: Final = 160
+_LONG: Final = 65_536
+_HELD: Final = ("leased", "max", "client", "filter", "tree", "queues")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A message as its page shows it.
+
+    Attributes:
+        bookmark: its name.
+        text: the body, JSON over several lines; None where the log does not have it.
+        length: of the body, in bytes.
+        headers: those that it was published with.
+    """
+
+    bookmark: Bookmark
+    text: str | None
+    length: int
+    headers: dict[str, str]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text is its beginning alone."""
+        return self.text is not None and len(self.text) == _LONG and self.text.endswith("…")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message in a table.
+
+    Attributes:
+        message: the message.
+        text: its body, in short.
+        holder: the subscription that holds it; "" when it waits.
+    """
+
+    message: SowMessage
+    text: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """What a look at a queue found.
+
+    Attributes:
+        leased: messages that subscriptions hold.
+        waiting: messages that may be delivered, in the order of the walk.
+        is_whole: whether nothing was left out.
+        was_cut: whether the time was over before so many were found as were asked for.
+    """
+
+    leased: tuple[Row, ...]
+    waiting: tuple[Row, ...]
+    is_whole: bool
+    was_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """One subscription of a queue.
+
+    Attributes:
+        name: its ID.
+        client: whose it is.
+        leased: messages that it holds, over all of its queues.
+        room: how many it may hold.
+        queues: how many queues it has.
+        filter: what it asks for; "" for everything.
+        is_silent: whether it missed its sign of life.
+    """
+
+    name: str
+    client: str
+    leased: int
+    room: int
+    queues: int
+    filter: str
+    is_silent: bool
+
+
+async def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: float) -> Browse:  # noqa: A002
+    """Look at messages of a queue, those that are leased and those that wait, up to `limit` of each, for so long.
+
+    Raises:
+        UnknownQueue: there is none of that name. ExpressionError: the filter is wrong.
+    """
+    expression = parse_query_filter(filter) if filter else None
+    until = time.monotonic() + seconds
+    leased, more = await _rows(Walker(scene, queue, expression, available=False, leased=True), scene, limit, until)
+    walker = Walker(scene, queue, expression, by_ref=True)
+    waiting, further = await _rows(walker, scene, limit, until)
+    is_cut = time.monotonic() >= until and (more or further)
+    return Browse(tuple(leased), tuple(waiting), not more and not further, is_cut)
+
+
+async def _rows(walker: Walker, scene: Scene, limit: int, until: float) -> tuple[list[Row], bool]:
+    """The first messages of a walk, and whether there may be more."""
+    found: list[Row] = []
+    page: list[Browsed] | None = []
+    while len(found) <= limit and time.monotonic() < until:
+        page = await walker.page()
+        if page is None:
+            break
+        found += [_row(each, scene, walker.type) for each in page[: limit + 1 - len(found)]]
+    return found[:limit], page is not None
+
+
+def _row(found: Browsed, scene: Scene, message_type: MessageType) -> Row:
+    message = SowMessage.of(found, scene.origin, type=message_type)
+    return Row(message, short_text(message.raw, message.data), found.holder.decode())
+
+
+def short_text(raw: bytes, data: Any) -> str:
+    """A body on one line, cut where it is long."""
+    text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, None)
+    text = " ".join(text.split())
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def long_text(raw: bytes, data: Any) -> str:
+    """A body over several lines, cut where it is very long."""
+    text = raw.decode(errors="backslashreplace") if isinstance(data, bytes) else _json(data, 2)
+    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+
+
+def _json(data: Any, indent: int | None) -> str:
+    try:
+        return json.dumps(data, ensure_ascii=False, indent=indent, default=str)
+    except (ValueError, TypeError, RecursionError):
+        return str(data)
+
+
+async def read_body(scene: Scene, text: Bookmark | str, message_type: MessageType) -> Body:
+    """Read a message's body from the log.
+
+    Raises:
+        DefinitionError: it is no bookmark.
+    """
+    named = await find_bookmark(scene.origin, text)
+    entries: list[Any] = []
+    if named.id:
+        log = key(scene.instance, "log", named.bookmark.topic)
+        entries = await command(["XRANGE", log, named.id, named.id], list)
+    if not entries:
+        return Body(named.bookmark, None, 0, {})
+    fields, _ = read_entry(entries[0][1])
+    raw = fields.get(FIELDS["body"].encode())
+    if raw is None:
+        told = {_text(name): _text(value) for name, value in fields.items()}
+        return Body(named.bookmark, _json(told, 2), sum(map(len, fields.values())), {})
+    headers = fields.get(FIELDS["headers"].encode())
+    data = decoded(raw, message_type)
+    return Body(named.bookmark, long_text(raw, data), len(raw), json.loads(headers) if headers else {})
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
+
+
+async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
+    """Read the subscriptions of a queue, a hundred at most, those that hold most first."""
+    members = key(instance, "members", queue)
+    names: list[bytes] = await command(["SSCAN", members, 0, "COUNT", _SUBSCRIBERS], lambda reply: list(reply[1]))
+    now: int = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
+    found = []
+    for name in sorted(names)[:_SUBSCRIBERS]:
+        subscription = key(instance, "subscription", name.decode())
+        values = await command(["HMGET", subscription, *(FIELDS[field] for field in _HELD)], list)
+        beat = await command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
+        if values[0] is not None:
+            found.append(_subscriber(name.decode(), values, is_silent=beat < now))
+    return sorted(found, key=lambda each: (-each.leased, each.name))
+
+
+def _subscriber(name: str, values: Sequence[bytes | None], *, is_silent: bool) -> Subscriber:
+    leased, room, client, _, tree, queues = (_text(value or b"") for value in values)
+    text = show(json.loads(tree)) if tree else ""
+    return Subscriber(name, client, int(leased), int(room), len(queues.split(" ")), text, is_silent)

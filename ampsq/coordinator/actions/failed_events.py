@@ -1,0 +1,141 @@
+"""Events that failed: tried again, later and later, without holding up any other."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import Unavailable, UnknownTopic
+from ampsq.catalog.apply import add_topic
+from ampsq.coordinator.actions.event import Event, moment
+from ampsq.coordinator.actions.follow import back_off, server_ms
+from ampsq.coordinator.actions.run import TRANSIENT, named_topic
+from ampsq.definitions.action_parts import Do
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from ampsq.coordinator.actions.follow import Followed
+    from ampsq.transport.runner import Store
+
+__all__ = ["retry_failed"]
+
+_log = logging.getLogger("ampsq.actions")
+#: Events of one round, and the seconds that it may take.
+_BATCH: Final = 500
+_BUDGET: Final = 0.1
+
+
+def retry_failed(store: Store, followed: Followed) -> bool:
+    """Try the failed events of an action whose time has come, for a while; True when there are more.
+
+    Any number of coordinators may do it at once: each step ends with a script that moves the event on from where it was
+    seen, publishing in the same step, so that the second one to come changes nothing.
+    """
+    retries = key(store.instance, "retries", followed.action.name)
+    looking = command(["ZRANGE", retries, 0, 0, "WITHSCORES"], lambda reply: float(reply[1]) if reply else None)
+    first = store.call(looking)
+    if first is None:
+        return False
+    now, until = server_ms(store), time.monotonic() + _BUDGET
+    if first > now:
+        return False
+    due = store.call(command(["ZRANGE", retries, "-inf", now, "BYSCORE", "LIMIT", 0, _BATCH], list[bytes]))
+    for number in due:
+        if time.monotonic() >= until:
+            return True
+        _Retry(store, followed, number.decode()).make(now)
+    return len(due) == _BATCH
+
+
+class _Retry:
+    """One failed event while it is tried again."""
+
+    def __init__(self, store: Store, followed: Followed, number: str) -> None:
+        self._store, self._followed, self._action, self._number = store, followed, followed.action, number
+        self._revision = 0
+        self._facts: dict[str, Any] = {}
+        self._at = 0
+
+    def make(self, now: int) -> None:
+        """Go on where it failed, as far as that is possible now."""
+        failed = key(self._store.instance, "failed", self._action.name)
+        found = self._store.call(command(["HGET", failed, self._number], lambda reply: reply))
+        if found is None:
+            retries = key(self._store.instance, "retries", self._action.name)
+            self._store.call(command(["ZREM", retries, self._number], int))
+            return
+        revision, _, text = found.partition(b" ")
+        self._revision, self._facts = int(revision), json.loads(text)
+        event = Event.from_facts(self._facts)
+        # First comes the claim: whoever makes it tries, and the others see that it was tried.
+        self._at = now + back_off(self._facts["tries"] + 1)
+        self._facts |= {"tries": self._facts["tries"] + 1, "next": moment(self._at), "by": secrets.token_hex(4)}
+        if not self._write(event):
+            return
+        try:
+            self._go_on(event)
+        except Unavailable:
+            raise
+        except TRANSIENT as error:
+            _log.debug("event %s of action %s waits: %s", self._number, self._action.name, error)
+        except Exception as error:  # noqa: BLE001  (whatever a step raises is this event's failure)
+            _log.debug("event %s of action %s failed again: %s", self._number, self._action.name, error)
+            self._facts["error"] = str(error)
+            self._write(event)
+
+    def _go_on(self, event: Event) -> None:
+        if event.step < 0:
+            if not self._followed.performer.holds(event, self._action.if_):
+                self._end()
+                return
+            event.step = 0
+        while event.step < len(self._action.do):
+            step = self._action.do[event.step]
+            if isinstance(step, Do.publish):
+                if not self._publish(event, step):
+                    return
+            else:
+                place = f"failed {self._number}"
+                self._followed.performer.perform(step, event, place, event.step + 1)
+                event.step += 1
+                if not self._write(event):
+                    return
+        self._end()
+
+    def _publish(self, event: Event, step: Do.publish) -> bool:
+        """Publish and move on in one step; False when somebody else did."""
+        publisher = f"action:{self._action.name}@{self._followed.origin}:failed:{self._number}:{event.step}"
+        letter = (named_topic(event, step), event.body(step.data), event.headers, publisher)
+        event.step += 1
+        try:
+            return self._write(event, letter)
+        except UnknownTopic:
+            self._store.run(add_topic(letter[0]))
+            return self._write(event, letter)
+        except Exception:
+            event.step -= 1
+            raise
+
+    def _write(self, event: Event, letter: action_calls.Letter | None = None) -> bool:
+        """Write where the event is; False when somebody else did."""
+        meta = {name: self._facts[name] for name in ("error", "tries", "failed", "next", "by")}
+        value = event.to_json(**meta)
+        call = action_calls.redo(self._action.name, self._number, self._revision, value, self._at, letter=letter)
+        done = self._store.call(call)
+        if not done and call.repeated:
+            # Its first run may have done it; what is there says whose it is.
+            failed = key(self._store.instance, "failed", self._action.name)
+            found = self._store.call(command(["HGET", failed, self._number], lambda reply: reply))
+            done = found == b"%d " % (self._revision + 1) + value
+        self._revision += done
+        return done
+
+    def _end(self) -> None:
+        self._store.call(
+            action_calls.redo(self._action.name, self._number, self._revision, b"", self._at, count=FIELDS["done"])
+        )

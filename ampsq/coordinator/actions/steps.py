@@ -1,0 +1,150 @@
+"""The conditions of an action, and its steps but publishing: each for one event."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.message_types import JSON
+from ampsq.base.values import is_name, pattern_of
+from ampsq.coordinator.actions.webhooks import StepFailed
+from ampsq.definitions.action_parts import Do, If
+from ampsq.expressions import Document, parse
+from ampsq.expressions.values import first, text_of
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.context import Scene
+from ampsq.queues.browse import ack_matching
+from ampsq.queues.query import Query
+from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
+from ampsq.views.upkeep import sow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.coordinator.actions.event import Event
+    from ampsq.coordinator.actions.webhooks import Powers
+    from ampsq.definitions.action_parts import Part, Step
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
+
+__all__ = ["Performer"]
+
+_log = logging.getLogger("ampsq.actions")
+_PERCENT: Final = 100
+#: The text that is the message's own body.
+_DATA: Final = "{{AMPS_DATA}}"
+
+
+class Performer:
+    """Looks at conditions and makes steps.
+
+    Args:
+        store: where the instance is.
+        name: the action's.
+        catalog: what is defined.
+        origin: the instance's.
+        powers: what may be done outside.
+    """
+
+    def __init__(self, store: Store, name: str, catalog: Catalog, origin: str, powers: Powers) -> None:
+        self._store, self._name, self._catalog, self._powers = store, name, catalog, powers
+        self._scene = Scene(store.instance, origin)
+
+    def holds(self, event: Event, conditions: Iterable[Part]) -> bool:
+        """Whether all conditions are true of an event."""
+        return all(self._holds(event, condition) for condition in conditions)
+
+    def _holds(self, event: Event, condition: Part) -> bool:
+        if isinstance(condition, If.file_system_usage):
+            usage = shutil.disk_usage(event.text(condition.path))
+            return usage.used * _PERCENT > condition.greater_than * usage.total
+        if isinstance(condition, If.condition):
+            return parse(_utf8(event.text(condition.condition)), "query").matches(
+                self._document(event, event.variables.get("AMPS_DATA", b""), published=True)
+            )
+        raise StepFailed(f"{condition.word}: this version does not know this condition")
+
+    def _document(self, event: Event, body: bytes, *, published: bool) -> Document:
+        """What expressions read of a text: JSON, unless it is the body of the event's message, as it was published."""
+        topic = event.variables.get("AMPS_TOPIC", b"").decode(errors="replace")
+        found = self._catalog.message_type(topic) if published else JSON
+        return Document(body, origin=self._scene.origin, instance=self._scene.instance, message_type=found)
+
+    def perform(self, step: Step, event: Event, place: str, sequence: int) -> None:
+        """Make one step that is no publish.
+
+        Args:
+            step: what to do.
+            event: for which event; its variables may change.
+            place: of increments: what their sequence is of.
+            sequence: the number of this one there.
+        """
+        match step:
+            case Do.extract():
+                self._extract(step, event)
+            case Do.translate():
+                self._translate(step, event)
+            case Do.query():
+                event.variables[step.capture_data] = self._found(step, event)
+            case Do.increment():
+                counted = action_calls.count(self._name, place, sequence, event.text(step.key))
+                event.variables[step.value] = self._store.call(counted)
+            case _:
+                self._affect(step, event)
+
+    def _affect(self, step: Step, event: Event) -> None:
+        """Make a step whose effect is outside of the event: at least once."""
+        match step:
+            case Do.delete():
+                for queue in self._named(step.topic, self._catalog.queues):
+                    self._store.run(ack_matching(self._scene, queue, _utf8(event.text(step.filter))))
+            case Do.event():
+                client = event.variables.get("AMPS_CLIENT_NAME", b"").decode(errors="replace")
+                self._store.call(action_calls.happen("event", client, step.event, event.text(step.data)))
+            case Do.echo():
+                _log.info("%s: %s", self._name, event.text(step.message).decode(errors="backslashreplace"))
+            case Do.downgrade_replication():
+                self._store.run(downgrade_late(self._store.instance, int(step.age), int(step.grace_period)))
+            case Do.upgrade_replication():
+                self._store.run(upgrade_prompt(self._store.instance, int(step.age), int(step.grace_period)))
+            case Do.execute():
+                self._powers.execute(step, event.variables)
+            case Do.webhook():
+                self._powers.webhook(step, event.variables)
+            case _:
+                raise StepFailed(f"{step.word}: this version does not know this step")
+
+    @staticmethod
+    def _named(topic: str, names: Iterable[str]) -> list[str]:
+        return [topic] if is_name(topic) else sorted(name for name in names if pattern_of(topic).search(name))
+
+    def _extract(self, step: Do.extract, event: Event) -> None:
+        document = self._document(event, event.text(step.data), published=step.data == _DATA)
+        for item in step.value:
+            name, _, text = item.partition("=")
+            value = first(parse(text, "query").value(document))
+            event.variables[name.strip()] = b"" if value is None else text_of(value)
+
+    @staticmethod
+    def _translate(step: Do.translate, event: Event) -> None:
+        given = event.text(step.data)
+        pairs = dict(case.partition("=")[::2] for case in reversed(step.case))
+        found = pairs.get(_utf8(given))
+        if found is not None:
+            event.variables[step.value] = event.text(found)
+        else:
+            event.variables[step.value] = given if step.default is None else event.text(step.default)
+
+    def _found(self, step: Do.query, event: Event) -> bytes:
+        """The body of the first message or row that a query finds, else its default."""
+        filter_ = _utf8(event.text(step.filter)) if step.filter is not None else None
+        for name in self._named(step.topic, {*self._catalog.queues, *self._catalog.views}):
+            found = self._store.run(sow(self._scene, name, Query(filter_, list(step.order_by), 1)))
+            if found:
+                return found[0].raw
+        return event.text(step.default_data)
+
+
+def _utf8(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")

@@ -1,0 +1,143 @@
+"""Duty: subscriptions whose client is gone. Their leases are back in about a second."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import channel, key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ampsq.transport.runner import Store
+
+__all__ = ["Absence"]
+
+_log = logging.getLogger("ampsq.coordinator")
+_PAUSE: Final = 0.3
+#: Seconds after a server's start in which absence counts for nothing: clients are still coming back.
+_GRACE: Final = 10.0
+#: Looks in a row that must find nobody: a client that reconnects is away for one.
+_LOOKS: Final = 2
+_BATCH: Final = 500
+#: Seconds by which server and own clock may drift apart between two looks.
+_JUMP: Final = 3.0
+
+
+class Absence:
+    """Ends the subscriptions of clients that do not listen on their channel any more.
+
+    Args:
+        grace: seconds after a server's start in which absence counts for nothing.
+    """
+
+    name = "absence"
+
+    def __init__(self, grace: float = _GRACE) -> None:
+        self._grace = grace
+        self._run_id = b""
+        self._clock: float | None = None
+        self._trusted_from = 0.0
+        self._returning: set[str] = set()
+        self._missed: dict[str, int] = {}
+        self._clients: dict[str, str] = {}
+        self._left: set[str] = set()
+
+    def run_once(self, store: Store) -> float:
+        """Count the listeners of every subscription's client; end those that were away twice, or silent for long."""
+        now = store.call(command(["TIME"], lambda reply: int(reply[0]) + int(reply[1]) / 1e6))
+        subscriptions = store.call(
+            command(
+                ["ZRANGE", key(store.instance, "subscriptions"), 0, -1, "WITHSCORES"],
+                lambda reply: {reply[i].decode(): float(reply[i + 1]) for i in range(0, len(reply), 2)},
+            )
+        )
+        self._clients = {name: client for name, client in self._clients.items() if name in subscriptions}
+        self._watch_server(store, now, subscriptions)
+        judged = {name: deadline for name, deadline in subscriptions.items() if name not in self._returning}
+        for name in [name for name, deadline in judged.items() if deadline < now * 1000]:
+            self._end(store, name, "its heartbeat stopped")
+            del judged[name]
+        absent = self._absent(store, list(judged))
+        self._missed = {name: self._missed.get(name, 0) + 1 for name in absent}
+        for name, looks in list(self._missed.items()):
+            if looks >= _LOOKS:
+                self._end(store, name, "its client is gone")
+                del self._missed[name]
+        self._tell_departures(store)
+        return _PAUSE
+
+    def _tell_departures(self, store: Store) -> None:
+        """Tell actions of clients that came and, in two looks, do not listen any more: they cannot tell it."""
+        if time.monotonic() < self._trusted_from:
+            self._left.clear()
+            return
+        known = store.call(
+            command(["HKEYS", key(store.instance, "clients")], lambda reply: [c.decode() for c in reply])
+        )
+        there = set(self._clients.values())
+        gone: set[str] = set()
+        for first in range(0, len(known), _BATCH):
+            some = [client for client in known[first : first + _BATCH] if client not in there]
+            channels = [channel(store.instance, client) for client in some]
+            counts = store.call(
+                command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
+            )
+            gone |= {client for client, where in zip(some, channels, strict=True) if not counts.get(where.encode())}
+        for client in gone & self._left:
+            store.call(action_calls.happen("disconnect", client))
+        self._left = gone - self._left
+
+    def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
+        """After the server's start, or a jump of its clock, give those that were there before time to come back."""
+        run_id, uptime = store.call(command(["INFO", "server"], _run_id_and_uptime))
+        clock, self._clock = self._clock, now - time.monotonic()
+        grace = 0.0
+        if run_id != self._run_id:
+            # Those that our first look finds may have been there long before a start that we did not see.
+            grace = self._grace if self._run_id else self._grace - uptime
+            self._run_id = run_id
+        elif clock is not None and abs(self._clock - clock) > _JUMP:
+            _log.warning("the server's clock jumped by %.0f s", self._clock - clock)
+            grace = self._grace
+        if grace > 0:
+            self._trusted_from = time.monotonic() + grace
+            self._returning = set(subscriptions)
+            self._missed.clear()
+        elif time.monotonic() >= self._trusted_from:
+            self._returning.clear()
+
+    def _absent(self, store: Store, subscriptions: list[str]) -> list[str]:
+        absent: list[str] = []
+        for first in range(0, len(subscriptions), _BATCH):
+            some = subscriptions[first : first + _BATCH]
+            channels = [channel(store.instance, self._client(store, name)) for name in some]
+            counts = store.call(
+                command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
+            )
+            absent += [name for name, where in zip(some, channels, strict=True) if not counts.get(where.encode())]
+        return absent
+
+    def _client(self, store: Store, subscription: str) -> str:
+        # A subscription never changes its client: it is read once.
+        if subscription not in self._clients:
+            field = key(store.instance, "subscription", subscription)
+            found = store.call(command(["HGET", field, "client"], lambda reply: (reply or b"").decode()))
+            self._clients[subscription] = found.rpartition("/")[0]
+        return self._clients[subscription]
+
+    def _end(self, store: Store, subscription: str, why: str) -> None:
+        _log.info("subscription %s ends: %s", subscription, why)
+        self._clients.pop(subscription, None)
+        while store.call(calls.unsubscribe(subscription, {})):
+            pass
+
+
+def _run_id_and_uptime(reply: bytes) -> tuple[bytes, float]:
+    facts = dict(line.split(b":", 1) for line in reply.splitlines() if b":" in line)
+    return facts[b"run_id"], float(facts[b"uptime_in_seconds"])

@@ -1,0 +1,267 @@
+"""What sets an action off (On), and on what condition (If)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ampsq.base.values import is_name, pattern_of
+from ampsq.definitions.action_values import NONE, Every, Expression, FilledText, Percent, Period, Reasons
+from ampsq.definitions.definition import Checked, Name
+from ampsq.definitions.elements import Filter, Identifiers, TopicOrPattern
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["If", "On", "Part", "Trigger"]
+
+
+class Part(Checked):
+    """One On, If or Do.
+
+    Attributes:
+        word: what files call it.
+        module: AMPS's name of it.
+        main: the element whose value may stand for the whole part; empty: it has none.
+    """
+
+    word: ClassVar[str]
+    module: ClassVar[str]
+    main: ClassVar[str] = ""
+
+    @classmethod
+    def title(cls, elements: Mapping[str, Any]) -> str:  # noqa: ARG003
+        """What an error text calls it."""
+        return cls.word
+
+    def written(self) -> dict[str, Any]:
+        """As files have it: ``{word: {element: value}}``, without what is as by default."""
+        return {self.word: self.elements()}
+
+
+class Trigger(Part):
+    """What sets an action off.
+
+    Attributes:
+        has_message: whether an event of it is about a message, so that ``{{AMPS_DATA}}`` is its body.
+    """
+
+    has_message: ClassVar[bool] = True
+
+    @property
+    def about(self) -> str | None:
+        """The topic or queue, or the regular expression of such; None where there is none."""
+        return getattr(self, "topic", None)
+
+    def follows(self, name: str) -> bool:
+        """Whether it is about the topic or queue of this name."""
+        about = self.about
+        if about is None:
+            return True
+        return about == name if is_name(about) else pattern_of(about).search(name) is not None
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether what it is about is a regular expression."""
+        return self.about is not None and not is_name(self.about)
+
+    @property
+    def id(self) -> str:
+        """Which of an action's triggers it is: kind and what it is about; two of the same are refused."""
+        return f"{self.word} {self.about or getattr(self, 'every', None) or getattr(self, 'event', None) or '*'}"
+
+
+class On:
+    """What sets an action off, as in ``On.expire(topic="work")``."""
+
+    class expire(Trigger):  # noqa: N801  (the word that files use)
+        """A message of a queue leaves it unprocessed.
+
+        Attributes:
+            topic: the queue.
+            reason: only for these reasons, any of ``max_deliveries``, ``max_cancels``, ``forced_expire``,
+                ``time_limit``. Default: none named, that is, all.
+        """
+
+        word = "expire"
+        module = "amps-action-on-sow-expire-message"
+        main = "topic"
+        topic: Name
+        reason: Reasons = NONE
+
+    class delete(Trigger):  # noqa: N801
+        """A message of a queue was acknowledged; of an at-most-once queue: sent.
+
+        Attributes:
+            topic: the queue.
+        """
+
+        word = "delete"
+        module = "amps-action-on-sow-delete-message"
+        main = "topic"
+        topic: Name
+
+    class deliver(Trigger):  # noqa: N801
+        """A message of a queue was delivered to a subscription.
+
+        Attributes:
+            topic: the queue, or a regular expression of queues.
+        """
+
+        word = "deliver"
+        module = "amps-action-on-deliver-message"
+        main = "topic"
+        topic: TopicOrPattern
+
+    class publish(Trigger):  # noqa: N801
+        """A message was published to a topic.
+
+        Attributes:
+            topic: the topic, or a regular expression of topics; never a queue over another topic.
+            filter: an expression over the body; only messages that match it. Default: all.
+        """
+
+        word = "publish"
+        module = "amps-action-on-publish-message"
+        main = "topic"
+        topic: TopicOrPattern
+        filter: Filter | None = None
+
+    class timeout(Trigger):  # noqa: N801
+        """A message matches a filter for longer than a time, while no other one of the same key came that does not.
+
+        Attributes:
+            topic: a view, or a topic, of which the last message of each key counts.
+            duration: how long it must match.
+            filter: an expression over the body. Default: all messages match.
+            key: identifiers that make messages versions of one; required for a topic, and a view's grouping for a view.
+        """
+
+        word = "timeout"
+        module = "amps-action-on-message-condition-timeout"
+        main = ""
+        topic: Name
+        duration: Period
+        filter: Filter | None = None
+        key: Identifiers = NONE
+
+    class schedule(Trigger):  # noqa: N801
+        """It is time.
+
+        Attributes:
+            every: ``4h``, ``00:32``, ``Saturday at 11:00``; a Z behind a time means UTC.
+        """
+
+        word = "schedule"
+        module = "amps-action-on-schedule"
+        main = "every"
+        has_message = False
+        every: Every
+
+    class subscribe(Trigger):  # noqa: N801
+        """A consumer subscribed to a queue.
+
+        Attributes:
+            topic: the queue, or a regular expression of queues. Default: any.
+        """
+
+        word = "subscribe"
+        module = "amps-action-on-subscribe"
+        main = "topic"
+        has_message = False
+        topic: TopicOrPattern | None = None
+
+    class unsubscribe(Trigger):  # noqa: N801
+        """A subscription to a queue ended, also because its client is gone.
+
+        Attributes:
+            topic: the queue, or a regular expression of queues. Default: any.
+        """
+
+        word = "unsubscribe"
+        module = "amps-action-on-unsubscribe"
+        main = "topic"
+        has_message = False
+        topic: TopicOrPattern | None = None
+
+    class connect(Trigger):  # noqa: N801
+        """A client connected."""
+
+        word = "connect"
+        module = "amps-action-on-connect-client"
+        has_message = False
+
+    class disconnect(Trigger):  # noqa: N801
+        """A client is gone, in good order or not."""
+
+        word = "disconnect"
+        module = "amps-action-on-disconnect-client"
+        has_message = False
+
+    class connect_replication(Trigger):  # noqa: N801
+        """The link to a destination was made."""
+
+        word = "connect_replication"
+        module = "amps-action-on-connect-replication"
+        has_message = False
+
+    class disconnect_replication(Trigger):  # noqa: N801
+        """The link to a destination was lost."""
+
+        word = "disconnect_replication"
+        module = "amps-action-on-disconnect-replication"
+        has_message = False
+
+    class downgrade_replication(Trigger):  # noqa: N801
+        """A sync destination is not waited for any more."""
+
+        word = "downgrade_replication"
+        module = "amps-action-on-downgrade-replication"
+        has_message = False
+
+    class upgrade_replication(Trigger):  # noqa: N801
+        """A sync destination is waited for again."""
+
+        word = "upgrade_replication"
+        module = "amps-action-on-upgrade-replication"
+        has_message = False
+
+    class event(Trigger):  # noqa: N801
+        """An action raised an event.
+
+        Attributes:
+            event: its name.
+        """
+
+        word = "event"
+        module = "amps-action-on-execute-event"
+        main = "event"
+        event: Name
+
+
+class If:
+    """On what condition, as in ``If.condition(condition="/qty > 10")``."""
+
+    class condition(Part):  # noqa: N801
+        """An expression over ``{{AMPS_DATA}}`` is true.
+
+        Attributes:
+            condition: the expression, in which variables are put first.
+        """
+
+        word = "condition"
+        module = "amps-action-if-condition"
+        main = "condition"
+        condition: Expression
+
+    class file_system_usage(Part):  # noqa: N801
+        """A file system is fuller than so many percent, where the coordinator runs.
+
+        Attributes:
+            path: a path on it.
+            greater_than: percent, 0 to 100.
+        """
+
+        word = "file_system_usage"
+        module = "amps-action-if-file-system-usage"
+        path: FilledText
+        greater_than: Percent

@@ -1,0 +1,368 @@
+"""What a user defines: topics, queues of three kinds, views, actions: frozen models that are right or do not exist.
+
+A definition is checked whole when it is made: a `DefinitionError` lists every fault with the element, its
+value and what is allowed. In every element None means "not given", that is, the default.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
+from ampsq.base.errors import DefinitionError
+from ampsq.base.message_types import SEPARATOR, MessageType, MessageTypeName
+from ampsq.base.values import Interval, is_name, pattern_of, shown
+from ampsq.definitions.action import Action
+from ampsq.definitions.action_parts import Do, If, On, Reason
+from ampsq.definitions.definition import Definition, Fault, Name
+from ampsq.definitions.elements import (
+    MIN_LEASE_PERIOD,
+    NO_RING,
+    Barrier,
+    Count,
+    Delay,
+    Factor,
+    FieldSeparator,
+    Filter,
+    LeasePeriod,
+    Life,
+    Multiplier,
+    PositiveCount,
+    Priority,
+    QueueDepth,
+    RecoveryPoint,
+    RingSize,
+    TopicOrPattern,
+)
+from ampsq.definitions.topic import Topic, type_conflicts
+from ampsq.definitions.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "MIN_LEASE_PERIOD",
+    "Action",
+    "Bookmark",
+    "Definition",
+    "Do",
+    "ExpirationModel",
+    "FairnessModel",
+    "Fault",
+    "GroupLocalQueue",
+    "If",
+    "Interval",
+    "Leasing",
+    "LocalQueue",
+    "On",
+    "Queue",
+    "Reason",
+    "Semantics",
+    "Topic",
+    "View",
+    "parse_ref",
+    "ref_of",
+]
+
+Semantics = Literal["at-least-once", "at-most-once"]
+FairnessModel = Literal["fast", "round-robin", "proportional"]
+Leasing = Literal["strict", "sublet"]
+ExpirationModel = Literal["default", "queue", "latest", "earliest"]
+
+# For a type checker, a default that is worked out from other elements fits every type.
+_NOT_GIVEN: Any = None
+_NONE: Any = Interval(0)
+_DAY: Any = Interval(86_400_000)
+
+#: The `owner` of a queue whose messages belong to whom they were published at.
+_ORIGIN: Final = "*"
+
+
+class Queue(Definition):
+    """A view over one or more topics, whose messages are each delivered to one subscription.
+
+    Where several instances have it, and replicate it, each message is delivered by one of them: the one that it was
+    published at, until that hands it to another (see docs/replication.md; `LocalQueue` and `GroupLocalQueue` differ in
+    that alone).
+
+    Attributes:
+        name: what consumers subscribe to; the same grammar as a topic's name.
+        underlying_topic: the topic that feeds the queue. A text with other characters than a name has is a
+            regular expression, searched for anywhere in a topic's name, that feeds the queue from every
+            topic it is found in. Unlike in AMPS, a dot alone does not make a regular expression. Default:
+            the queue's name.
+        default_publish_target: where a publish to the queue's own name goes. Default: the underlying topic;
+            required when that is a regular expression, which must match it.
+        message_type: what the bodies are: ``json`` (default), ``msgpack``, ``nvfix``, ``fix`` or ``binary``, the same
+            as of every underlying topic; see docs/message-types.md. ``binary`` goes with no expression.
+        field_separator: of nvfix and fix, as the topics have it. Default: SOH.
+        filter: an expression over the body; only messages that match it enter the queue, which is decided once, when
+            the queue reads them. Default: all messages enter.
+        semantics: ``at-least-once`` (default) leases a message until it is acknowledged; ``at-most-once``
+            removes it when it is sent.
+        lease_period: how long a delivered message stays with its subscription, counted from its delivery;
+            100ms or longer. Default: a lease never lapses. Of no effect at most once: nothing comes back.
+        max_per_subscription_backlog: unacknowledged messages that one subscription may hold; 1 (default) or
+            more.
+        max_backlog: unacknowledged messages that all subscriptions may hold together, on each instance; 1
+            or more. It does not bound how many messages wait. Default: no limit.
+        max_deliveries: deliveries after which a message that comes back expires. Default: 0, no limit.
+        max_cancels: cancels after which a message expires. Default: 0, no limit.
+        fairness_model: who gets the next message. ``proportional``: who has the largest part of its backlog
+            free; ``round-robin``: each in turn; ``fast``: the first one with room. Default:
+            ``proportional``, but ``round-robin``, the only one allowed, for ``at-most-once``.
+        leasing: who may acknowledge a leased message: everybody (``sublet``, default), or only the
+            subscription that holds the lease (``strict``).
+        priority: an expression over the body, as in ``/price * /qty``; the message with the largest value is
+            delivered next, of equals the oldest. Read as an unsigned 64-bit number; NULL and what is no number come
+            last. Default: the oldest is next. Goes with neither ``barrier_expression`` nor ``target_queue_depth``.
+        barrier_expression: an expression over the body that marks barriers. A barrier waits until every earlier
+            message is settled, and later ones wait for it; then it goes to all subscriptions at once, whatever
+            room they have, and needs no acknowledgement. Default: no barriers. Goes with neither ``priority`` nor
+            ``target_queue_depth``.
+        expiration: how long a message may be in the queue, counted from when it was published, or from when it was due
+            if it was scheduled; 1ms or longer. What is not settled by then expires with the reason ``time_limit``, but
+            never while it is leased. Default: no limit.
+        expiration_model: what counts where the message was published with an expiration of its own. ``default``: the
+            message's, else the queue's; ``queue``: the queue's alone; ``latest`` and ``earliest``: the longer and the
+            shorter of the two, and where only one is given, that one.
+        redelivery_delay: how long a message that came back waits before it is delivered again: one that was cancelled
+            without a delay of its own, whose lease lapsed, or whose holder was gone. Default: 0s, at once. (The four
+            elements of redelivery have the names and the meaning of Artemis's address settings.)
+        redelivery_delay_multiplier: by which the delay grows from each delivery to the next; 1 (default) to 1000.
+        max_redelivery_delay: the longest such delay. Default: ten times `redelivery_delay`. Without a delay, here or in
+            an address setting, it is refused.
+        redelivery_collision_avoidance_factor: by which part a delay is longer or shorter than that, at random, so that
+            what failed together does not come back together; 0 (default) to 1.
+        ring_size: the most messages that wait in the queue. One that enters a full ring evicts the oldest; leased and
+            scheduled ones, and what is beyond `target_queue_depth`, are not counted. -1: no limit. Default: what the
+            address settings say, else no limit. Goes with neither ``priority`` nor ``barrier_expression``.
+        target_queue_depth: messages that the queue keeps active; what is beyond waits in the topics' logs, where it
+            is not delivered, queried or settled by a filter. 1000 or more, best the messages of several seconds.
+            Default: no limit. Goes with neither ``priority`` nor ``barrier_expression``.
+        recovery_point: where a new queue begins to read its topics, and where one begins anew whose recovery point is
+            changed. ``epoch`` (default): with the first message that the log holds; ``now`` and ``creation``: behind
+            the last; a bookmark: behind that message; a time as in ``2026-11-20T18:30:00Z``: with what was published
+            then or later. A topic that appears later begins with its first message.
+        file_backed_metadata: ``enabled`` or ``disabled`` (default). Of no effect: the state of a queue is in the server
+            already, which persists it in its append-only file.
+        allow_redelivery_after_crash: an at-most-once queue is refused on a server that could bring back a
+            delivered message after a crash (without an append-only file, or one not written at every
+            command), unless this is true. Default: false.
+        deferred_ack_expiration: how long what another instance says of a message that has not arrived here yet, as
+            that it was acknowledged, is kept for it. Default: 1d.
+        record_deliveries: keep a record of who was delivered what, and of what came back and why, about the last
+            100,000 deliveries. An action on ``deliver`` keeps it too. Default: false, which costs nothing.
+        paused: deliver nothing, on this instance; what is leased stays so. Messages still enter, expire and are settled
+            by bookmark and filter. Default: false.
+    """
+
+    underlying_topic: TopicOrPattern = _NOT_GIVEN
+    default_publish_target: Name = _NOT_GIVEN
+    message_type: MessageTypeName = "json"
+    field_separator: FieldSeparator | None = None
+    filter: Filter | None = None
+    semantics: Semantics = "at-least-once"
+    lease_period: LeasePeriod = _NOT_GIVEN
+    max_per_subscription_backlog: PositiveCount = 1
+    max_backlog: PositiveCount | None = None
+    max_deliveries: Count = 0
+    max_cancels: Count = 0
+    fairness_model: FairnessModel = _NOT_GIVEN
+    leasing: Leasing = "sublet"
+    priority: Priority | None = None
+    barrier_expression: Barrier | None = None
+    expiration: Life = _NOT_GIVEN
+    expiration_model: ExpirationModel = "default"
+    redelivery_delay: Delay = _NONE
+    redelivery_delay_multiplier: Multiplier = 1.0
+    max_redelivery_delay: Delay = _NOT_GIVEN
+    redelivery_collision_avoidance_factor: Factor = 0.0
+    ring_size: RingSize | None = None
+    target_queue_depth: QueueDepth | None = None
+    recovery_point: RecoveryPoint = "epoch"
+    file_backed_metadata: Literal["enabled", "disabled"] = "disabled"
+    allow_redelivery_after_crash: bool = False
+    deferred_ack_expiration: Delay = _DAY
+    record_deliveries: bool = False
+    paused: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose its messages are at first: ``*``, the origin's; "", everybody's own copy; else an instance's."""
+        return _ORIGIN
+
+    def domain(self, group: str) -> str:  # noqa: ARG002
+        """What tells a group local queue from others of its name, on an instance of this group; else ""."""
+        return ""
+
+    @property
+    def type(self) -> MessageType:
+        """The message type with its separator."""
+        return MessageType(self.message_type, self.field_separator or SEPARATOR)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether `underlying_topic` is a regular expression."""
+        return not is_name(self.underlying_topic)
+
+    def feeds_from(self, topic: str) -> bool:
+        """Say whether what is published to a topic enters this queue."""
+        if self.is_pattern:
+            return pattern_of(self.underlying_topic).search(topic) is not None
+        return topic == self.underlying_topic
+
+    def to_json(self) -> str:
+        """As of every definition, with the kind of one that is no plain queue."""
+        if type(self) is Queue:
+            return super().to_json()
+        return json.dumps({**self.elements(), _KIND: type(self).__name__}, sort_keys=True, separators=(",", ":"))
+
+    def changes_from(self, old: Self) -> dict[str, tuple[Any, Any]]:
+        """As of every definition, with the kind if that is another one."""
+        kinds = type(old).__name__, type(self).__name__
+        here, there = self.model_dump(mode="json"), old.model_dump(mode="json")
+        elements = {name: (there.get(name), here.get(name)) for name in {**there, **here}}
+        changes = {name: (before, after) for name, (before, after) in elements.items() if before != after}
+        return changes if kinds[0] == kinds[1] else {_KIND: kinds, **changes}
+
+    @classmethod
+    def _stored(cls, elements: dict[str, Any]) -> Self:
+        kind: Any = _KINDS[elements.pop(_KIND, Queue.__name__)]
+        made: Self = kind(**elements)
+        return made
+
+    @classmethod
+    def _derived(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        at_most_once = given.get("semantics") == "at-most-once"
+        derived: dict[str, Any] = {"fairness_model": "round-robin" if at_most_once else "proportional"}
+        name = given.get("name")
+        if isinstance(name, str) and is_name(name):
+            derived["underlying_topic"] = name
+        underlying = given.get("underlying_topic", derived.get("underlying_topic"))
+        if isinstance(underlying, str) and is_name(underlying):
+            derived["default_publish_target"] = underlying
+        delay = given.get("redelivery_delay", Interval(0))
+        derived["max_redelivery_delay"] = Interval(10 * _interval_or_zero(delay))
+        return derived
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        fairness = given.get("fairness_model")
+        if given.get("semantics") == "at-most-once" and fairness in ("fast", "proportional"):
+            yield Fault(
+                "fairness_model",
+                f"{fairness!r} does not go with semantics 'at-most-once', which delivers to subscriptions "
+                "in turn; allowed: 'round-robin'",
+            )
+        for (element, other), reason in _EXCLUSIVE.items():
+            if element in given and given.get(other, NO_RING) != NO_RING:
+                yield Fault(other, f"does not go with {element}, {reason}; allowed: one of the two")
+        yield from type_conflicts(given)
+        yield from _redelivery_conflicts(given)
+        underlying, target = given.get("underlying_topic"), given.get("default_publish_target")
+        if isinstance(underlying, str) and (target is None or isinstance(target, str)):
+            yield from _target_conflicts(underlying, target)
+
+
+class LocalQueue(Queue):
+    """A queue of this instance alone: each instance that has the topics delivers its own copy of every message.
+
+    It is never replicated; the topics under it may be. Its elements are those of `Queue`.
+    """
+
+    @property
+    def owner(self) -> str:
+        """Everybody owns the copies that are there."""
+        return ""
+
+
+class GroupLocalQueue(Queue):
+    """A queue that some instances share, those of one domain: each message is at first `initial_owner`'s.
+
+    It is known by its name and its domain: queues of one name and different domains are different queues, whose
+    messages are each delivered once in every domain, and no link replicates the one to the other. Its elements are
+    those of `Queue` and:
+
+    Attributes:
+        initial_owner: the name of the instance that owns a message when it enters the queue, wherever it was published;
+            the same on every instance of the domain. Required.
+        group_local_queue_domain: the same on every instance that shares the queue. Default: the group of the instance.
+    """
+
+    initial_owner: Name = _NOT_GIVEN
+    group_local_queue_domain: Name | None = None
+
+    @property
+    def owner(self) -> str:
+        """The instance that every message is at first owned by."""
+        return self.initial_owner
+
+    def domain(self, group: str) -> str:
+        """What tells it from other queues of its name, on an instance of this group."""
+        return self.group_local_queue_domain or group
+
+    @classmethod
+    def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+        yield from super()._conflicts(given)
+        if "initial_owner" not in given:
+            yield Fault("initial_owner", "missing; allowed: the name of the instance that owns a message at first")
+
+
+#: Under this name, which no element has, the catalog keeps which kind of queue a definition is.
+_KIND: Final = "kind"
+_KINDS: Final[Mapping[str, type[Queue]]] = {kind.__name__: kind for kind in (Queue, LocalQueue, GroupLocalQueue)}
+
+_EXCLUSIVE = {
+    ("priority", "barrier_expression"): "which leaves no order in which a message could be before or behind a barrier",
+    (
+        "priority",
+        "target_queue_depth",
+    ): "which is looked for among all messages that wait, so that none may be left out",
+    ("barrier_expression", "target_queue_depth"): "which has to be judged for every message that waits",
+    ("priority", "ring_size"): "which leaves no oldest message to give way to a new one",
+    ("barrier_expression", "ring_size"): "whose barriers must not be evicted",
+}
+"""Pairs of elements that no queue has both of, and what is so about the first."""
+
+
+def _interval_or_zero(value: object) -> Interval:
+    try:
+        return Interval.parse(value)
+    except DefinitionError:
+        return Interval(0)
+
+
+def _redelivery_conflicts(given: Mapping[str, Any]) -> Iterator[Fault]:
+    delay, most = (_interval_or_zero(given.get(name, 0)) for name in ("redelivery_delay", "max_redelivery_delay"))
+    if most < delay:
+        yield Fault(
+            "max_redelivery_delay",
+            f"{most.text!r} is shorter than redelivery_delay, {delay.text!r}; allowed: as long or longer",
+        )
+
+
+def _target_conflicts(underlying: str, target: str | None) -> Iterator[Fault]:
+    """Check that a publish to a queue's name would come back into the queue."""
+    element = "default_publish_target"
+    if is_name(underlying):
+        if target is not None and is_name(target) and target != underlying:
+            yield Fault(element, f"{target!r} does not feed the queue; allowed: its underlying_topic, {underlying!r}")
+        return
+    try:
+        pattern = pattern_of(underlying)
+    except DefinitionError:
+        return
+    if target is None:
+        yield Fault(
+            element,
+            f"missing; underlying_topic {shown(underlying)} is a regular expression, since it has characters "
+            "that no name has; allowed: the name of one topic that it matches",
+        )
+    elif is_name(target) and not pattern.search(target):
+        yield Fault(
+            element,
+            f"{target!r} does not feed the queue; allowed: a topic that its underlying_topic, "
+            f"{shown(underlying)}, matches",
+        )

@@ -1,1 +1,0 @@
-"""Single messages: browsed, explained, their history, dead letters put back."""

@@ -1,0 +1,1 @@
+"""Administration of an instance: checking, rebuilding, diagnosing, measuring, roles."""

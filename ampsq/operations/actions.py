@@ -1,0 +1,206 @@
+"""Looking at actions and steering what failed, as flows; `Client.actions` and its like run them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import DefinitionError
+from ampsq.catalog.action_sources import sources, track_name
+from ampsq.definitions.action import Action
+from ampsq.definitions.action_parts import On
+from ampsq.definitions.definition import nearest
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.protocol.calls.queues import Catalog
+
+__all__ = ["ActionState", "FailedEvent", "actions", "drop_failed", "failed_events", "retry_action"]
+
+_STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries", "happenings": "happenings"}
+#: Failed events that one call reads or moves.
+_TOGETHER: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ActionState:
+    """An action and how far it has come.
+
+    Attributes:
+        name: its name.
+        definition: what it does.
+        waiting: entries of its sources that it has not looked at yet; an entry of a journal may be many events.
+        done: events on which it acted to the end; those whose conditions were false are among them.
+        failed: events that failed and are tried again.
+        error: why the last one failed, or why the action waited last; empty: never.
+        sources: source -> entries that it has not looked at yet.
+    """
+
+    name: str
+    definition: Action
+    waiting: int
+    done: int
+    failed: int
+    error: str
+    sources: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        figures = {name: getattr(self, name) for name in ("name", "waiting", "done", "failed", "error", "sources")}
+        return {**figures, "definition": self.definition.elements()}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """An event that failed.
+
+    Attributes:
+        number: by which it is retried or dropped.
+        source: what it is of, as ``expire work``.
+        step: where it failed: the index of the step, -1 for the conditions.
+        what: the word of that step.
+        error: why.
+        tries: how often it was tried.
+        failed: when it failed first, ISO-8601.
+        next: when it is tried again.
+        variables: name -> value; bytes that are no UTF-8 are escaped.
+    """
+
+    number: int
+    source: str
+    step: int
+    what: str
+    error: str
+    tries: int
+    failed: str
+    next: str
+    variables: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+async def actions(instance: str) -> dict[str, ActionState]:
+    """Read the state of all actions."""
+    catalog = await calls.catalog()
+    out = {}
+    for name, text in sorted(catalog.actions.items()):
+        out[name] = await _state(instance, catalog, Action.from_json(text))
+    return out
+
+
+async def _state(instance: str, catalog: Catalog, action: Action) -> ActionState:
+    fields: Mapping[bytes, bytes] = await command(["HGETALL", key(instance, "action", action.name)], _paired)
+    failed = await command(["HLEN", key(instance, "failed", action.name)], int)
+    waiting: dict[str, int] = {}
+    streams = [
+        (source.name, key(instance, _STREAMS[source.kind], *([source.of] if source.of else [])))
+        for source in sources(action, catalog)
+        if source.kind in _STREAMS
+    ]
+    timed = [trigger.topic for trigger in action.on if isinstance(trigger, On.timeout)]
+    streams += [(track_name(topic), key(instance, "log", topic)) for topic in timed]
+    for name, stream in streams:
+        read = int(fields.get(f"{FIELDS['read']} {name}".encode(), b"0"))
+        added = 0
+        if await command(["EXISTS", stream], int):
+            added = await command(["XINFO", "STREAM", stream], lambda reply: int(_paired(reply)[b"entries-added"]))
+        waiting[name] = max(added - read, 0)
+    return ActionState(
+        action.name,
+        action,
+        sum(waiting.values()),
+        int(fields.get(FIELDS["done"].encode(), b"0")),
+        failed,
+        fields.get(FIELDS["error"].encode(), b"").decode(errors="replace"),
+        waiting,
+    )
+
+
+def _paired(flat: Sequence[Any]) -> dict[bytes, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def failed_events(instance: str, name: str) -> list[FailedEvent]:
+    """Read the events of an action that failed, in the order in which they did first.
+
+    Raises:
+        DefinitionError: there is no such action.
+    """
+    action = await _known(name)
+    failed = key(instance, "failed", name)
+    numbers = await _numbers(instance, name, None)
+    events = []
+    for first in range(0, len(numbers), _TOGETHER):
+        some = numbers[first : first + _TOGETHER]
+        texts = await command(["HMGET", failed, *some], list[bytes])
+        events += [_event(action, number, text) for number, text in zip(some, texts, strict=True) if text]
+    return events
+
+
+def _event(action: Action, number: int, text: bytes) -> FailedEvent:
+    facts = json.loads(text.partition(b" ")[2])
+    step = facts["step"]
+    what = "if" if step < 0 else action.do[step].word if step < len(action.do) else "nothing"
+    shown = {
+        name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        for name, value in facts["variables"].items()
+    }
+    return FailedEvent(
+        number, facts["source"], step, what, facts["error"], facts["tries"], facts["failed"], facts["next"], shown
+    )
+
+
+async def retry_action(instance: str, name: str, events: Iterable[int] | int | None = None) -> int:
+    """Let failed events be tried at once; gives how many.
+
+    Raises:
+        DefinitionError: there is no such action.
+    """
+    await _known(name)
+    numbers = await _numbers(instance, name, events)
+    for first in range(0, len(numbers), _TOGETHER):
+        some = [item for number in numbers[first : first + _TOGETHER] for item in (0, number)]
+        await command(["ZADD", key(instance, "retries", name), "XX", *some], int)
+    return len(numbers)
+
+
+async def drop_failed(instance: str, name: str, events: Iterable[int] | int | None = None) -> int:
+    """Forget failed events: what is left of them is not done; gives how many.
+
+    Raises:
+        DefinitionError: there is no such action.
+    """
+    await _known(name)
+    numbers = await _numbers(instance, name, events)
+    dropped = 0
+    for number in numbers:
+        found = await command(["HGET", key(instance, "failed", name), number], lambda reply: reply)
+        if found is not None:
+            revision = int(found.partition(b" ")[0])
+            dropped += await action_calls.redo(name, str(number), revision, b"", 0)
+    return dropped
+
+
+async def _numbers(instance: str, name: str, events: Iterable[int] | int | None) -> list[int]:
+    """Those of an action's failed events that are asked for, and are there."""
+    found = await command(["HKEYS", key(instance, "failed", name)], lambda reply: sorted(map(int, reply)))
+    if events is None:
+        return list(found)
+    asked = {events} if isinstance(events, int) else set(events)
+    return [number for number in found if number in asked]
+
+
+async def _known(name: str) -> Action:
+    catalog = await calls.catalog()
+    if name not in catalog.actions:
+        known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"
+        raise DefinitionError(f"action {name!r}: {known}")
+    return Action.from_json(catalog.actions[name])

@@ -1,0 +1,228 @@
+"""Checking a queue's structures: each entry by itself, and numbers against what they count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.recovery_points import count_between
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, VALUES, key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ampsq.operations.check.messages import Judge
+    from ampsq.protocol.calls.check import LivePart
+    from ampsq.protocol.request import Flow
+
+__all__ = ["Timetable", "check_state", "check_timetable", "parts"]
+
+#: Looks at a number that is counted in steps: one that is off by the same every time is wrong.
+_LOOKS: Final = 3
+#: Entries of a structure that the first part has, that any part has at most, and bytes of bodies that it should have.
+_FIRST: Final = 8
+_MOST: Final = 60
+_BYTES: Final = 500_000
+_SOURCES: Final = ("ready", "sorted", "held", "remote", "leases", "ahead", "owners")
+_NONE: Final = str(VALUES["none"])
+
+
+@dataclass(slots=True)
+class Timetable:
+    """What the timetable has of messages.
+
+    Attributes:
+        strays: entries of queues that do not exist.
+        counts: queue -> delayed and scheduled messages.
+        refs: queue -> refs that look wrong.
+    """
+
+    strays: int = 0
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refs: dict[str, list[bytes]] = field(default_factory=dict)
+
+
+def next_count(count: int, found: int) -> int:
+    """How many entries to ask for next, when `count` of them came with so many bytes of bodies."""
+    return max(1, min(2 * count, _MOST, _BYTES * count // max(found, 1)))
+
+
+async def parts(queue: str, source: str, *, repair: bool, visit: Callable[[LivePart], Flow[None]]) -> None:
+    """Walk one of a queue's structures, part by part."""
+    cursor, count = "0", _FIRST
+    while True:
+        part: LivePart = await check_calls.check_live(queue, source, cursor, count, repair=repair)
+        await visit(part)
+        cursor, count = part.next, next_count(count, part.size)
+        if cursor == "0":
+            return
+
+
+async def check_timetable(*, repair: bool) -> Timetable:
+    """Walk the timetable, which all queues share."""
+    found, cursor, count = Timetable(), "0", _FIRST
+    while True:
+        part = await check_calls.check_due(cursor, count, repair=repair)
+        count = next_count(count, part.size)
+        found.strays += part.strays
+        for queue, (delayed, scheduled) in part.counts.items():
+            before = found.counts.get(queue, (0, 0))
+            found.counts[queue] = (before[0] + delayed, before[1] + scheduled)
+        for queue, ref in part.refs:
+            found.refs.setdefault(queue, []).append(ref)
+        cursor = part.next
+        if cursor == "0":
+            return found
+
+
+async def check_state(judge: Judge, timetable: Timetable, topics: Sequence[str]) -> None:
+    """Check all structures of a queue."""
+    judge.findings.add("due_stray", timetable.strays)
+    timetable.strays = 0
+    await judge.judge(timetable.refs.get(judge.queue, ()))
+    holders: Counter[str] = Counter()
+    gone = 0
+    for source in _SOURCES:
+        gone += await _check_source(judge, source, holders)
+    await _check_counts(judge)
+    await _check_indexes(judge)
+    await _check_subscriptions(judge, holders)
+    for topic in topics:
+        await _check_unread(judge, topic, gone)
+
+
+async def _check_source(judge: Judge, source: str, holders: Counter[str]) -> int:
+    gone = 0
+
+    async def visit(part: LivePart) -> None:
+        nonlocal gone
+        judge.findings.add("holder_gone", part.unheld)
+        holders.update(part.holders)
+        gone += part.gone
+        if part.refs:
+            await judge.judge(part.refs)
+
+    await parts(judge.queue, source, repair=judge.repair, visit=visit)
+    return gone
+
+
+# -- numbers
+
+
+async def _check_counts(judge: Judge) -> None:
+    found = await check_calls.check_counts(judge.queue, repair=judge.repair)
+    if found.delayed_counted < 0:
+        await _count_in_steps(judge)
+        return
+    judge.findings.add("delayed_count", abs(found.delayed - found.delayed_counted))
+    judge.findings.add("scheduled_count", abs(found.scheduled - found.scheduled_counted))
+
+
+async def _count_in_steps(judge: Judge) -> None:
+    """A long timetable is walked; that tells only if nothing changed meanwhile, so it is tried some times."""
+    for _ in range(_LOOKS):
+        before = await check_calls.check_counts(judge.queue, repair=False)
+        walked = await check_timetable(repair=False)
+        after = await check_calls.check_counts(judge.queue, repair=False)
+        delayed, scheduled = walked.counts.get(judge.queue, (0, 0))
+        if (before.delayed, before.scheduled) == (delayed, scheduled):
+            return
+        if before.version == after.version:
+            judge.findings.add("delayed_count", abs(before.delayed - delayed))
+            judge.findings.add("scheduled_count", abs(before.scheduled - scheduled))
+            if judge.repair:
+                name = key(judge.instance, "queue", judge.queue)
+                off = (
+                    (FIELDS["delayed"], delayed - before.delayed),
+                    (FIELDS["scheduled"], scheduled - before.scheduled),
+                )
+                for field_name, difference in off:
+                    if difference:
+                        await check_calls.add_to(name, field_name, difference)
+            return
+    judge.findings.undecided.append(
+        "the numbers of delayed and scheduled messages: the timetable is long, and changed at every look"
+    )
+
+
+async def _check_unread(judge: Judge, topic: str, gone: int) -> None:
+    """The number of entries that a queue has not read, against those that there are.
+
+    What others removed from the log while the queue had not read it is counted until the queue comes there.
+    """
+    offs = set()
+    for _ in range(_LOOKS):
+        figures = await calls.stats(judge.queue)
+        if topic not in figures.topics:
+            return
+        unread, cursor, last = figures.topics[topic]
+        counted = await count_between(topic, cursor, last)
+        if unread == counted or counted < unread <= counted + gone:
+            return
+        offs.add(counted - unread)
+    if len(offs) == 1:
+        off = offs.pop()
+        judge.findings.add("unread_count", abs(off))
+        if judge.repair:
+            await check_calls.correct_count(judge.queue, topic, -off)
+    else:
+        judge.findings.undecided.append(f"the number of unread messages of topic {topic}: the log was being trimmed")
+
+
+# -- filters and subscriptions
+
+
+async def _filters(judge: Judge) -> list[str]:
+    """The filters of a queue that judges its messages."""
+    name = key(judge.instance, "queue", judge.queue)
+    text = await command(["HGET", name, FIELDS["sorted"]], lambda reply: reply.decode() if reply else "")
+    return [each for each in text.split(" ") if each and each != _NONE]
+
+
+async def _check_indexes(judge: Judge) -> None:
+    filters = await _filters(judge)
+    for name in filters:
+        for source in ("index", "all"):
+            cursor = "0"
+            while True:
+                cursor, strangers, missing = await check_calls.check_index(
+                    judge.queue, name, source, cursor, repair=judge.repair
+                )
+                judge.findings.add("index_stranger", strangers)
+                judge.findings.add("index_missing", missing)
+                if cursor == "0":
+                    break
+
+
+async def _check_subscriptions(judge: Judge, holders: Counter[str]) -> None:
+    filters = await _filters(judge)
+    names: set[str] = set(holders)
+    for source in ("all", "members", f" {_NONE}", *(f" {each}" for each in filters)):
+        cursor = "0"
+        while True:
+            room = await check_calls.check_room(judge.queue, source, cursor, repair=judge.repair)
+            judge.findings.add("member_gone", room.gone)
+            judge.findings.add("member_missing" if source == "all" else "free_wrong", room.wrong)
+            judge.findings.add("free_stranger", room.strangers)
+            names.update(room.subscriptions)
+            cursor = room.next
+            if cursor == "0":
+                break
+    for name in sorted(names):
+        await _check_leased(judge, name, holders[name])
+
+
+async def _check_leased(judge: Judge, subscription: str, seen: int) -> None:
+    """A subscription's number of leases; `seen` is what was seen on the way, of this queue alone."""
+    for _ in range(_LOOKS):
+        noted, counted = await check_calls.check_leased(subscription, repair=judge.repair)
+        if noted < 0 or noted == counted or (counted < 0 and noted == seen):
+            return
+        if counted >= 0:
+            judge.findings.add("leased_count")
+            return
+    judge.findings.undecided.append(f"the number of leases of {subscription}: there are too many to count at once")

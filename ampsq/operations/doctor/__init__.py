@@ -1,0 +1,13 @@
+"""Looks at an instance and its server as a whole and tells what is wrong, why it matters and what mends it.
+
+A look reads facts about the server (`ampsq.operations.doctor.server_facts`) and the instance
+(`ampsq.operations.doctor.instance_facts`), and rules judge them (`ampsq.operations.doctor.server_rules`;
+`ampsq.operations.doctor.instance_rules`, `ampsq.operations.doctor.serving`). Any server that answers is looked at
+(`ampsq.operations.doctor.reaching`), also one that no client would work with. Nothing is changed.
+"""
+
+from ampsq.operations.doctor.examination import examine
+from ampsq.operations.doctor.instance_facts import Finding
+from ampsq.operations.doctor.reaching import reach
+
+__all__ = ["Finding", "examine", "reach"]

@@ -1,0 +1,194 @@
+"""The facts about an instance that are judged, read in one go, and what a judgement is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ampsq.base.bookmarks import ref_of
+from ampsq.definitions.action_parts import Do, On
+from ampsq.operations.figures import read_figures
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import Collect, Post, command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.topics.retention import read_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redis.typing import EncodableT
+
+    from ampsq.operations.figures import Figures
+    from ampsq.transport.pipeline import Channel
+
+__all__ = [
+    "LETTERS",
+    "RECENT",
+    "Finding",
+    "Glance",
+    "Letters",
+    "Look",
+    "dead_letter_topics",
+    "glance",
+    "life_sign",
+    "look",
+]
+
+#: Entries of the timetable that are read, those that are due first.
+_TIMETABLE: Final = 100
+#: Milliseconds for which a dead letter counts as a new one, and most of them that are counted for each topic.
+RECENT: Final = 3_600_000
+LETTERS: Final = 100
+#: Where a message is that nobody has to see to any more, or never was.
+_DONE: Final = ("settled", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one rule says of one thing.
+
+    Attributes:
+        check: what was looked at, as in ``persistence``; docs/cli.md lists all.
+        subject: whose: ``server``, ``coordinator``, or a kind and a name, as in ``queue work``.
+        well: nothing is to be done.
+        text: how it stands.
+        why: why it matters; empty where all is well.
+        mend: the command that mends it, or shows more; empty where all is well.
+    """
+
+    check: str
+    subject: str
+    well: bool
+    text: str
+    why: str = ""
+    mend: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What is looked at twice, since it tells something by what becomes of it.
+
+    Attributes:
+        sign: the life sign of coordinators, another one a moment later if one is at work.
+        figures: queues, links and actions.
+    """
+
+    sign: str
+    figures: Figures
+
+
+class Letters(NamedTuple):
+    """The dead letters of the last hour in one topic.
+
+    Attributes:
+        number: how many there are, `LETTERS` at most.
+        waiting: queue over the topic -> how many of them are not settled there; empty where no queue is.
+    """
+
+    number: int
+    waiting: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An instance at one moment.
+
+    Attributes:
+        now: the server's clock, ms.
+        seen: what is looked at twice.
+        late: what is due and since when, ms: `<kind> <name> ...` of the timetable.
+        keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
+        topics: as of `Client.topics`.
+        letters: topic of dead letters -> those of the last hour.
+        is_full: whether the server takes no life sign, since its memory is full.
+    """
+
+    now: int
+    seen: Glance
+    late: Mapping[str, int]
+    keepers: Mapping[str, int]
+    topics: Mapping[str, Mapping[str, Any]]
+    letters: Mapping[str, Letters]
+    is_full: bool = False
+
+
+async def life_sign(instance: str) -> str:
+    """Read the life sign of coordinators; empty where none was ever at work."""
+    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
+    sign: str = await command(asked, lambda reply: (reply or b"").decode())
+    return sign
+
+
+async def glance(instance: str, channel: Channel) -> Glance:
+    """Read what is looked at twice; arguments as of `look`."""
+    sign = await life_sign(instance)
+    return Glance(sign, (await read_figures(instance, channel)))
+
+
+async def look(instance: str, origin: str, channel: Channel) -> Look:
+    """Read all facts; nothing is changed.
+
+    Args:
+        instance: its name.
+        origin: as bookmarks have it.
+        channel: for calls on their way together, of the store that runs this.
+    """
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    asked: list[EncodableT] = [
+        "ZRANGE",
+        key(instance, "due"),
+        "-inf",
+        now,
+        "BYSCORE",
+        "LIMIT",
+        0,
+        _TIMETABLE,
+        "WITHSCORES",
+    ]
+    late = await command(asked, lambda reply: {member: int(float(at)) for member, at in _pairs(reply)})
+    keepers = await command(
+        ["HGETALL", key(instance, "keepers")],
+        lambda reply: {name: int(text.split(" ")[-1]) for name, text in _pairs(reply)},
+    )
+    seen = await glance(instance, channel)
+    letters = {}
+    for topic in dead_letter_topics(seen.figures):
+        letters[topic] = await _letters(instance, topic, now, seen.figures, channel)
+    topics = await read_topics(instance, origin)
+    return Look(now, seen, late, keepers, topics, letters)
+
+
+async def _letters(instance: str, topic: str, now: int, figures: Figures, channel: Channel) -> Letters:
+    """Look where the latest letters of a topic are in the queues over it."""
+    asked: list[EncodableT] = ["XREVRANGE", key(instance, "log", topic), "+", now - RECENT, "COUNT", LETTERS]
+    ids: list[str] = await command(asked, lambda reply: [entry.decode() for entry, _ in reply])
+    waiting = {}
+    for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
+        waiting[queue] = 0
+        for stream_id in ids:
+            await Post(channel, calls.explain(queue, ref_of(topic, stream_id)))
+        for _ in ids:
+            facts = dict(await Collect(channel))
+            waiting[queue] += facts.get("where", "") not in _DONE
+    return Letters(len(ids), waiting)
+
+
+def dead_letter_topics(figures: Figures) -> list[str]:
+    """The topics to which actions publish what queues give up."""
+    return sorted(
+        {
+            step.topic
+            for action in figures.actions.values()
+            if any(isinstance(trigger, On.expire) for trigger in action.definition.on)
+            for step in action.definition.do
+            if isinstance(step, Do.publish) and "{{" not in step.topic
+        }
+    )
+
+
+def _pairs(reply: list[bytes]) -> list[tuple[str, str]]:
+    return [(name.decode(), value.decode()) for name, value in zip(reply[::2], reply[1::2], strict=True)]

@@ -1,0 +1,185 @@
+"""What is wrong with queues, dead letters, links, logs and actions; and all rules about instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.formatting import count_text, span_text
+from ampsq.operations.doctor import serving
+from ampsq.operations.doctor.instance_facts import LETTERS, Finding, dead_letter_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from ampsq.operations.doctor.instance_facts import Glance, Look
+    from ampsq.operations.figures import QueueFigures
+    from ampsq.replication.report import LinkStatus
+
+__all__ = ["RULES"]
+
+#: Seconds for which a message may wait where nobody is subscribed, and a link may lack the same one.
+_LONG: Final = 60.0
+#: Milliseconds by which a lapsed lease may be late.
+_LATE: Final = 2_000
+
+
+def leases(_before: Glance, now: Look) -> Iterator[Finding]:
+    """Leases past their deadlines: a coordinator takes them back in a moment."""
+    stuck = {
+        member.split(" ")[1]: now.now - at
+        for member, at in now.late.items()
+        if member.startswith("leases ") and now.now - at > _LATE
+    }
+    for queue, late in sorted(stuck.items()):
+        text = f"leases are held {span_text(late)} past their deadline"
+        why = "their messages are delivered to nobody else"
+        yield Finding("leases", f"queue {queue}", well=False, text=text, why=why, mend="ampsq coordinator")
+    if not stuck:
+        leased = sum(queue.stats.leased for queue in now.seen.figures.queues.values())
+        yield Finding("leases", "queues", well=True, text=f"{leased:,} leased, none past its deadline")
+
+
+def unattended(before: Glance, now: Look) -> Iterator[Finding]:
+    """Queues with nobody subscribed in which messages wait or become more."""
+    letters, wrong = set(dead_letter_topics(now.seen.figures)), False
+    for name, queue in now.seen.figures.queues.items():
+        if queue.stats.subscriptions or not queue.stats.depth or letters & set(queue.stats.topics):
+            continue
+        came = _came(before, name, queue)
+        age = queue.ages.message or 0.0
+        if came or age > _LONG:
+            wrong = True
+            more = f", {came:,} more since a moment ago" if came else ""
+            text = f"{count_text(queue.stats.depth, 'message')}, the oldest for {span_text(int(age * 1000))}{more}"
+            why = "nobody is subscribed, so the queue and its log only grow"
+            mend = f"ampsq worker MODULE:FUNCTION --queue {name}"
+            yield Finding("consumers", f"queue {name}", well=False, text=text, why=why, mend=mend)
+    if not wrong:
+        text = f"{count_text(len(now.seen.figures.queues), 'queue')}, none where messages wait and nobody is subscribed"
+        yield Finding("consumers", "queues", well=True, text=text)
+
+
+def _came(before: Glance, name: str, queue: QueueFigures) -> int:
+    earlier = before.figures.queues.get(name)
+    return max(queue.entered - earlier.entered, 0) if earlier is not None else 0
+
+
+def dead_letters(_before: Glance, now: Look) -> Iterator[Finding]:
+    """Whether messages that were given up in the last hour wait: those that were put back, or settled, do not."""
+    for topic, letters in sorted(now.letters.items()):
+        subject, why = f"topic {topic}", "what a queue gives up was processed by nobody"
+        if letters.number and not letters.waiting:
+            text, show = _many(letters.number), f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
+            yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
+            continue
+        kept = sum(now.seen.figures.queues[name].stats.depth for name in letters.waiting)
+        queue, number = max(letters.waiting.items(), key=lambda each: each[1], default=("", 0))
+        if number:
+            text, show = (
+                f"{_many(number)}, and {'waits' if number == 1 else 'wait'}",
+                f"ampsq dead-letters list {queue}",
+            )
+            yield Finding("dead letters", subject, well=False, text=text, why=why, mend=show)
+        else:
+            seen_to = f", {letters.number} were seen to" if letters.number else ""
+            text = f"none of the last hour waits{seen_to}; {kept:,} earlier ones wait"
+            yield Finding("dead letters", subject, well=True, text=text)
+
+
+def _many(number: int) -> str:
+    if number == 1:
+        return "a message was given up in the last hour"
+    return f"{f'{LETTERS} or more' if number >= LETTERS else number} messages were given up in the last hour"
+
+
+def links(before: Glance, now: Look) -> Iterator[Finding]:
+    """Links that do not run, stand still, or are not waited for."""
+    earlier = {link.destination: link for link in before.figures.links if link.direction == "out"}
+    for link in now.seen.figures.links:
+        if link.direction == "out":
+            yield from _link(link, earlier.get(link.destination))
+
+
+def _link(link: LinkStatus, earlier: LinkStatus | None) -> Iterator[Finding]:
+    subject, name, is_well = f"destination {link.destination}", link.destination, True
+
+    def wrong(text: str, why: str, mend: str) -> Finding:
+        return Finding("links", subject, well=False, text=text, why=why, mend=mend)
+
+    if link.acknowledgement == "downgraded":
+        is_well = False
+        why = "what publishers were told is persisted may be missing there: unsafe to fail over to"
+        yield wrong("it is downgraded", why, f"ampsq replication upgrade {name}    # once it is caught up")
+    missing = f"it lacks {link.behind:,}, the oldest for {span_text(int((link.seconds_behind or 0) * 1000))}"
+    if link.state != "connected":
+        is_well = False
+        reason = link.reason or "no coordinator runs it"
+        mend = "ampsq coordinator" if link.state == "silent" else "ampsq replication"
+        yield wrong(
+            f"the link is {link.state} ({reason}); {missing}", "messages stay here alone, and their logs grow", mend
+        )
+    elif (link.seconds_behind or 0) > _LONG and earlier is not None and link.messages <= earlier.messages:
+        is_well = False
+        yield wrong(
+            f"the link stands still; {missing}", "messages stay here alone, and their logs grow", "ampsq replication"
+        )
+    if is_well:
+        yield Finding(
+            "links",
+            subject,
+            well=True,
+            text=f"connected; {missing}" if link.behind else "connected, and has everything",
+        )
+
+
+def logs(_before: Glance, now: Look) -> Iterator[Finding]:
+    """Logs that are kept beyond their retention, since somebody needs a message."""
+    pinned = {name: facts for name, facts in now.topics.items() if facts["pinned"]}
+    for name, facts in sorted(pinned.items()):
+        where = f", where it is {facts['state']}" if facts["state"] else ""
+        text = f"{count_text(facts['kept'], 'message')} beyond the retention, pinned by {facts['pinned_by']}{where}"
+        why = f"the log grows until {facts['pinned']} is not needed any more"
+        yield Finding("logs", f"topic {name}", well=False, text=text, why=why, mend=_unpin(facts))
+    if not pinned:
+        text = f"{count_text(len(now.topics), 'topic')}, none with messages kept beyond its retention"
+        yield Finding("logs", "topics", well=True, text=text)
+
+
+def _unpin(facts: Mapping[str, Any]) -> str:
+    kind, _, name = facts["pinned_by"].partition(" ")
+    commands = {
+        "queue": f"ampsq explain {name} {facts['pinned']}",
+        "action": f"ampsq actions failed {name}",
+        "destination": f"ampsq replication    # and, if it is gone for good: ampsq replication remove {name}",
+    }
+    return commands.get(kind, "ampsq topics")
+
+
+def actions(before: Glance, now: Look) -> Iterator[Finding]:
+    """Actions whose events failed, or that do not move."""
+    for name, action in now.seen.figures.actions.items():
+        earlier = before.figures.actions.get(name)
+        subject = f"action {name}"
+        if action.failed:
+            text = f"{count_text(action.failed, 'event')} failed and are tried again: {action.error}"
+            why = "what it should have done for them is not done"
+            yield Finding("actions", subject, well=False, text=text, why=why, mend=f"ampsq actions failed {name}")
+        elif action.waiting and earlier is not None and earlier.waiting and earlier.done == action.done:
+            text = f"{count_text(action.waiting, 'event')} wait, and none was done since a moment ago"
+            yield Finding(
+                "actions",
+                subject,
+                well=False,
+                text=text,
+                why=action.error or "no coordinator runs it",
+                mend="ampsq coordinator",
+            )
+        else:
+            yield Finding("actions", subject, well=True, text=f"{count_text(action.done, 'event')} done, none failed")
+
+
+#: All rules about an instance, in the order of the report.
+RULES: Final[Sequence[Callable[[Glance, Look], Iterator[Finding]]]] = (
+    serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, actions,
+)  # fmt: skip

@@ -1,0 +1,256 @@
+"""What each kind of client needs of a server's access control: its commands, keys and channels.
+
+A script runs with the rights of whoever calls it, so a role's commands are those in the scripts that it runs, read from
+the scripts themselves, and those that it sends beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import parse_name, shown
+from ampsq.protocol.schema import INSTANCES, channel, key
+from ampsq.protocol.scripts import names, script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["ROLES", "SCRIPTED", "Role", "Rules", "rules"]
+
+_SCRIPTED: Final = """
+    DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HKEYS HLEN HMGET HRANDFIELD HSCAN HSET HSETNX HVALS
+    LINDEX LLEN LPOP LPOS LPUSH LRANGE LTRIM MEMORY PERSIST PEXPIRE RENAME RPUSH SADD SCARD SET SISMEMBER
+    SMEMBERS SREM SSCAN TIME UNLINK XADD XDEL XINFO XLEN XRANGE XREVRANGE XSETID XTRIM ZADD ZCARD ZCOUNT
+    ZMSCORE ZPOPMIN ZRANGE ZRANGEBYSCORE ZRANK ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE
+"""
+#: Every command that a script may run. A test asks servers whether a script has another one.
+SCRIPTED: Final = frozenset(_SCRIPTED.split())
+#: Of a command with subcommands, the one that is used.
+_PARTS: Final = {"MEMORY": "MEMORY|USAGE", "XINFO": "XINFO|STREAM"}
+_QUOTED: Final = re.compile(r"'([A-Z]+)'")
+
+#: What every connection asks, and what is asked before anything else.
+_CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA INFO PING ROLE SCRIPT|LOAD SELECT SISMEMBER"
+_USER: Final = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+_USER_ALLOWED: Final = "1 to 128 of the characters A-Z a-z 0-9 _ . @ -"
+
+_OPENING: Final = "catalog happen open"
+_LOOKING: Final = """
+    browse browse_records behind count_entries count_owners explain find_bookmarks find_point lacking lag locate look
+    measure name_messages read_journal skip_entries stats verify walk watch
+"""
+_TOPICS: Final = "catch_up claim hold note_place pin report"
+_JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage_rows write_rows"
+_CHECKS: Final = """
+    check_counts check_due check_index check_leased check_live check_log check_queue check_room correct_count repair
+"""
+#: A topic, or a queue that an address setting wants, is made by whoever first names it.
+_FIRST_USE: Final = "define_queue define_topic"
+_PUBLISHING: Final = f"{_OPENING} {_LOOKING} {_FIRST_USE} catch_up confirm logoff logon mark publish sow_delete"
+#: Where no coordinator is at work, a subscription sweeps and notices for itself.
+_SUBSCRIBING: Final = f"""
+    {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} beat mark notice replace resize resume settle subscribe sweep take
+    unsubscribe
+"""
+#: What is of consumers, jobs and the far ends of links alone: who administers does without.
+_NOT_ADMINISTERING: Final = f"""
+    {_JOBS} apply apply_journal assume beat claim grant relay replace report request resize resume subscribe sweep take
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one kind of client does.
+
+    Attributes:
+        meaning: in a few words.
+        scripts: those that it runs.
+        sent: the commands that it sends beside them.
+        writes_logs: whether it records messages.
+        is_registrar: whether it adds the instance to those of the server.
+    """
+
+    meaning: str
+    scripts: frozenset[str]
+    sent: frozenset[str]
+    writes_logs: bool = True
+    is_registrar: bool = False
+
+    @property
+    def commands(self) -> list[str]:
+        """All its commands, sorted; a subcommand behind ``|``."""
+        used = self.sent.union(*(_scripted(name) for name in self.scripts))
+        return sorted(used)
+
+
+def _role(meaning: str, scripts: str, sent: str, **others: bool) -> Role:
+    return Role(meaning, frozenset(scripts.split()), frozenset(f"{_CONNECTION} {sent}".split()), **others)
+
+
+#: Everything that one who looks at topics, queues, rows and histories sends.
+_READS: Final = """
+    EXISTS GET HGET HGETALL HKEYS HLEN HMGET HSCAN LRANGE MEMORY|USAGE SMEMBERS SSCAN TIME XINFO|STREAM XLEN XRANGE
+    XREAD XREVRANGE ZCARD ZRANGE ZRANGEBYSCORE ZSCORE
+"""
+#: A subscription waits at its inbox.
+_INBOX: Final = "BLMPOP"
+#: Publishers (`persisted="replicas=1"`) and durable subscriptions wait for replicas, behind a write of their own.
+_REPLICAS: Final = "SET WAIT"
+#: Clients are subscribed to a channel of their own, so that it is seen when they are gone: those that subscribe, and
+#: all where an action is told of clients that come and go.
+_PRESENCE: Final = "SUBSCRIBE"
+#: Whether the server may lose what it answered.
+_FLUSHING: Final = "CONFIG|GET"
+
+ROLES: Final[Mapping[str, Role]] = MappingProxyType(
+    {
+        "publisher": _role(
+            "publishes messages, also with a guarantee, and deletes records",
+            f"{_PUBLISHING} {_JOBS}",
+            f"{_READS} {_PRESENCE} {_REPLICAS}",
+        ),
+        "worker": _role(
+            "subscribes to queues and topics, acknowledges, queries",
+            _SUBSCRIBING,
+            f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
+            writes_logs=False,
+        ),
+        "gateway": _role(
+            "publishes and subscribes for clients that have no rights at the server: `ampsq gateway`",
+            f"{_PUBLISHING} {_SUBSCRIBING}",
+            f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
+        ),
+        # Views and actions keep their places (HSET, HDEL, ZREM) and cut what was read (XTRIM); a link begins anew
+        # (DEL); absence is looked for (PUBSUB|NUMSUB), foreign entries too (SCAN). The console is a client (SUBSCRIBE)
+        # that tries failed events again (ZADD).
+        "coordinator": _role(
+            "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
+            f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume count define_queue
+            define_topic discard downgrade end_recovery forget_publishers grant hold_view index_log notice note_flushing
+            overdue pause_queue proxy publish rebuild recover redo redrive relay report_sent request resume_queue
+            set_aside settle sow_delete sweep track trim trim_journal unsubscribe""",
+            f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
+        ),
+        # It has no clients of ours, but stores: it opens nothing and shows no presence. A link says how it is (HSET),
+        # begins anew (DEL) and closes incarnations that are over (SADD).
+        "replicator": _role(
+            "the other end of a link: brings copies, fetches them, and says how far it is",
+            f"catalog {_FIRST_USE} apply apply_journal grant read_journal recover relay report_sent",
+            f"{_READS} {_FLUSHING} DEL HEXISTS HSET SADD",
+        ),
+        # It makes instances (HSETNX) and cuts off who uses a former incarnation (CLIENT|KILL).
+        "admin": _role(
+            "defines, looks at everything, checks, repairs and puts dead letters back",
+            " ".join(sorted(set(names()) - set(_NOT_ADMINISTERING.split()))),
+            f"{_READS} {_PRESENCE} {_FLUSHING} CLIENT|KILL DEL HDEL HEXISTS HSET HSETNX PUBSUB|NUMSUB SADD SCAN XTRIM "
+            "ZADD ZREM",
+            is_registrar=True,
+        ),
+    }
+)
+
+
+@cache
+def _scripted(name: str) -> frozenset[str]:
+    """The commands in one script."""
+    words = frozenset(_QUOTED.findall(script(name).source)) & SCRIPTED
+    return frozenset(_PARTS.get(word, word) for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one user, as the server's access control takes them.
+
+    Attributes:
+        user: its name at the server.
+        password: SHA-256 of its password, in hex; "" for none: then nobody can log in.
+        keys: patterns of keys, each behind ``~`` or, only to be read, ``%R~``.
+        channels: patterns of channels, each behind ``&``.
+        commands: those that are allowed; no others are.
+    """
+
+    user: str
+    password: str
+    keys: tuple[str, ...]
+    channels: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """What follows ``ACL SETUSER <user>``; what the user had before is gone."""
+        allowed = [f"+{name.lower()}" for name in self.commands]
+        return ["reset", "on", *self._password(), *self.keys, *self.channels, "-@all", *allowed]
+
+    def file_line(self) -> str:
+        """A line of an ACL file."""
+        # There a user begins with nothing, and `reset` is not taken.
+        return " ".join(["user", self.user, *self.words()[1:]])
+
+    def _password(self) -> list[str]:
+        return [f"#{self.password}"] if self.password else []
+
+
+def rules(
+    role: str,
+    instance: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    topics: Sequence[str] = (),
+    gateway: bool = False,
+) -> Rules:
+    """The rules of a user who does what a role does at one instance, and nothing else.
+
+    Args:
+        role: one of `ROLES`.
+        instance: its name.
+        user: the user's name at the server; default ``<instance>-<role>``.
+        password: the user's; only its hash goes into the rules. Default: none, so that nobody can log in.
+        topics: of a publisher: the topics that it may record in; default all.
+        gateway: of a coordinator: it also serves a gateway, in the same process and as the same user.
+
+    Raises:
+        DefinitionError: there is no such role, a name is none, the password is empty, or topics or a gateway are named
+            for a role that has none.
+    """
+    if role not in ROLES:
+        raise DefinitionError(f"role {shown(role)}: allowed are {', '.join(ROLES)}")
+    if topics and role != "publisher":
+        raise DefinitionError(
+            f"topics of a {role}: only a publisher can be bound to some; what others may see by topic, queue and "
+            "content is bounded by the gateway's entitlements (ampsq gateway)"
+        )
+    if gateway and role != "coordinator":
+        raise DefinitionError(
+            f"a gateway beside a {role}: allowed beside a coordinator; by itself it is the role gateway"
+        )
+    if password == "":
+        raise DefinitionError("the password is empty; allowed: any text, or none at all for a user who cannot log in")
+    named = user or f"{parse_name(instance).replace('/', '-')}-{role}"
+    if not _USER.fullmatch(named):
+        raise DefinitionError(f"user {shown(named)}: allowed are {_USER_ALLOWED}")
+    hashed = hashlib.sha256(password.encode()).hexdigest() if password else ""
+    does = ROLES[role]
+    return Rules(
+        named,
+        hashed,
+        tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
+        (f"&{channel(instance, '*')}",) if _PRESENCE in does.sent else (),
+        tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
+    )
+
+
+def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
+    """As few patterns as possible: a server looks at them for every key that a script touches."""
+    tag = f"{{{instance}}}"
+    # Every script names the tag alone as its key.
+    beside = [f"~{tag}", f"~{INSTANCES}" if does.is_registrar else f"%R~{INSTANCES}"]
+    if does.writes_logs and not topics:
+        return [f"~{tag}:*", *beside]
+    # What begins with l is the logs, and what coordinators and administrators alone write.
+    return [f"~{tag}:[^l]*", f"%R~{tag}:l*", *(f"~{key(instance, 'log', topic)}" for topic in topics), *beside]

@@ -1,0 +1,149 @@
+"""An instance as a live view shows it: the figures of all queues, and more of those that are shown.
+
+Read again and again, so that a reading is two round trips however many queues there are: the calls of each are all sent
+before their first reply is read. Links take a few more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import AmpsqError
+from ampsq.operations.figures import measure
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.queue_stats import QueueStats
+from ampsq.protocol.request import Collect, Post, command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.replication.report import read_links
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.operations.figures import Ages
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.request import Call
+    from ampsq.replication.report import LinkStatus
+    from ampsq.transport.pipeline import Channel
+
+__all__ = ["SUBSCRIPTIONS", "Survey", "SurveyedSubscription", "Surveyor"]
+
+#: Subscriptions that are read of an instance, however many it has.
+SUBSCRIPTIONS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedSubscription:
+    """A subscription to queues.
+
+    Attributes:
+        subscription: its name.
+        client: whose it is.
+        queues: their names.
+        max_backlog: unacknowledged messages at most.
+        leased: messages that it holds.
+    """
+
+    subscription: str
+    client: str
+    queues: tuple[str, ...]
+    max_backlog: int
+    leased: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was read.
+
+    Attributes:
+        at: when, ms by the server's clock.
+        queues: the figures of all.
+        ages: of those that were asked for.
+        subscriptions: those to queues, `SUBSCRIPTIONS` at most.
+        number: how many there are.
+        links: to other instances and from them.
+    """
+
+    at: int
+    queues: Mapping[str, QueueStats]
+    ages: Mapping[str, Ages]
+    subscriptions: Sequence[SurveyedSubscription]
+    number: int
+    links: Sequence[LinkStatus]
+
+
+class Surveyor:
+    """Reads one instance, and remembers what is defined there until that changes.
+
+    Args:
+        instance: its name.
+    """
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._catalog: Catalog | None = None
+
+    async def read(self, channel: Channel, chosen: Callable[[Mapping[str, QueueStats]], Iterable[str]]) -> Survey:
+        """Read everything once.
+
+        Args:
+            channel: for calls on their way together, of the store that runs this.
+            chosen: says of which queues the ages of their messages are wanted, by the figures of all.
+        """
+        if self._catalog is None:
+            self._catalog = await calls.catalog()
+        catalog = self._catalog
+        subscriptions = key(self._instance, "subscriptions")
+        version, at, names, number, *figures = await _together(
+            channel,
+            [
+                command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)),
+                command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000),
+                command(["ZRANGE", subscriptions, 0, SUBSCRIPTIONS - 1], _texts),
+                command(["ZCARD", subscriptions], int),
+                *map(calls.stats, catalog.queues),
+            ],
+        )
+        queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
+        wanted = [name for name in chosen(queues) if name in queues]
+        more = await _together(
+            channel, [*map(measure, wanted), *(_subscription(self._instance, name) for name in names)]
+        )
+        ages, found = more[: len(wanted)], more[len(wanted) :]
+        links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
+        if version != catalog.version:
+            self._catalog = None
+        there = [each for each in found if each is not None]
+        return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
+
+
+async def _together(channel: Channel, wanted: Sequence[Call[Any]]) -> list[Any]:
+    """Send all calls, then read all replies."""
+    replies: list[Any] = []
+    try:
+        for call in wanted:
+            await Post(channel, call)
+        while len(replies) < len(wanted):
+            reply = await Collect(channel)
+            replies.append(reply)
+    except AmpsqError:
+        # The replies behind it belong to nobody.
+        channel.close()
+        raise
+    return replies
+
+
+def _subscription(instance: str, name: str) -> Call[SurveyedSubscription | None]:
+    def read(reply: list[bytes | None]) -> SurveyedSubscription | None:
+        client, queues, most, leased = ((text or b"").decode() for text in reply)
+        if not most:
+            # It ended between the two round trips.
+            return None
+        return SurveyedSubscription(name, client, tuple(queues.split(" ")), int(most), int(leased or 0))
+
+    fields = ("client", "queues", "max", "leased")
+    return command(["HMGET", key(instance, "subscription", name), *(FIELDS[field] for field in fields)], read)
+
+
+def _texts(reply: list[bytes]) -> list[str]:
+    return [text.decode() for text in reply]

@@ -1,0 +1,101 @@
+"""The calls that actions are made with; see `ampsq.protocol.calls.queues`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampsq.protocol.request import Call, script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Letter",
+    "Place",
+    "advance",
+    "count",
+    "happen",
+    "overdue",
+    "redo",
+    "set_aside",
+    "track",
+]
+
+#: What `redo` publishes: topic, body, headers (empty: none) and publisher.
+Letter = tuple[str, bytes, bytes, str]
+
+
+class Place(NamedTuple):
+    """Where an action is in a source.
+
+    Attributes:
+        cursor: the ID of the last entry that is done; with ``+<events>`` behind it, so many of that entry are.
+        sequence: events up to there.
+        read: entries up to there.
+    """
+
+    cursor: str
+    sequence: int
+    read: int
+
+
+def advance(action: str, source: str, expected: str, place: Place, done: int) -> Call[bool]:
+    """Move an action on from the cursor `expected` of a source; False when somebody else did it before."""
+    return script_call("advance", [action, source, expected, *place, done], bool, repeatable=True)
+
+
+def set_aside(  # noqa: PLR0917  (in the order of the script's head)
+    action: str, source: str, expected: str, place: Place, event: bytes, error: str, at: int,
+    publishers: Sequence[tuple[str, str]],
+) -> Call[tuple[int, int]]:  # fmt: skip
+    """Put the event at an action's place among those that failed; what the two numbers mean is in the script's head."""
+    values = [text for pair in publishers for text in pair]
+    arguments: list[EncodableT] = [action, source, expected, *place, event, error, at, *values]
+    return script_call("set_aside", arguments, lambda reply: (int(reply[0]), int(reply[1])))
+
+
+def redo(
+    action: str, event: str, revision: int, value: bytes, at: int, *, count: str = "", letter: Letter | None = None
+) -> Call[bool]:
+    """Write where a failed event is, publishing a message in the same step; False when somebody else did it before.
+
+    Args:
+        action: the action.
+        event: the event's number.
+        revision: the one that it must have.
+        value: the event as it is then; empty: nothing is left to do.
+        at: ms of the next try.
+        count: the figure that rises when nothing is left to do.
+        letter: what is published.
+    """
+    sent = letter or ("", b"", b"", "")
+    return script_call("redo", ["", action, event, revision, value, at, count, *sent], bool, repeatable=True)
+
+
+def count(action: str, place: str, sequence: int, counter: bytes) -> Call[bytes]:
+    """Raise a counter, once for each sequence of a place; gives its value."""
+    return script_call("count", [action, place, sequence, counter], bytes, repeatable=True)
+
+
+def happen(what: str, client: str, topic: str = "", data: bytes = b"") -> Call[bool]:
+    """Tell those actions that ask for it: `connect`, `disconnect`, or an `event`, whose name is the topic.
+
+    Comings and goings are told once each; an event whose answer was lost is raised again.
+    """
+    return script_call("happen", ["", what, client, topic, data], bool, repeatable=True)
+
+
+def track(  # noqa: PLR0917  (in the order of the script's head)
+    action: str, source: str, expected: str, cursor: str, read: int, duration: int,
+    changes: Iterable[tuple[str | bytes, str, str, bytes]],
+) -> Call[bool]:  # fmt: skip
+    """Note what matches an action's condition; False when somebody else did it before."""
+    values = [text for change in changes for text in change]
+    return script_call("track", [action, source, expected, cursor, read, duration, *values], bool, repeatable=True)
+
+
+def overdue(action: str) -> Call[int]:
+    """Make events of what matched for its time; gives how many."""
+    return script_call("overdue", ["", action], int, repeatable=True)

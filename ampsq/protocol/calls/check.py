@@ -1,0 +1,329 @@
+"""The typed calls of checking and rebuilding: arguments in, a `Call` out whose reply is read into plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Counts",
+    "Entries",
+    "Judged",
+    "LivePart",
+    "Located",
+    "LogPage",
+    "Room",
+    "TimetablePart",
+    "add_to",
+    "check_counts",
+    "check_due",
+    "check_index",
+    "check_leased",
+    "check_live",
+    "check_log",
+    "check_queue",
+    "check_room",
+    "correct_count",
+    "count",
+    "journal_page",
+    "judge",
+    "leave",
+    "locate",
+    "pause_queue",
+    "rebuild",
+    "resume_queue",
+]
+
+#: A message and how much the journal settles it, as far as it was read.
+Claims = "Sequence[tuple[bytes, int]]"
+#: Entries of a journal that one step reads: they have up to 500 refs each.
+_JOURNAL_STEP: Final = 100
+
+
+class Entries(NamedTuple):
+    """A page of a journal: its last ID (None where nothing came), and of each entry how it settled, and its refs."""
+
+    last: str | None
+    entries: list[tuple[bytes, list[bytes]]]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more; what came since is not waited for, or a busy journal would have no end."""
+        return len(self.entries) >= _JOURNAL_STEP
+
+
+class LogPage(NamedTuple):
+    """A page of a log: where the next begins (None: nowhere), refs, and a letter for each; see lua/check_log.lua."""
+
+    next: str | None
+    refs: list[bytes]
+    letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Verdicts on some messages: the journal's last ID and a word each; None: the journal has to be read on first."""
+
+    last: str
+    words: list[str] | None
+
+
+class LivePart(NamedTuple):
+    """A part of a structure: next cursor, leases of nobody, refs to verify, refs gone from the log, holders, bytes."""
+
+    next: str
+    unheld: int
+    refs: list[bytes]
+    gone: int
+    holders: list[str]
+    size: int
+
+
+class TimetablePart(NamedTuple):
+    """A part of the timetable: next cursor, bytes, strays, queue -> delayed and scheduled, (queue, ref) to verify."""
+
+    next: str
+    size: int
+    strays: int
+    counts: dict[str, tuple[int, int]]
+    refs: list[tuple[str, bytes]]
+
+
+class Counts(NamedTuple):
+    """Numbers noted and counted of delayed and scheduled messages; counted is -1 where that takes several steps."""
+
+    delayed: int
+    delayed_counted: int
+    scheduled: int
+    scheduled_counted: int
+    version: str
+
+
+class Room(NamedTuple):
+    """A part of a queue's subscriptions: next cursor, those that do not exist, wrong places, strangers, names."""
+
+    next: str
+    gone: int
+    wrong: int
+    strangers: int
+    subscriptions: list[str]
+
+
+class Located(NamedTuple):
+    """A point of a log: the last ID up to there, the last of all, entries ever added, entries there."""
+
+    id: str
+    last: str
+    added: int
+    length: int
+
+
+def _claimed(claims: Sequence[tuple[bytes, int]]) -> list[EncodableT]:
+    out: list[EncodableT] = []
+    for pair in claims:
+        out += pair
+    return out
+
+
+def _refs(text: bytes) -> list[bytes]:
+    return text.split(b" ") if text else []
+
+
+def journal_page(instance: str, queue: str, after: str) -> Call[Entries]:
+    """Read a page of a queue's journal."""
+    how, refs = FIELDS["how"].encode(), FIELDS["refs"].encode()
+
+    def read(reply: list[Any]) -> Entries:
+        entries = []
+        for _, flat in reply:
+            fields = dict(zip(flat[::2], flat[1::2], strict=True))
+            entries.append((fields[how], _refs(fields.get(refs, b""))))
+        return Entries(reply[-1][0].decode() if reply else None, entries)
+
+    journal = key(instance, "journal", queue)
+    return command(["XRANGE", journal, f"({after}", "+", "COUNT", _JOURNAL_STEP], read)
+
+
+def check_log(queue: str, topic: str, after: str, until: str) -> Call[LogPage]:
+    """Look where the messages of one page of a log are in a queue."""
+    return script_call(
+        "check_log",
+        [queue, topic, after, until],
+        lambda reply: LogPage(reply[0].decode() or None, _refs(reply[1]), reply[2].decode()),
+        repeatable=True,
+    )
+
+
+def judge(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair: bool) -> Call[Judged]:
+    """Say what is wrong with messages, all in one moment; the answer may be about the first ones only, at least one.
+
+    Args:
+        queue: the queue.
+        after: the journal's ID up to which the claims were read.
+        claims: the messages.
+        repair: mend what is found, one thing a message.
+    """
+
+    def read(reply: list[Any]) -> Judged:
+        words = None if reply[0] < 0 else [word.decode() for word in reply[2:]]
+        return Judged(reply[1].decode(), words)
+
+    return script_call("repair" if repair else "verify", ["", queue, after, *_claimed(claims)], read, repeatable=True)
+
+
+def check_live(queue: str, source: str, cursor: str, count: int, *, repair: bool) -> Call[LivePart]:
+    """Look through a part, about `count`, of one of a queue's structures; see lua/check_live.lua."""
+    return script_call(
+        "check_live",
+        ["", queue, source, cursor, count, int(repair)],
+        lambda reply: LivePart(
+            reply[0].decode(),
+            reply[1],
+            _refs(reply[2]),
+            reply[3],
+            [name.decode() for name in _refs(reply[4])],
+            reply[5],
+        ),
+        repeatable=True,
+    )
+
+
+def check_due(cursor: str, count: int, *, repair: bool) -> Call[TimetablePart]:
+    """Look through a part of the timetable, about `count` entries."""
+
+    def read(reply: list[Any]) -> TimetablePart:
+        rows = [row.split(b" ") for row in reply[4 : 4 + reply[3]]]
+        counts = {row[0].decode(): (int(row[1]), int(row[2])) for row in rows}
+        refs = [(queue.decode(), ref) for queue, _, ref in (row.partition(b" ") for row in reply[4 + reply[3] :])]
+        return TimetablePart(reply[0].decode(), reply[1], reply[2], counts, refs)
+
+    return script_call("check_due", [cursor, count, int(repair)], read, repeatable=True)
+
+
+def check_counts(queue: str, *, repair: bool) -> Call[Counts]:
+    """Compare a queue's numbers of delayed and scheduled messages with the timetable, if that is short."""
+    return script_call(
+        "check_counts",
+        [queue, int(repair)],
+        lambda reply: Counts(reply[1], reply[2], reply[3], reply[4], reply[5].decode()),
+        repeatable=True,
+    )
+
+
+def check_leased(subscription: str, *, repair: bool) -> Call[tuple[int, int]]:
+    """How many leases a subscription has by its own number, and by counting; -1 where there is no telling."""
+    return script_call(
+        "check_leased", [subscription, int(repair)], lambda reply: (int(reply[0]), int(reply[1])), repeatable=True
+    )
+
+
+def check_room(queue: str, source: str, cursor: str, *, repair: bool) -> Call[Room]:
+    """Look through a part of a queue's `members`, or of those that are free with a filter."""
+    return script_call(
+        "check_room",
+        [queue, source, cursor, int(repair)],
+        lambda reply: Room(reply[0].decode(), reply[1], reply[2], reply[3], [name.decode() for name in reply[4:]]),
+        repeatable=True,
+    )
+
+
+def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool) -> Call[tuple[str, int, int]]:
+    """Look through a part of a filter's index, or of `all`: next cursor, strangers, messages that are missing."""
+    return script_call(
+        "check_index",
+        ["", queue, name, source, cursor, int(repair)],
+        lambda reply: (reply[0].decode(), int(reply[1]), int(reply[2])),
+        repeatable=True,
+    )
+
+
+def check_queue(queue: str, topics: Sequence[str], *, repair: bool) -> Call[dict[str, int]]:
+    """Look at what a queue needs as a whole, and at some of its topics: word -> how many."""
+    return script_call(
+        "check_queue",
+        ["", queue, int(repair), *topics],
+        lambda reply: {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)},
+        repeatable=True,
+    )
+
+
+def add_to(name: str, field: str, difference: int) -> Call[None]:
+    """Add to a number of a hash."""
+    return Call(None, ["HINCRBY", name, field, difference], lambda _: None)
+
+
+def correct_count(queue: str, topic: str, difference: int) -> Call[None]:
+    """Add to the number of entries that a queue counts as read in a topic."""
+    return script_call("correct_count", [queue, topic, difference], lambda _: None)
+
+
+def leave(queue: str, refs: Sequence[bytes]) -> Call[int]:
+    """Take messages before the recovery point out of a queue, unless they are leased; gives how many left."""
+    return script_call("leave", [queue, *refs], int, repeatable=True)
+
+
+def locate(topic: str, point: str) -> Call[Located]:
+    """Find a point of a topic's log: an ID, ``+`` or ``-``."""
+    return script_call(
+        "locate",
+        [topic, point],
+        lambda reply: Located(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3])),
+        repeatable=True,
+    )
+
+
+def count(topic: str, after: str, until: str) -> Call[tuple[str | None, int]]:
+    """Count some entries of a log: where the next step begins (None: nowhere), and how many."""
+    return script_call(
+        "count_entries",
+        [topic, after, until],
+        lambda reply: (reply[0].decode() or None, int(reply[1])),
+        repeatable=True,
+    )
+
+
+def pause_queue(
+    queue: str, owner: str, period: int, cursors: Sequence[tuple[str, str]], *, changed: bool
+) -> Call[tuple[bool, list[tuple[str, int]]]]:
+    """Begin a rebuild; gives whether the queue is a ring, and the end of each topic's log: ID, entries ever added."""
+    topics = [f"{topic} {cursor}" for topic, cursor in cursors]
+    return script_call(
+        "pause_queue",
+        ["", queue, owner, period, int(changed), *topics],
+        lambda reply: (
+            bool(reply[0]),
+            [(reply[i].decode(), int(reply[i + 1])) for i in range(1, len(reply), 2)],
+        ),
+        repeatable=True,
+    )
+
+
+def rebuild(  # noqa: PLR0917  (in the order of the script's head)
+    queue: str, owner: str, period: int, after: str, boundary: str, claims: Sequence[tuple[bytes, int]]
+) -> Call[tuple[int, int]]:
+    """Rebuild a step; gives how many were done (-1: read the journal on), and how many the queue's filter kept out."""
+    return script_call(
+        "rebuild",
+        ["", queue, owner, period, after, boundary, *_claimed(claims)],
+        lambda reply: (int(reply[0]), int(reply[2])),
+        repeatable=True,
+    )
+
+
+def resume_queue(  # noqa: PLR0917  (in the order of the script's head)
+    queue: str, owner: str, after: str, boundary: str, kept_out: int | None, cursors: Sequence[tuple[str, str]]
+) -> Call[int]:
+    """End a rebuild; 0: done, 1: call again, -1: read the journal on and call again."""
+    topics = [f"{topic} {cursor}" for topic, cursor in cursors]
+    number = "" if kept_out is None else kept_out
+    return script_call(
+        "resume_queue", ["", queue, owner, after, boundary, number, *topics], lambda reply: int(reply[0])
+    )

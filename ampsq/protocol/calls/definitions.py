@@ -1,0 +1,218 @@
+"""The calls that define topics, queues, settings, views, actions and destinations.
+
+See `ampsq.protocol.calls.queues`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampsq.protocol.request import Call, script_call
+from ampsq.protocol.schema import DEFERRED_PERIOD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "CompiledQueue",
+    "define_action",
+    "define_conflated",
+    "define_destination",
+    "define_instance",
+    "define_queue",
+    "define_setting",
+    "define_topic",
+    "define_transport",
+    "define_view",
+    "remove_action",
+    "remove_conflated",
+    "remove_destination",
+    "remove_queue",
+    "remove_setting",
+    "remove_transport",
+    "remove_view",
+]
+
+
+def define_topic(
+    version: int,
+    topic: str,
+    definition: str,
+    queues: Iterable[str],
+    *,
+    life: int = 0,
+    paths: str = "",
+    type: str = "",  # noqa: A002
+) -> Call[int]:
+    """Add a topic and the queues that it feeds, if the catalog is still at `version`; gives the catalog's next version.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        topic: its name.
+        definition: as JSON.
+        queues: those that it feeds.
+        life: of its records, ms; 0 without a limit.
+        paths: of its key, as lua/lib/record_key.lua takes them.
+        type: the word of its message type, "" for JSON.
+    """
+    arguments: list[EncodableT] = ["", version, topic, definition, life, paths, type, *queues]
+    return script_call("define_topic", arguments, int)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQueue:
+    """A queue's definition as the scripts take it.
+
+    Attributes:
+        numbers: those of `schema.COMPILED`.
+        topic: its only one, or "".
+        policy: the numbers of `schema.POLICY`; empty where all are as by default.
+        trees: of its filter, its priority, its barrier expression; "" where there is none.
+        ring: the size of the ring, or None.
+        recorded: whether its deliveries are recorded.
+        type: the word of its message type, "" for JSON.
+        owner: `Queue.owner`.
+        domain: `Queue.domain`.
+        deferral: ms for which what is told of a message waits for it.
+    """
+
+    numbers: Sequence[int]
+    topic: str
+    policy: Sequence[int]
+    trees: Sequence[str]
+    ring: int | None
+    recorded: bool
+    type: str
+    owner: str
+    domain: str
+    deferral: int
+
+    @property
+    def arguments(self) -> list[EncodableT]:
+        """What is between `target` and `number` in the script's head."""
+        numbers = " ".join(map(str, self.numbers)) + (f" {self.topic}" if self.topic else "")
+        numbers += f":{self.type}" if self.type else ""
+        ring = "" if self.ring is None else self.ring
+        deferral = "" if self.deferral == DEFERRED_PERIOD else self.deferral
+        ownership: list[EncodableT] = [self.owner, self.domain, deferral]
+        return [numbers, " ".join(map(str, self.policy)), *self.trees, ring, int(self.recorded), *ownership]
+
+
+def define_queue(  # noqa: PLR0917  (in the order of the script's head)
+    version: int,
+    name: str,
+    definition: str,
+    compiled: CompiledQueue,
+    target: str,
+    topics: Sequence[str],
+    subscriptions: Sequence[str],
+) -> Call[int]:
+    """Add or change a queue; gives the catalog's next version.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the queue.
+        definition: as JSON.
+        compiled: the same for the scripts.
+        target: where a publish to its name goes.
+        topics: those that feed it.
+        subscriptions: those whose pattern matches its name.
+    """
+    head: list[EncodableT] = ["", version, name, definition, target, *compiled.arguments]
+    return script_call("define_queue", [*head, len(topics), *topics, *subscriptions], int)
+
+
+def define_setting(version: int, match: str, definition: str) -> Call[None]:
+    """Add or change an address setting."""
+    return script_call("define_setting", [version, match, definition], lambda _: None)
+
+
+def define_transport(version: int, name: str, definition: str, limits: str) -> Call[None]:
+    """Add or change a transport; `limits` are `Transport.limits`."""
+    return script_call("define_transport", [version, name, definition, limits], lambda _: None)
+
+
+def define_destination(version: int, name: str, definition: str, *, is_sync: bool) -> Call[None]:
+    """Add or change a destination; `is_sync`: its acknowledgement is waited for."""
+    return script_call("define_destination", [version, name, definition, int(is_sync)], lambda _: None)
+
+
+def remove_destination(name: str) -> Call[bool]:
+    """Remove a destination and what it holds; says whether there was one."""
+    return script_call("remove_destination", [name], bool)
+
+
+def define_instance(version: int, group: str) -> Call[None]:
+    """Say which group the instance belongs to; "" for the default, its name."""
+    return script_call("define_instance", [version, group], lambda _: None)
+
+
+def define_conflated(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a conflated topic."""
+    return script_call("define_conflated", [version, name, definition], lambda _: None)
+
+
+def define_view(version: int, name: str, definition: str) -> Call[None]:
+    """Add or change a view."""
+    return script_call("define_view", [version, name, definition], lambda _: None)
+
+
+def define_action(
+    version: int,
+    name: str,
+    definition: str,
+    orders: Iterable[tuple[str, str, str]],
+    *,
+    heard: bool,
+) -> Call[None]:
+    """Add or change an action.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the action.
+        definition: as JSON.
+        orders: what the script's head lists: a word, what it is about, and a stream or "".
+        heard: whether any action asks for happenings.
+    """
+    values = [text for order in orders for text in order]
+    return script_call("define_action", ["", version, name, definition, int(heard), *values], lambda _: None)
+
+
+def remove_queue(version: int, name: str) -> Call[bool]:
+    """Remove a queue that nobody uses, and all that it keeps; says whether there was one."""
+    return script_call("remove_queue", [version, name], bool)
+
+
+def remove_view(version: int, name: str) -> Call[bool]:
+    """Remove a view and its rows; says whether there was one."""
+    return script_call("remove_view", [version, name], bool)
+
+
+def remove_conflated(version: int, name: str) -> Call[bool]:
+    """Remove a conflated topic; says whether there was one."""
+    return script_call("remove_conflated", [version, name], bool)
+
+
+def remove_setting(version: int, match: str) -> Call[bool]:
+    """Remove an address setting that says nothing any more; says whether there was one."""
+    return script_call("remove_setting", [version, match], bool)
+
+
+def remove_transport(version: int, name: str) -> Call[bool]:
+    """Remove a transport and its limits; says whether there was one."""
+    return script_call("remove_transport", [version, name], bool)
+
+
+def remove_action(version: int, name: str, queues: Iterable[str], *, heard: bool) -> Call[bool]:
+    """Remove an action; says whether there was one.
+
+    Args:
+        version: of the catalog that this was worked out from.
+        name: the action.
+        queues: those whose deliveries nobody follows without it.
+        heard: whether any other action asks for happenings.
+    """
+    return script_call("remove_action", [version, name, int(heard), *queues], bool)

@@ -1,0 +1,164 @@
+"""The calls of those who publish: messages, and the sessions of publishers with a name.
+
+See `ampsq.protocol.calls.queues`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ampsq.base.bookmarks import Bookmark
+from ampsq.protocol.request import Call, script_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "LoggedOn",
+    "Published",
+    "Times",
+    "confirm",
+    "logoff",
+    "logon",
+    "publish",
+    "publish_logged_on",
+    "shaped",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long messages live, and when they are due.
+
+    Attributes:
+        expiration: ms, or None.
+        delay: ms from when they are recorded on, or None.
+        due: ms by the server's clock, or None; `delay` and `due` exclude each other.
+    """
+
+    expiration: int | None = None
+    delay: int | None = None
+    due: int | None = None
+
+    def columns(self, number: int) -> list[tuple[str, list[bytes]]]:
+        """For each letter of a publish, its value for that many messages."""
+        columns = []
+        if self.expiration is not None:
+            columns.append(("e", [b"%d" % self.expiration] * number))
+        if self.delay is not None or self.due is not None:
+            due = b"+%d" % self.delay if self.delay is not None else b"%d" % (self.due or 0)
+            columns.append(("d", [due] * number))
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a batch: duplicates come first (the bookmark of each, or None), then a run of new IDs."""
+
+    topic: str
+    duplicates: list[Bookmark | None]
+    first_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOn:
+    """A publisher's session, and where the publisher stands.
+
+    Attributes:
+        session: its number; a later logon has a higher one.
+        last: the sequence recorded last; 0 for none.
+        topic, stream_id: where that message is; empty without one.
+        reached: up to where all is recorded from the session's first sequence on. Where instances replicate, others may
+            have brought what lies beyond.
+    """
+
+    session: int
+    last: int
+    topic: str
+    stream_id: str
+    reached: int
+
+
+def _read_published(reply: list[Any]) -> Published:
+    duplicates = [Bookmark(text.decode()) if text else None for text in reply[4:]]
+    return Published(reply[0].decode(), duplicates, reply[2].decode(), int(reply[3]))
+
+
+def publish(
+    topic: str,
+    bodies: Sequence[bytes],
+    headers: Sequence[bytes],
+    publisher: str,
+    sequence: int,
+    *,
+    times: Times | None = None,
+    delta: bool = False,
+) -> Call[Published]:
+    """Record messages; without a publisher a repeat would record them twice.
+
+    Args:
+        topic: the topic or the queue.
+        bodies: one a message.
+        headers: empty, or one a body.
+        publisher: its name, or "".
+        sequence: of the first message.
+        times: how long all of them live and when they are due.
+        delta: the bodies are merged into the records of their keys, where the topic has a key.
+    """
+    shape, values = shaped(bodies, headers, times, delta=delta)
+    arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
+    return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
+
+
+def shaped(
+    bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None, *, delta: bool = False
+) -> tuple[str, Sequence[bytes]]:
+    """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""
+    shape, columns = "m" if delta else "b", [bodies]
+    for letter, column in (("h", headers), *(times.columns(len(bodies)) if times else ())):
+        if column:
+            shape += letter
+            columns.append(column)
+    return shape, bodies if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row]
+
+
+def publish_logged_on(publisher: str, session: int, sequence: int, arguments: Sequence[EncodableT]) -> Call[Published]:
+    """Record messages of a publisher that is logged on; `arguments`: topic, shape and values."""
+    topic, *rest = arguments
+    return script_call(
+        "publish", ["", topic, publisher, f"{session} {sequence}", *rest], _read_published, repeatable=True
+    )
+
+
+def logon(publisher: str, client: str, first: int, answered: int | None, former: int = 0) -> Call[LoggedOn]:
+    """Open a publisher's session.
+
+    Args:
+        publisher: its name.
+        client: the client's name.
+        first: the least sequence that it will send.
+        answered: of a client that was logged on before, the last sequence that it was told is recorded: where another
+            client took the name meanwhile, that one keeps it. None: the first time.
+        former: the number of its session then.
+    """
+
+    def read(reply: list[bytes]) -> LoggedOn:
+        stream_id, _, topic = reply[2].decode().partition(" ")
+        return LoggedOn(int(reply[0]), int(reply[1]), topic, stream_id, int(reply[3]))
+
+    told = "" if answered is None else answered
+    return script_call("logon", ["", publisher, client, first, told, former or ""], read, repeatable=True)
+
+
+def logoff(publisher: str, session: int) -> Call[bool]:
+    """End a publisher's session; False when it was ended before."""
+    return script_call("logoff", [publisher, session], bool, repeatable=True)
+
+
+def confirm(publisher: str, session: int, sequence: int) -> Call[bool]:
+    """Write that a session has recorded all up to a sequence, so that the connection can wait for this write."""
+    return script_call("confirm", ["", publisher, session, sequence], bool, repeatable=True)

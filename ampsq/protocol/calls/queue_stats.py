@@ -1,0 +1,96 @@
+"""A queue's figures, as clients and commands tell them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ampsq.protocol.schema import COMPILED
+
+if TYPE_CHECKING:
+    from ampsq.protocol.calls.queues import Figures
+
+__all__ = ["QueueStats"]
+
+
+class QueueStats:
+    """A queue's figures at one moment.
+
+    Attributes:
+        depth: messages that are not settled: `waiting`, `ready`, `held`, `delayed`, `scheduled` and, at least once,
+            `leased`. In Artemis's words `message_count`, of which `delivering_count` are leased and `scheduled_count`
+            delayed or scheduled.
+        waiting: recorded and not yet read by the queue; an upper bound where the queue has a filter, where messages
+            were put back into another queue of its topic alone or records of the topic ended, and after others
+            removed log entries.
+        ready: read and waiting: came back, or have their place by priority and filters.
+        held: a barrier that waits, and what was read behind it.
+        filtered: messages that the queue's filter kept out.
+        delayed: come back later.
+        scheduled: were published for later.
+        leased: delivered and unacknowledged.
+        remote: of a queue that several instances share: read, and owned by another one; not a part of `depth`.
+        transferred_in, transferred_out: how often a message became this instance's, and became another's.
+        delivered, acknowledged, expired, evicted, returned, missing: events since the queue was defined.
+        subscriptions: how many it has.
+        topics: topic -> messages that it has there unread.
+    """
+
+    __slots__ = (
+        "acknowledged", "delayed", "delivered", "depth", "evicted", "expired", "filtered", "held", "leased", "missing",
+        "name", "ready", "remote", "returned", "scheduled", "subscriptions", "topics", "transferred_in",
+        "transferred_out", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str, figures: Figures) -> None:
+        def count(field: str) -> int:
+            return int(figures.fields.get(field, "0"))
+
+        self.name = name
+        self.topics = {topic: max(unread, 0) for topic, (unread, _, _) in figures.topics.items()}
+        self.waiting = max(sum(self.topics.values()) - figures.ahead, 0)
+        self.ready, self.held = figures.ready + figures.sorted, figures.held
+        self.leased, self.delayed, self.scheduled = figures.leased, count("delayed"), count("scheduled")
+        compiled = dict(zip(COMPILED, figures.fields["compiled"].split(), strict=False))
+        # At-most-once removes a message when it delivers it; what is unacknowledged only fills a backlog.
+        held = 0 if compiled["once"] == "1" else self.leased
+        self.depth = self.waiting + self.ready + self.held + self.delayed + self.scheduled + held
+        self.delivered = count("token") - count("skipped")
+        self.acknowledged, self.expired = count("acknowledged"), count("expired")
+        self.returned, self.missing = count("returned"), count("missing")
+        self.filtered, self.evicted = count("filtered"), count("evicted")
+        self.remote = figures.remote
+        self.transferred_in, self.transferred_out = count("transferred_in"), count("transferred_out")
+        self.subscriptions = figures.subscriptions
+
+    @property
+    def message_count(self) -> int:
+        """Artemis's name for `depth`."""
+        return int(self.depth)
+
+    @property
+    def delivering_count(self) -> int:
+        """Artemis's name for `leased`."""
+        return int(self.leased)
+
+    @property
+    def scheduled_count(self) -> int:
+        """Artemis's count of what is delivered later: `delayed` and `scheduled`."""
+        return int(self.delayed + self.scheduled)
+
+    @property
+    def settled(self) -> int:
+        """What left the queue for good since it was defined."""
+        return int(self.acknowledged + self.expired + self.evicted + self.missing)
+
+    @property
+    def entered(self) -> int:
+        """What came into the queue since it was defined, as far as it is not owned elsewhere."""
+        return int(self.settled + self.depth)
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"QueueStats({figures})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {name: getattr(self, name) for name in sorted(self.__slots__)}

@@ -1,0 +1,473 @@
+"""The typed calls, one a script: arguments in, a `Call` out whose reply is read into plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from ampsq.base.message_types import MessageType
+from ampsq.protocol import schema
+from ampsq.protocol.entries import read_entry
+from ampsq.protocol.request import Call, command, script_call
+
+if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Browsed",
+    "Catalog",
+    "Figures",
+    "Groups",
+    "Opened",
+    "Page",
+    "Rank",
+    "Replaced",
+    "Taken",
+    "Verb",
+    "Walk",
+    "Wish",
+    "beat",
+    "block",
+    "browse",
+    "catalog",
+    "explain",
+    "hold_view",
+    "look",
+    "note_flushing",
+    "notice",
+    "open_instance",
+    "redrive",
+    "replace",
+    "resize",
+    "resume",
+    "settle",
+    "stats",
+    "subscribe",
+    "sweep",
+    "take",
+    "unsubscribe",
+    "walk",
+    "watch",
+]
+
+Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
+#: Score and member in the order of delivery.
+Rank: TypeAlias = "tuple[float, bytes]"
+#: Messages by queue, each a list of refs and the list of their tokens (empty: whoever holds the lease).
+Groups = Mapping[bytes, tuple[Sequence[bytes], Sequence[bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An instance ready for use: its origin (name and incarnation) and the server's time, ms."""
+
+    origin: str
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything that is defined: names to definitions (JSON), subscriptions to their patterns.
+
+    Attributes:
+        settings: the match of each address setting -> its definition, behind ``>`` while queues are compiled by it.
+        instance: the instance's name.
+        group: its group; where it was not given one, its name.
+    """
+
+    version: int
+    topics: dict[str, str]
+    queues: dict[str, str]
+    actions: dict[str, str]
+    patterns: dict[str, str]
+    views: dict[str, str]
+    settings: dict[str, str]
+    transports: dict[str, str]
+    destinations: dict[str, str]
+    conflated: dict[str, str]
+    instance: str
+    group: str
+
+    def message_type(self, name: str) -> MessageType:
+        """The message type of a topic or a queue; JSON of what is not defined."""
+        return MessageType.of_definition(self.topics.get(name) or self.queues.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code.
+
+    `unfinished`: nothing yet, but messages are still being judged by filters or priorities; ask again at once.
+    """
+
+    elements: list[bytes]
+    refused: list[tuple[bytes, str]]
+    unfinished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One queue's figures; `topics` is topic -> (unread, last ID read, last ID)."""
+
+    fields: dict[str, str]
+    leased: int
+    ready: int
+    subscriptions: int
+    ahead: int
+    sorted: int
+    held: int
+    remote: int
+    topics: dict[str, tuple[int, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a subscription asks for.
+
+    Attributes:
+        asked: unacknowledged messages at most.
+        filter: the name of a filter and its tree; None: everything.
+        pattern: of queues, "" for one literal queue.
+        queues: those that it has now.
+        version: of the catalog that the pattern was matched against; None without a pattern.
+    """
+
+    asked: int
+    filter: tuple[str, str] | None
+    pattern: str
+    queues: Sequence[str]
+    version: int | None
+
+    @property
+    def arguments(self) -> list[EncodableT]:
+        """`asked`, `filter`, `tree`, `pattern` of the scripts' heads."""
+        return [self.asked, *(self.filter or (schema.VALUES["none"], "")), self.pattern]
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What became of a subscription that was replaced.
+
+    Attributes:
+        max_backlog: the effective one.
+        unfinished: part of its inbox is left, so that the call must be made again.
+        tokens: queue -> the last token that was delivered under a former wish.
+    """
+
+    max_backlog: int
+    unfinished: bool
+    tokens: dict[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where a walk over a queue's messages begins and ends.
+
+    Attributes:
+        end: the last ID of all that was recorded when it began.
+        room: unread messages that belong to the active part; None: all.
+        sorted: whether the queue judges its messages.
+        type: the queue's message type.
+        cursors: topic -> last ID read.
+    """
+
+    end: str
+    room: int | None
+    sorted: bool
+    type: MessageType
+    cursors: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """A message that was looked at, not delivered.
+
+    Attributes:
+        ref: its place in the queue.
+        fields: its own, of its log entry.
+        deliveries: how often it was delivered and came back.
+        holder: the subscription that holds it; empty when it is available.
+        rank: its place in the order of delivery.
+        source: where it was published first, as `ampsq.protocol.entries.source_in` says it.
+    """
+
+    ref: bytes
+    fields: dict[bytes, bytes]
+    deliveries: int
+    holder: bytes
+    rank: Rank
+    source: str
+
+    @classmethod
+    def of(
+        cls, ref: bytes, flat: Sequence[bytes], deliveries: int = 0, holder: bytes = b"", rank: Rank = (0.0, b"")
+    ) -> Self:
+        """Make it of its log entry, names and values in turn."""
+        fields, source = read_entry(flat)
+        return cls(ref, fields, deliveries, holder, rank, source)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One step of a walk: where the next begins (None: nowhere), available messages looked at, and those that match."""
+
+    next: str | None
+    available: int
+    messages: list[Browsed]
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _refusals(flat: Sequence[bytes]) -> list[tuple[bytes, str]]:
+    return [(flat[i], flat[i + 1].decode()) for i in range(0, len(flat), 2)]
+
+
+def _flatten(groups: Groups) -> list[EncodableT]:
+    out: list[EncodableT] = []
+    for queue, (refs, tokens) in groups.items():
+        out += [queue, len(refs), *refs, *tokens]
+    return out
+
+
+def open_instance(name: str, incarnation: str) -> Call[Opened]:
+    """Make an instance ready for use; `incarnation` names it if it is new."""
+    return script_call(
+        "open",
+        ["", name, incarnation],
+        lambda reply: Opened(reply[0].decode(), int(reply[2])),
+        repeatable=True,
+    )
+
+
+def catalog() -> Call[Catalog]:
+    """Read everything that is defined."""
+    return script_call("catalog", [], _read_catalog, repeatable=True)
+
+
+def _read_catalog(reply: list[Any]) -> Catalog:
+    version, *flat, name, group = reply
+    kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
+    parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
+    return Catalog(int(version), **parts, instance=name.decode(), group=group.decode())
+
+
+def redrive(
+    queue: str, topic: str, target: str, by: str, letters: Iterable[tuple[bytes, bytes, bytes]]
+) -> Call[tuple[int, list[tuple[bytes, str]]]]:
+    """Put letters of a queue back: ref of the letter, body and headers of the message, each; at most 500.
+
+    Gives how many were, and ref and code of those that were not. `topic` gets the messages, for `target` alone. A
+    second run puts nothing back again: what the first one did is refused then.
+    """
+    arguments: list[EncodableT] = ["", queue, topic, target, by, *(text for letter in letters for text in letter)]
+    return script_call("redrive", arguments, lambda reply: (int(reply[0]), _refusals(reply[1:])), repeatable=True)
+
+
+def subscribe(client: str, wish: Wish, patience: int) -> Call[tuple[str, int]]:
+    """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
+    version = "" if wish.version is None else wish.version
+    arguments = ["", version, client, *wish.arguments, patience, *wish.queues]
+    return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
+
+
+def replace(subscription: str, number: int, wish: Wish) -> Call[Replaced]:
+    """Change what a subscription asks for; `number` rises with each wish, so that a late call changes nothing."""
+    version = "" if wish.version is None else wish.version
+    arguments = ["", version, subscription, number, *wish.arguments, *wish.queues]
+
+    def read(reply: list[Any]) -> Replaced:
+        tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
+        return Replaced(int(reply[0]), bool(reply[1]), tokens)
+
+    return script_call("replace", arguments, read, repeatable=True)
+
+
+def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
+    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `resume`."""
+    return script_call(
+        "take",
+        ["", subscription, wanted, *_flatten(acks)],
+        lambda reply: Taken(reply[0], _refusals(reply[1]), bool(reply[2])),
+        repeatable=True,
+    )
+
+
+def settle(
+    verb: Verb,
+    queue: bytes,
+    refs: Sequence[bytes],
+    tokens: Sequence[bytes],
+    *,
+    period: int | None = None,
+    by: str = "",
+    reason: str = "",
+) -> Call[list[tuple[bytes, str]]]:
+    """Settle messages of one queue; gives ref and code of those refused.
+
+    `period`, ms: of a cancel the delay, None: as the queue's redelivery says; of an extension its length.
+    `reason`: why, as `ampsq.queues.returns` checks it; "" for nothing.
+    """
+    default = -1 if verb == "cancelled" else 0
+    why = [reason] if reason else []
+    return script_call(
+        "settle",
+        ["", verb, default if period is None else int(period), by, *_flatten({queue: (refs, tokens)}), *why],
+        _refusals,
+        repeatable=all(tokens),
+    )
+
+
+def unsubscribe(subscription: str, held: Groups) -> Call[bool]:
+    """End a subscription; True while part of its inbox is left and the call must be made again."""
+    return script_call("unsubscribe", ["", subscription, *_flatten(held)], bool, repeatable=True)
+
+
+def resize(subscription: str, asked: int) -> Call[int]:
+    """Change the backlog that a subscription asks for; gives the effective one."""
+    return script_call("resize", ["", subscription, asked], int, repeatable=True)
+
+
+def beat(patience: int, subscriptions: Sequence[str]) -> Call[list[str]]:
+    """Show that subscriptions live; gives those that do not exist any more."""
+    return script_call(
+        "beat",
+        ["", patience, *subscriptions],
+        lambda reply: [name.decode() for name in reply],
+        repeatable=True,
+    )
+
+
+def sweep() -> Call[tuple[bool, float | None]]:
+    """Do what is due; gives whether more is due already, and the seconds until the next entry, if any."""
+    return script_call(
+        "sweep",
+        [""],
+        lambda reply: (bool(reply[0]), None if reply[1] < 0 else reply[1] / 1000),
+        repeatable=True,
+    )
+
+
+def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
+    """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
+    arguments: list[EncodableT] = [text for pair in topics.items() for text in pair]
+    return script_call(
+        "notice",
+        ["", *arguments],
+        lambda reply: {topic: last.decode() for topic, last in zip(topics, reply, strict=True)},
+        repeatable=True,
+    )
+
+
+def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]) -> Call[str]:
+    """Push again what is leased and not among `tokens`; gives the next cursor, "0" at the end."""
+    return script_call(
+        "resume",
+        ["", subscription, queue, cursor, *tokens],
+        lambda reply: str(reply.decode()),
+        repeatable=True,
+    )
+
+
+def _read_figures(reply: list[Any]) -> Figures:
+    fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
+    topics = {
+        rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
+    }
+    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
+
+
+def stats(queue: str) -> Call[Figures]:
+    """Read one queue's figures."""
+    return script_call("stats", [queue], _read_figures, repeatable=True)
+
+
+def walk(queue: str) -> Call[Walk]:
+    """Begin a walk over a queue's messages."""
+
+    def read(reply: list[Any]) -> Walk:
+        end, room, placed, word, *cursors = reply
+        active = None if room < 0 else int(room)
+        return Walk(end.decode(), active, bool(placed), MessageType.parse(word.decode()), _pairs(cursors))
+
+    return script_call("walk", [queue], read, repeatable=True)
+
+
+def _browsed(flat: list[Any]) -> list[Browsed]:
+    return [
+        Browsed.of(flat[i], flat[i + 1], int(flat[i + 2]), flat[i + 3], (float(flat[i + 4]), flat[i + 5]))
+        for i in range(0, len(flat), 6)
+    ]
+
+
+def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[Page]:
+    """Look through a part of one source: ready, sorted, held, leases, or "log <topic>" up to an ID; nothing changes.
+
+    Args:
+        queue: the queue.
+        source: where to look.
+        after: the `next` of the step before, "" at first; of a log, an ID.
+        until: the last ID of a log to look at.
+        tree: of the filter that messages must match, "" for all.
+    """
+    return script_call(
+        "browse",
+        ["", queue, source, after, until, tree],
+        lambda reply: Page(reply[0].decode() or None, int(reply[1]), _browsed(reply[2:])),
+        repeatable=True,
+    )
+
+
+def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
+    """Which of at most 500 messages are available now; None in the place of one that is not.
+
+    The answer may be about the first ones only, at least one, where they are large: ask again for the rest.
+    """
+
+    def read(reply: list[Any]) -> list[Browsed | None]:
+        found = {item.ref: item for item in _browsed(reply[1:])}
+        return [found.get(ref) for ref in refs[: int(reply[0])]]
+
+    return script_call("look", ["", queue, *refs], read, repeatable=True)
+
+
+def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
+    """Look where one message is and what keeps it there, ref "" for the head; gives names and values."""
+
+    def read(reply: list[bytes]) -> list[tuple[str, str]]:
+        texts = [text.decode(errors="surrogateescape") for text in reply]
+        return list(zip(texts[::2], texts[1::2], strict=True))
+
+    return script_call("explain", ["", queue, ref], read, repeatable=True)
+
+
+def watch(queue: str, period: int) -> Call[tuple[str, str]]:
+    """Let a queue tell for `period` ms which messages' availability may have changed.
+
+    Gives the last ID of its events and since when, ms, it tells without a gap.
+    """
+    return script_call(
+        "watch", ["", queue, period], lambda reply: (reply[0].decode(), reply[1].decode()), repeatable=True
+    )
+
+
+def hold_view(view: str, owner: str, period: int) -> Call[bool]:
+    """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
+    return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
+
+
+def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:
+    """Note how the server flushes, of the run that it is in; False where that was noted."""
+    return script_call("note_flushing", [run, appendfsync, on_rewrite], bool, repeatable=True)
+
+
+def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
+    """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time is over."""
+    inbox = schema.key(instance, "inbox", subscription)
+    return command(
+        ["BLMPOP", f"{seconds:.3f}", 1, inbox, "LEFT", "COUNT", 2 * messages],
+        lambda reply: reply[1] if reply else [],
+        blocks=seconds,
+    )

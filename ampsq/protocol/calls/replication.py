@@ -1,0 +1,324 @@
+"""The calls of replication: what links read of a source and apply at a destination.
+
+See `ampsq.protocol.calls.queues`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampsq.base.bookmarks import parse_ref
+from ampsq.base.log_positions import parse_id
+from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.schema import key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from redis.typing import EncodableT
+
+__all__ = [
+    "Applied",
+    "JournalPage",
+    "Now",
+    "OwnerCounts",
+    "Run",
+    "Told",
+    "apply",
+    "apply_journal",
+    "assume",
+    "behind",
+    "count_owners",
+    "downgrade",
+    "grant",
+    "lacking",
+    "mark",
+    "proxy",
+    "read_journal",
+    "received",
+    "relay",
+    "report_sent",
+    "request",
+]
+
+
+#: Milliseconds as scripts take them; "" for the server's time.
+Now = int | str
+
+
+class Applied(NamedTuple):
+    """What `apply` did.
+
+    Attributes:
+        recorded: entries that are here now.
+        before: entries that were here before.
+        doubled: how many of those under another bookmark, since their publisher sent them to two instances.
+        waits: whether the rest waits for an earlier message of a publisher, which comes from elsewhere.
+    """
+
+    recorded: int
+    before: int
+    doubled: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries of one origin's log that came the same way and have the same fields.
+
+    Attributes:
+        topic: the topic.
+        origin: where they were published.
+        filter: the digest of the filters that they passed, ``-`` for none.
+        path: the instances that they passed, the last one in front, as ``<origin>/<group>``.
+        start: the ID of the origin behind which it begins.
+        upto: the ID of the origin up to which this run is complete; at least that of its last entry.
+        names: of the fields.
+        entries: of each its ID there and its values.
+    """
+
+    topic: str
+    origin: str
+    filter: str
+    path: str
+    start: bytes
+    upto: bytes
+    names: Sequence[bytes] = ()
+    entries: Sequence[tuple[bytes, Sequence[bytes]]] = ()
+
+    def arguments(self) -> list[EncodableT]:
+        """The run as `apply` takes it."""
+        found: list[EncodableT] = [self.topic, self.origin, self.filter, self.path, self.start, self.upto]
+        found += (len(self.entries), len(self.names), *self.names)
+        for stream_id, values in self.entries:
+            found.append(stream_id)
+            found += values
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One entry of a queue's journal as other instances take it: twelve texts and the bookmarks.
+
+    Attributes:
+        source: ``<origin>~<id>`` of who journaled it.
+        path: the instances that it passed, the last one in front.
+        texts: how; reason, and behind a space what a consumer said; by, attempts, returns, owner, epochs.
+        bookmarks: of the messages.
+        late: who passes it on was told before the messages came: it may stand behind later ones of its origin.
+    """
+
+    source: bytes
+    path: bytes
+    texts: Sequence[bytes]
+    bookmarks: Sequence[bytes]
+    late: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Who journaled it."""
+        return self.source.partition(b"~")[0].decode()
+
+    def arguments(self, path: str) -> Iterable[EncodableT]:
+        """The row as `apply_journal` takes it; the path with the sender in front."""
+        number = f"{len(self.bookmarks)}{' late' if self.late else ''}"
+        head: list[EncodableT] = [self.source, path, *self.texts, number]
+        yield from (*head, *self.bookmarks)
+
+
+class OwnerCounts(NamedTuple):
+    """Who owns the messages of a queue.
+
+    Attributes:
+        elsewhere: those that were read and that another instance owns.
+        owned: those that are ready here.
+        usual: ms from a message's arrival to its settlement by its owner, on average.
+        transferred_in: messages that became this instance's.
+        transferred_out: messages that were given to others.
+        proxied: whether this instance may act for owners out of reach.
+        deferred: what was told of messages of its topics that are still to come.
+        oldest: ms when the oldest of those that another instance owns came; None where there is none.
+        owners: of the oldest of these, who owns how many.
+    """
+
+    elsewhere: int
+    owned: int
+    usual: int
+    transferred_in: int
+    transferred_out: int
+    proxied: bool
+    deferred: int
+    oldest: int | None
+    owners: dict[str, int]
+
+
+class JournalPage(NamedTuple):
+    """A page of a queue's journal: where to go on (None: nothing was new), what is told, whether there is more."""
+
+    after: str | None
+    rows: list[Told]
+    is_more: bool
+
+
+def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[Applied]:
+    """Record copies; at most 500 entries and a megabyte.
+
+    Args:
+        runs: in the order in which the source received them.
+        refill: a filter was widened: what is at or below `received` may be missing.
+        now: milliseconds; default the server's time.
+    """
+    arguments: list[EncodableT] = [now, int(refill)]
+    for run in runs:
+        arguments += run.arguments()
+    return script_call(
+        "apply", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
+    )
+
+
+def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]], *, now: Now = "") -> Call[tuple[int, int]]:
+    """Follow another instance's journal; gives how many messages changed and how many are still to come.
+
+    Args:
+        queue: the queue.
+        starts: origins and the IDs behind which their rows begin, parted by spaces.
+        rows: what is told, each with its path from here on.
+        now: milliseconds; default the server's time.
+    """
+    arguments: list[EncodableT] = [now, queue, starts, *(value for row, path in rows for value in row.arguments(path))]
+    return script_call("apply_journal", arguments, _pair, repeatable=True)
+
+
+def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
+    """Read a queue's journal on, its messages named by bookmarks; about `count` of them."""
+    return script_call("read_journal", [queue, after, count], _page, repeatable=True)
+
+
+def grant(
+    queue: str, by: str, bookmarks: Sequence[bytes], *, rooms: EncodableT, heard: EncodableT = "", now: Now = ""
+) -> Call[tuple[int, bool]]:
+    """Make an origin that asked the owner of messages.
+
+    Gives how many it owns now, and whether to ask again, since the queue is to be dispatched and read on first.
+
+    Args:
+        queue: the queue.
+        by: the origin that asked.
+        bookmarks: of the messages that it asked for.
+        rooms: owners, and for how many messages of each it had room, as the request has them.
+        heard: up to where it had the journals of others then, likewise.
+        now: ms; default: the server's.
+    """
+    arguments: list[EncodableT] = [now, queue, by, rooms, heard, *bookmarks]
+    return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
+
+
+def request(queue: str) -> Call[int]:
+    """Ask other instances for what somebody here is free for; gives for how many messages."""
+    return script_call("request", ["", queue], int, repeatable=True)
+
+
+def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
+    """Count who owns the messages of a queue; the owners of at most `limit` that others own."""
+    return script_call("count_owners", [queue, limit], _counts, repeatable=True)
+
+
+def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
+    """Own what was asked for in the place of owners out of reach; gives how many, and how many others own still.
+
+    Args:
+        queue: the queue; proxied transfer is enabled.
+        limit: of so many that were asked for the owners are looked at.
+        owners: names of instances, or origins.
+    """
+    return script_call("assume", ["", queue, limit, *owners], _pair, repeatable=True)
+
+
+def proxy(queue: str, *, enabled: bool) -> Call[None]:
+    """Enable or disable proxied transfer of a queue."""
+    return script_call("proxy", [queue, int(enabled)], lambda _: None, repeatable=True)
+
+
+def mark() -> Call[str]:
+    """Set a mark behind everything that was recorded; "" where no destination is waited for."""
+    return script_call("mark", [], bytes.decode, repeatable=True)
+
+
+def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
+    """Which sync destinations do not have everything up to a mark, or to places, yet.
+
+    Args:
+        after: the mark; "" without one.
+        wanted: ``log <topic>`` and ``journal <queue>`` -> the ID that is waited for, "" where that is the mark's to
+            say; destinations that do not carry any of them are left out. Empty: everything.
+    """
+    pairs = [text for pair in wanted.items() for text in pair]
+    return script_call("lacking", [after, *pairs], lambda reply: [name.decode() for name in reply], repeatable=True)
+
+
+def behind(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
+    """Since when a destination has not acknowledged the oldest message that it is sent.
+
+    Args:
+        destination: its name.
+        names: ``log <topic>`` of what it is to be sent, also where no link has said so yet.
+
+    Returns:
+        ms of that message, None where it has acknowledged everything; and ms now.
+    """
+
+    def read(reply: Any) -> tuple[int | None, int]:
+        return (int(reply[0]) if reply[0] else None), int(reply[1])
+
+    return script_call("behind", ["", destination, *names], read, repeatable=True)
+
+
+def downgrade(destination: str, *, enabled: bool) -> Call[bool]:
+    """Wait for a sync destination no more, or again; says whether that changed something."""
+    return script_call("downgrade", ["", destination, int(enabled)], bool, repeatable=True)
+
+
+def relay(rows: Sequence[EncodableT]) -> Call[int]:
+    """Pass requests on; gives how many were new.
+
+    Args:
+        rows: source, path, queue, who asks, rooms, heard and bookmarks of each, in turn.
+    """
+    return script_call("relay", rows, int, repeatable=True)
+
+
+def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
+    """Note up to where a destination has what it is sent: ``log <topic>`` and ``journal <queue>`` to IDs."""
+    arguments: list[EncodableT] = [destination, *(text for pair in places.items() for text in pair)]
+    return script_call("report_sent", arguments, lambda _: None, repeatable=True)
+
+
+def received(instance: str) -> Call[dict[str, tuple[str, str]]]:
+    """What an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
+    return command(["HGETALL", key(instance, "received")], _received)
+
+
+def _received(reply: Any) -> dict[str, tuple[str, str]]:
+    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+    found = {}
+    for name, value in pairs:
+        stream_id, _, digest = value.decode().partition(" ")
+        found[name.decode()] = (stream_id, digest)
+    return found
+
+
+def _counts(reply: Any) -> OwnerCounts:
+    oldest = parse_id(parse_ref(reply[7].decode())[1])[0] if reply[7] else None
+    owners = {name.decode(): int(number) for name, number in zip(reply[8::2], reply[9::2], strict=True)}
+    elsewhere, owned, usual, came, went, proxied, deferred = (int(each) for each in reply[:7])
+    return OwnerCounts(elsewhere, owned, usual, came, went, bool(proxied), deferred, oldest, owners)
+
+
+def _pair(reply: Any) -> tuple[int, int]:
+    return int(reply[0]), int(reply[1])
+
+
+def _page(reply: Any) -> JournalPage:
+    rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:]), row[9].endswith(b"late")) for row in reply[1]]
+    return JournalPage(reply[0].decode() or None, rows, bool(reply[2]))

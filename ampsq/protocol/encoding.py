@@ -1,0 +1,117 @@
+"""How bodies and headers travel: encoded in batches when published, decoded when delivered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.bookmarks import parse_ref
+from ampsq.base.errors import DefinitionError
+from ampsq.base.message_types import JSON, MessageType
+from ampsq.protocol.entries import read_entry
+from ampsq.protocol.schema import BATCH, BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ampsq.expressions import Document
+
+__all__ = [
+    "JSON_TEXT",
+    "cut",
+    "decode",
+    "decoded",
+    "document_of",
+    "encode",
+    "encode_headers",
+    "in_short",
+    "read_pairs",
+    "type_of_parts",
+]
+
+
+#: Kinds of elements whose body is JSON: our own, and one of somebody else's fields.
+_JSON_KINDS: Final = (b"b", b"f")
+#: Characters of a body that a representation has.
+_SHOWN: Final = 80
+JSON_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+encode = JSON.encode
+"""Turn what a user publishes into a body of JSON; see `MessageType.encode`."""
+
+decode = JSON.decode
+"""Read JSON; see `MessageType.decode`."""
+
+
+def cut(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
+    """Encode messages and cut them into runs of at most `size` and about a megabyte.
+
+    Raises:
+        DefinitionError: the size is none, or a message cannot be encoded.
+    """
+    if not 1 <= size <= BATCH:
+        raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
+    bodies: list[bytes] = []
+    total = 0
+    for data in messages:
+        body = data if type(data) is bytes else message_type.encode(data)
+        bodies.append(body)
+        total += len(body)
+        if len(bodies) >= size or total >= BYTES:
+            yield bodies
+            bodies, total = [], 0
+    if bodies:
+        yield bodies
+
+
+def decoded(body: bytes, message_type: MessageType = JSON) -> Any:
+    """What a body says, or the bytes as they are when they are not of its type."""
+    try:
+        return message_type.decode(body)
+    except ValueError:
+        return body
+
+
+def in_short(data: Any) -> str:
+    """A decoded body as the representation of its message has it."""
+    text = repr(data)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def encode_headers(headers: Mapping[str, str] | None) -> bytes:
+    """Turn headers, text to text, into their field; empty when there are none."""
+    if not headers:
+        return b""
+    if not all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
+        raise DefinitionError(f"headers {headers!r}: allowed are names and values that are text")
+    try:
+        return JSON_TEXT.encode(dict(headers)).encode()
+    except UnicodeEncodeError as error:
+        raise DefinitionError(f"headers: {error}; allowed is text that UTF-8 can say") from error
+
+
+def read_pairs(text: bytes) -> list[bytes]:
+    """Read ``<length>:<text>`` pairs, names and values in turn."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(text):
+        colon = text.index(b":", at)
+        end = colon + 1 + int(text[at:colon])
+        parts.append(text[colon + 1 : end])
+        at = end
+    return parts
+
+
+def document_of(parts: list[bytes], body: bytes) -> Document:
+    """A delivered message as expressions see it; instance and origin are unknown here."""
+    from ampsq.expressions import Document  # noqa: PLC0415  (only a replaced subscription needs it)
+
+    fields, source = read_entry(read_pairs(b"".join(parts[6:])))
+    topic, stream_id = parse_ref(parts[5].decode())
+    found = None if parts[4] == b"f" else body
+    kind = type_of_parts(parts)
+    return Document(found, fields=fields, topic=topic, stream_id=stream_id, source=source, message_type=kind)
+
+
+def type_of_parts(parts: list[bytes]) -> MessageType:
+    """Return the message type that the head of a delivered message names."""
+    return JSON if parts[4] in _JSON_KINDS else MessageType.parse(parts[4].decode())

@@ -1,0 +1,55 @@
+"""An entry of a log: the fields of its message and, of a copy, where that was published first."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.bookmarks import Bookmark, recorded_by
+from ampsq.protocol.schema import FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["bookmark_of", "own_fields", "read_entry", "source_in"]
+
+_SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
+_FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
+
+
+def source_in(flat: Sequence[bytes]) -> str:
+    """Where the message of an entry was published first, ``<origin>~<id>``; "" of one that was published here.
+
+    The last two fields of a copy say that and the way it came, as lua/lib/source.lua reads them. An entry that somebody
+    wrote without ampsq may end with fields of these names, too.
+
+    Args:
+        flat: names and values in turn.
+    """
+    if len(flat) > 3 and flat[-2] == _PATH and flat[-4] == _SOURCE and _FORM.fullmatch(flat[-3]):  # noqa: PLR2004
+        return flat[-3].decode()
+    return ""
+
+
+def own_fields(flat: Sequence[bytes]) -> Sequence[bytes]:
+    """The fields that the message itself has, names and values in turn."""
+    return flat[:-4] if source_in(flat) else flat
+
+
+def read_entry(flat: Sequence[bytes]) -> tuple[dict[bytes, bytes], str]:
+    """The message's own fields by name, and its source as `source_in` gives it."""
+    source = source_in(flat)
+    own = flat[:-4] if source else flat
+    return dict(zip(own[::2], own[1::2], strict=True)), source
+
+
+def bookmark_of(topic: str, origin: str, stream_id: str, source: str) -> Bookmark:
+    """The bookmark of a message.
+
+    Args:
+        topic: its topic.
+        origin: of the instance that has it; an `Origin` where that may have been another incarnation.
+        stream_id: the ID of its entry there.
+        source: as `source_in` gives it.
+    """
+    return Bookmark(f"{topic}~{source}") if source else Bookmark.of(topic, recorded_by(origin, stream_id), stream_id)

@@ -1,0 +1,1 @@
+"""Reads with plain commands, which change nothing."""

@@ -1,0 +1,177 @@
+"""What kind of server this is, whether it can be trusted with messages, and what is wrong with it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import NotPermitted, ScriptBug, ServerUnsuitable
+from ampsq.protocol.request import Call, Pause, command
+from ampsq.protocol.schema import key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "ON_REWRITE",
+    "Server",
+    "configuration",
+    "examine",
+    "examine_flushing",
+    "information",
+    "is_too_old",
+    "kind_and_version",
+]
+
+#: The setting that lets a server not flush while it rewrites its append-only file.
+ON_REWRITE: Final = "no-appendfsync-on-rewrite"
+#: Seconds for which a coordinator's note is waited for, and between two looks: it is made each second.
+_NOTED_WITHIN, _LOOK = 3.0, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it was at connect.
+
+    Attributes:
+        kind: ``redis`` or ``valkey``.
+        version: the server's own version.
+        process_id: of the server, as it says.
+        never_forgets: what it has answered survives a crash of the machine: an append-only file, flushed at
+            every command. Only then can at-most-once be promised.
+        appends: it has an append-only file.
+        appendfsync: when it flushes that: ``always``, ``everysec`` (also where the server has no CONFIG), ``no``, or ""
+            where this user may not ask and no coordinator has noted it since the server began.
+        pauses_for_saving: it does not flush while it rewrites that file, or may not.
+        notes: what is badly configured, each a sentence that says what to do; empty when all is well.
+    """
+
+    kind: str
+    version: str
+    process_id: int
+    never_forgets: bool
+    appends: bool
+    appendfsync: str
+    pauses_for_saving: bool
+    notes: tuple[str, ...]
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _sections(text: bytes) -> dict[str, str]:
+    lines = text.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def _settings(reply: Any) -> dict[str, str]:
+    flat = [part.decode() for part in reply]
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def kind_and_version(info: Mapping[str, str]) -> tuple[str, str]:
+    """Of what ``INFO`` says: ``redis`` or ``valkey``, and its own version."""
+    kind = "valkey" if "valkey_version" in info else "redis"
+    return kind, info.get(f"{kind}_version", "0")
+
+
+def is_too_old(kind: str, version: str) -> bool:
+    """Whether it lacks what our scripts need."""
+    return _number(version) < ((8, 0) if kind == "valkey" else (7, 0))
+
+
+def _refuse_old(kind: str, version: str) -> None:
+    if is_too_old(kind, version):
+        raise ServerUnsuitable(f"{kind} {version} is too old; allowed: Redis 7.0 or newer, Valkey 8.0 or newer")
+
+
+def _judge(info: dict[str, str], settings: dict[str, str]) -> list[str]:
+    notes = []
+    policy = info.get("maxmemory_policy", settings.get("maxmemory-policy", "noeviction"))
+    if policy != "noeviction":
+        text = f"maxmemory-policy is {policy}: a full server would delete queues; set it to noeviction"
+        if int(info.get("maxmemory", "0")) > 0:
+            raise ServerUnsuitable(text)
+        notes.append(text)
+    if info.get("aof_enabled") != "1":
+        notes.append(
+            "no append-only file: a restart loses messages; set appendonly yes "
+            "(appendfsync always for at-most-once queues)"
+        )
+    return notes
+
+
+def information() -> Call[dict[str, str]]:
+    """Read what the server says of itself, ``INFO``."""
+    return command(["INFO"], _sections)
+
+
+def configuration() -> Call[dict[str, str]]:
+    """Read how it flushes its append-only file.
+
+    Refused with `NotPermitted` where this user may not ask, with another `AmpsqError` where the server has no CONFIG.
+    """
+    return command(["CONFIG", "GET", "appendfsync", ON_REWRITE], _settings)
+
+
+async def _flushing(instance: str, run: str) -> tuple[dict[str, str], list[str]]:
+    """How the server flushes, and what is to be said of that."""
+    try:
+        return (await configuration()), []
+    except NotPermitted:
+        noted: list[str] = await command(
+            ["GET", key(instance, "lasting")], lambda reply: (reply or b"").decode().split()
+        )
+    except ScriptBug:
+        note = "this server has no CONFIG: how it flushes its append-only file is not known and taken as everysec"
+        return {"appendfsync": "everysec"}, [note]
+    if run and noted[:1] == [run]:
+        return dict(zip(("appendfsync", ON_REWRITE), noted[1:], strict=True)), []
+    note = (
+        "CONFIG is not allowed here, and no coordinator has noted how the server flushes since it began: nothing is "
+        "promised of its disk until one does"
+    )
+    return {}, [note]
+
+
+async def examine(instance: str) -> Server:
+    """Look at the server.
+
+    Args:
+        instance: whose coordinator has noted what this user may not ask.
+
+    Raises:
+        ServerUnsuitable: it is too old, or evicts keys when its memory is full. Unavailable: there is no answer.
+    """
+    facts = await information()
+    settings, told = await _flushing(instance, facts.get("run_id", ""))
+    kind, version = kind_and_version(facts)
+    _refuse_old(kind, version)
+    notes = _judge(facts, settings) + told
+    appends = facts.get("aof_enabled") == "1"
+    return Server(
+        kind,
+        version,
+        int(facts.get("process_id", "0")),
+        never_forgets=appends and settings.get("appendfsync") == "always",
+        appends=appends,
+        appendfsync=settings.get("appendfsync", ""),
+        pauses_for_saving=settings.get(ON_REWRITE) != "no",
+        notes=tuple(notes),
+    )
+
+
+async def examine_flushing(instance: str) -> Server:
+    """Look at the server, and wait a little for a coordinator to note how it flushes, where this user may not ask.
+
+    Raises:
+        ServerUnsuitable, Unavailable: as `examine`.
+    """
+    until = time.monotonic() + _NOTED_WITHIN
+    while True:
+        server = await examine(instance)
+        if server.appendfsync or not server.appends or time.monotonic() >= until:
+            return server
+        await Pause(_LOOK)

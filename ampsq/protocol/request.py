@@ -1,0 +1,114 @@
+"""Requests as values, and client code as coroutines that await them: what is shared by all ways of waiting.
+
+A `Call` says what to run, whether repeating it is harmless, and how to read the reply. A `Flow` is a coroutine that
+awaits calls; `ampsq.transport.runner` runs it, synchronously or with asyncio. A flow awaits steps and other flows, and
+nothing else: asyncio's objects mean nothing to the synchronous runner. So modules with flows do not import asyncio, and
+asyncio code awaits a flow only through ``AsyncStore.run(flow)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from ampsq.protocol import scripts
+
+if TYPE_CHECKING:
+    from redis.typing import EncodableT
+
+__all__ = ["Call", "Collect", "Flow", "ForeignStep", "Pause", "Post", "Step", "command", "script_call"]
+
+T = TypeVar("T")
+_NOT_RUN: Final = "a flow was awaited by an event loop; write `await store.run(flow)`, which sends its calls"
+
+
+class ForeignStep(TypeError):
+    """A flow awaited an object that is none of the steps; raised where it was awaited."""
+
+    def __init__(self, step: object) -> None:
+        super().__init__(
+            f"a flow awaited {type(step).__name__}, which no runner of flows can answer; allowed: Call, Post, Collect, "
+            "Pause and other flows; asyncio's objects belong into asyncio's own code"
+        )
+
+
+class _Awaited:
+    """What a flow may await: its runner is given the object itself and answers it."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            return (yield self)
+        except RuntimeError as error:
+            # No runner of ours sends one: it is asyncio's "Task got bad yield".
+            raise TypeError(_NOT_RUN) from error
+
+
+@dataclass(slots=True)
+class Call(_Awaited, Generic[T]):
+    """One request.
+
+    Attributes:
+        script: the script to run, or None for a plain command.
+        arguments: what follows the key, or the whole command.
+        read: turns the raw reply into what the caller wants.
+        repeatable: a second run is harmless, so a lost reply is answered by asking again.
+        blocks: seconds that the server may hold the answer back.
+        repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
+    """
+
+    script: scripts.Script | None
+    arguments: Sequence[EncodableT]
+    read: Callable[[Any], T]
+    repeatable: bool = False
+    blocks: float = 0.0
+    repeated: bool = False
+
+    if TYPE_CHECKING:
+
+        def __await__(self) -> Generator[Any, Any, T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Post(_Awaited):
+    """A flow's request to send a call now and to read its reply later, by `Collect`."""
+
+    channel: Any
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Collect(_Awaited):
+    """A flow's request for the reply of the earliest call that was posted on a channel."""
+
+    channel: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(_Awaited):
+    """A flow's request to go on later, in so many seconds."""
+
+    seconds: float
+
+
+Step = Call[Any] | Post | Collect | Pause
+#: What client code is made of: it awaits steps and returns a value.
+Flow = Coroutine[Step, Any, T]
+
+
+def script_call(
+    name: str,
+    arguments: Sequence[EncodableT],
+    read: Callable[[Any], T],
+    *,
+    repeatable: bool = False,
+) -> Call[T]:
+    """Ask for one script; `arguments` are those of its head, in order."""
+    return Call(scripts.script(name), arguments, read, repeatable)
+
+
+def command(arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0) -> Call[T]:
+    """Ask for one plain command that only reads, or that a second run does not change."""
+    return Call(None, arguments, read, repeatable=True, blocks=blocks)

@@ -1,0 +1,748 @@
+"""The layout of an instance's keys: with `ampsq.protocol.transitions`, the first file to open.
+
+Every key, field, value and code of the system is spelled here once; scripts get them folded in as literals, Python
+reads them from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from ampsq.protocol.transitions import Event, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "ASK_AGAIN",
+    "BARRIERS_KEPT",
+    "BATCH",
+    "BODY_BY_REF",
+    "BYTES",
+    "COMPILED",
+    "COUNTED_SINCE",
+    "DEFERRED_PERIOD",
+    "DELIVERIES",
+    "DUE_PERIOD",
+    "EVENTS",
+    "FAILED",
+    "FIELDS",
+    "FORMAT",
+    "HAPPENINGS",
+    "INDEX_STEP",
+    "INSTANCES",
+    "KEEP_FILTER",
+    "KEYS",
+    "LEASES_ANCHOR",
+    "MARKS",
+    "MAX_FILTERS",
+    "NO_ROOM",
+    "PASS_AGAIN",
+    "POLICY",
+    "PUBLISHER_AGE",
+    "REASON_LENGTH",
+    "REQUESTS",
+    "RETURNS_BYTES",
+    "RETURNS_KEPT",
+    "SORT_WORK",
+    "TRIM_REFS",
+    "USUAL_LEAST",
+    "VALUES",
+    "Key",
+    "channel",
+    "key",
+]
+
+#: Layout version of everything below. Every script compares it with the instance's own before it does anything.
+FORMAT: Final = 4
+#: The set of all instances that clients have opened on a server, for coordinators; the only key outside an instance.
+INSTANCES: Final = "ampsq:instances"
+#: Most messages that one script call moves. 500 plain ones cost 1 to 4 ms of server time.
+BATCH: Final = 500
+#: Most body bytes that one script call reads for delivery: large bodies make smaller batches, never longer calls.
+BYTES: Final = 1_000_000
+#: A body larger than this is pushed as a reference and read from the log at pick-up, so inboxes stay small.
+BODY_BY_REF: Final = 16_384
+#: Work that one script call spends on sorting messages by filters and priorities: a unit is about 8 us of server time.
+SORT_WORK: Final = 500
+#: Most distinct filters of a queue's subscriptions.
+MAX_FILTERS: Final = 32
+#: Milliseconds for which a filter's index is kept after its last subscription is gone.
+KEEP_FILTER: Final = 60_000
+#: About how many entries of a watched queue's `events` are kept; whoever falls further behind looks at everything anew.
+EVENTS: Final = 10_000
+#: Returns that are told of a message that came back, the last ones.
+RETURNS_KEPT: Final = 20
+#: Bytes that its returns take at most where consumers gave reasons; the last reason stays, however long.
+RETURNS_BYTES: Final = 2_000
+#: Characters of a reason that a consumer gives.
+REASON_LENGTH: Final = 500
+#: About how many entries of a recorded queue's `deliveries` are kept; an entry is a batch.
+DELIVERIES: Final = 100_000
+#: About how many `happenings` are kept: an action that falls further behind misses some.
+HAPPENINGS: Final = 10_000
+#: Most events of one action that are set aside; while there are so many, the action waits where it fails.
+FAILED: Final = 10_000
+#: Barriers that a subscription was sent and that are pushed again after a doubt.
+BARRIERS_KEPT: Final = 64
+#: Least milliseconds between two lease passes over one queue.
+DUE_PERIOD: Final = 100
+#: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.
+PASS_AGAIN: Final = 60_000
+#: Milliseconds after its last message for which a publisher's sequence is remembered: seven days.
+PUBLISHER_AGE: Final = 604_800_000
+#: Entries of a log from one point of its index to the next, about.
+INDEX_STEP: Final = 1_000
+#: Refs that one step of trimming a journal, or of looking at what an action has not handled, reads.
+TRIM_REFS: Final = 2_000
+#: About how many requests for messages are kept; what is lost of them is asked for again.
+REQUESTS: Final = 1_000
+#: About how many marks, and news of them, are kept: only the last ones are read.
+MARKS: Final = 100
+#: Milliseconds after which a message that was asked for and not granted is asked for again.
+ASK_AGAIN: Final = 1_000
+#: Least milliseconds that a message was here before it is asked for, however fast its owner usually is.
+USUAL_LEAST: Final = 20
+#: Milliseconds for which what is told of a message waits for it: a day, as in AMPS, unless its queue says otherwise.
+DEFERRED_PERIOD: Final = 86_400_000
+#: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
+#: values as a list that is searched from its head, which is quadratic for a batch of acknowledgements.
+LEASES_ANCHOR: Final = "." * 65
+#: From when on tokens count microseconds, and sessions milliseconds, ms since 1970: the begin of 2026.
+COUNTED_SINCE: Final = 1_767_225_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of an instance.
+
+    Attributes:
+        suffix: what follows the hash tag ``{instance}``; ``<...>`` are the parameters, in order.
+        type: the Redis type.
+        holds: what is in it.
+        writes: who writes it.
+        empties: what empties it.
+        rebuilds: what it can be rebuilt from.
+    """
+
+    suffix: str
+    type: str
+    holds: str
+    writes: str
+    empties: str
+    rebuilds: str
+
+
+# fmt: off
+KEYS: Final[Mapping[str, Key]] = MappingProxyType(
+    {
+        "instance": Key(
+            ":instance", "hash",
+            "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
+            "its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
+            "open, begin_incarnation, recover, and every script that changes the catalog", "never",
+            "nothing: its loss is a new incarnation",
+        ),
+        "clock": Key(
+            ":clock", "string", "the last ID given to any topic", "publish, notice", "never", "the logs",
+        ),
+        "topics": Key(
+            ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
+        ),
+        "queues": Key(
+            ":queues", "hash", "queue -> definition, JSON", "define_queue", "remove_queue", "the configuration",
+        ),
+        "settings": Key(
+            ":settings", "hash",
+            "match of an address setting -> definition, JSON; behind `>` while queues are still to be compiled by it",
+            "define_setting", "remove_setting", "the configuration",
+        ),
+        "transports": Key(
+            ":transports", "hash", "transport -> definition, JSON", "define_transport", "remove_transport",
+            "the configuration",
+        ),
+        "limits": Key(
+            ":limits", "hash",
+            "transport -> bytes behind, bytes spooled, percent of these of one reader, ms; `-` for no limit",
+            "define_transport", "remove_transport", "the transports",
+        ),
+        "lasting": Key(
+            ":lasting", "string",
+            "how the server flushes, for those who may not ask it: its `run_id`, `appendfsync` and "
+            "`no-appendfsync-on-rewrite`",
+            "note_flushing", "never", "the coordinator, which asks the server each second",
+        ),
+        "readers": Key(
+            ":readers", "hash",
+            "reader -> its last report: whose pools of memory and disk, state, bytes behind and spooled, ms of the "
+            "oldest message, reason, use and limit; and behind a line break what it is, JSON",
+            "report", "report", "its client, which reports again",
+        ),
+        "reporting": Key(
+            ":reporting", "zset", "reader -> ms when it counts as gone if it does not report", "report", "report",
+            "the readers",
+        ),
+        "pools": Key(
+            ":pools", "hash", "pool `<memory|disk> <transport>` -> bytes that its readers use together", "report",
+            "report", "the readers",
+        ),
+        "uses": Key(
+            ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report", "report", "the readers",
+        ),
+        "conflated": Key(
+            ":conflated", "hash", "conflated topic -> definition, JSON", "define_conflated", "remove_conflated",
+            "the configuration",
+        ),
+        "destinations": Key(
+            ":destinations", "hash", "destination -> definition, JSON, with the credentials of its addresses",
+            "define_destination", "remove_destination", "the configuration",
+        ),
+        "actions": Key(
+            ":actions", "hash", "action -> definition, JSON", "define_action", "remove_action", "the configuration",
+        ),
+        "received": Key(
+            ":received", "hash",
+            "`log <topic>@<origin>` and `journal <queue>@<origin>` -> ID up to which everything of that origin in that "
+            "stream is here, the digest of the filters that it passed, `-` for none",
+            "apply, apply_journal", "never", "the sources of the copies",
+        ),
+        "origins": Key(
+            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply", "trim", "the log",
+        ),
+        "copies": Key(
+            ":copies:<topic>@<origin>", "zset",
+            "runs of IDs that follow each other there and here, all scores 0: order of the first there, count, ID of "
+            "the first here",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "same": Key(
+            ":same:<topic>", "stream",
+            "in the order of the clock: a message that is here came under another bookmark, too: ID here, source, path",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "counting": Key(
+            ":counting", "hash",
+            "`<topic> <ID here>` of a message with several bookmarks -> `<origin>~<id>` of the lowest, where that is "
+            "not its entry's",
+            "apply", "trim", "the sources of the copies",
+        ),
+        "sequences": Key(
+            ":sequences", "hash",
+            "publisher -> runs of its numbers that are recorded, `<first>-<last>`, rising; `<publisher> open`: the "
+            "first of a run that its session goes on with, and its last one where copies overtook it; `<publisher> "
+            "after`: topic and bookmark of its last message, of another origin, that its next one there names",
+            "apply, logon, publish", "forget_publishers",
+            "nothing: its loss may let a message that was published twice be two",
+        ),
+        "deferred": Key(
+            ":deferred:<topic>", "hash",
+            "`<queue> <origin>~<id>` of a message that is not here yet -> ms when it is given up, and what its owner "
+            "journaled: how, owner, epoch, reason, consumer_reason",
+            "apply_journal", "apply, apply_journal", "not needed: it is given up in time",
+        ),
+        "requests": Key(
+            ":requests", "stream",
+            "messages that instances ask for: queue, who asks, how much room of whom, journals heard, bookmarks",
+            "request, relay",
+            "its own length", "not needed: whoever has room asks again",
+        ),
+        "closed": Key(
+            ":closed", "set", "incarnations of other instances that are over: what is read of them comes too late",
+            "links", "never", "not needed: a link tells it again when it is opened",
+        ),
+        "recovery": Key(
+            ":recovery", "hash",
+            "while a new incarnation holds its queues: `from <instance>` that everything was read of -> the word of "
+            "`recovering`, the group there; `without <destination>` that is not waited for -> that word",
+            "links, the operator", "begin_incarnation, recover, define_queue, end_recovery",
+            "not needed: links read it again",
+        ),
+        "links": Key(
+            ":links", "hash",
+            "`out <destination>` and `in <instance>` -> what the link last said of itself, JSON", "report_link",
+            "report_link", "not needed: it says it again",
+        ),
+        "sync": Key(
+            ":sync", "hash",
+            "destination whose acknowledgement is waited for -> ``, or ms since when it is downgraded and is not",
+            "define_destination, downgrade", "remove_destination", "the destinations",
+        ),
+        "marks": Key(
+            ":marks", "stream", "marks behind what is waited for: a link that read one has read all before it", "mark",
+            "its own length", "not needed: whoever waits sets another one",
+        ),
+        "confirmed": Key(
+            ":confirmed", "stream", "news for those who wait for sync destinations", "report_sent, downgrade",
+            "its own length", "not needed: it only wakes",
+        ),
+        "sent": Key(
+            ":sent:<destination>", "hash",
+            "`log <topic>` and `journal <queue>` -> ID up to which the destination has what it is sent; `marked` -> "
+            "the mark up to which it has everything; `peer`: its origin; `catalog`: version of what the link carries",
+            "report_sent", "remove_destination", "the destination's `received`",
+        ),
+        "routes": Key(
+            ":routes", "hash",
+            "topic -> the queues that it feeds, `*` before one of several topics, `* ` before all of one with a key; "
+            "queue -> `>` and its publish target",
+            "define_topic, define_queue", "never", "topics and queues",
+        ),
+        "patterns": Key(
+            ":patterns", "hash", "subscription -> its pattern of queues", "subscribe", "unsubscribe",
+            "the subscriptions",
+        ),
+        "publishers": Key(
+            ":publishers", "hash", "publisher -> sequence, ID, topic of its last message", "publish, logon",
+            "forget_publishers", "the logs",
+        ),
+        "sessions": Key(
+            ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
+            "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
+        ),
+        "partitions": Key(
+            ":partitions", "hash",
+            "`<job>/<partition>` of a job that writes in sequence -> epoch, rows recorded in it, their checksum, ms",
+            "write_rows", "forget_publishers", "nothing: its loss lets a job that is run again record rows twice",
+        ),
+        "jobs": Key(
+            ":jobs", "hash",
+            "job -> its last epoch; the highest partition that wrote in it, or `open` while what was committed is "
+            "recorded, or `done`; ms", "write_rows, commit_job, finish_job", "forget_publishers",
+            "nothing: its loss lets a job that is run again record rows twice",
+        ),
+        "manifest": Key(
+            ":manifest:<job>", "hash",
+            "lane (`<instance>/<partition>`) -> the attempt that counts, its rows, how many of them are recorded",
+            "commit_job, record_stage", "finish_job", "nothing: it is the decision",
+        ),
+        "stage": Key(
+            ":stage:<job>:<lane>:<attempt>", "list",
+            "rows put aside: before those of each call a head, `<values> <shape> <topic>`", "stage_rows",
+            "record_stage, drop_stages, time", "the job, which is run again",
+        ),
+        "sow": Key(
+            ":sow:<topic>", "hash",
+            "of a topic with a key: the key's trees, the `format` of its bodies, `life` of a record in ms, `read_to` "
+            "where its records come to in the log, `keyless`, entries there without the key",
+            "define_topic, publish, catch_up, sow_delete, sweep", "define_topic", "the definition and the log",
+        ),
+        "records": Key(
+            ":records:<topic>", "hash",
+            "key -> the last message with it: ID, ms when its life is over or 0, kind, other fields, body",
+            "publish, catch_up, sweep", "sow_delete, sweep, define_topic",
+            "the log, as far as it is still there",
+        ),
+        "ends": Key(
+            ":ends:<topic>", "zset", "key of a record whose life ends -> when, ms", "publish, catch_up, sweep",
+            "publish, sow_delete, sweep, define_topic", "the records",
+        ),
+        "retention": Key(
+            ":retention", "hash",
+            "`log <topic>`, `journal <queue>` -> how far a trimming walk came: its place, how many it left standing, "
+            "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
+            "first, and by whom; `removed <topic>` -> the greatest ID that was removed; `forgotten <topic>@<origin>` "
+            "-> the same of copies, by the origin's ID; `index <topic>` -> up to where its index was looked through",
+            "trim, trim_journal, index_log", "define_topic", "not needed: a walk begins anew",
+        ),
+        "holds": Key(
+            ":holds:<topic>", "hash",
+            "`<kind> <name>` of a replay, destination or action -> the least ID that it needs, until when, ms, or 0",
+            "hold", "hold, trim", "its holder, which holds again",
+        ),
+        "bookmarks": Key(
+            ":bookmarks:<subscription>", "hash",
+            "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
+            "handled behind that: `beyond <topic> <ID>`; with any bookmark store: `session` -> its number, its client",
+            "claim, note_place", "note_place", "nothing: it is the record",
+        ),
+        "marker": Key(
+            ":marker", "string", "nothing: whoever waits for disk or replicas writes it, behind what it waits for",
+            "fully durable subscriptions", "never", "not needed",
+        ),
+        "pins": Key(
+            ":pins:<topic>", "zset",
+            "single messages that somebody needs: score 0, the ID in the order of refs, a space, `<kind> <name>`",
+            "pin", "pin", "its holder, which pins again",
+        ),
+        "subscriptions": Key(
+            ":subscriptions", "zset", "subscription -> heartbeat deadline, ms", "subscribe, beat", "unsubscribe",
+            "the subscription hashes",
+        ),
+        "due": Key(
+            ":due", "zset",
+            "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
+            "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
+            "`watch <queue>` -> ms",
+            "publish, dispatch, settle, unsubscribe, watch", "sweep",
+            "leases, log and definitions; for delays of what came back: nothing, they are not durable",
+        ),
+        "subscription": Key(
+            ":s:<subscription>", "hash",
+            "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
+            "subscribe, replace, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+        ),
+        "departed": Key(
+            ":departed", "hash", "subscription that ended with leases -> its client, for an hour", "unsubscribe",
+            "sweep",
+            "not needed: it names who held what came back",
+        ),
+        "barriers": Key(
+            ":s:<subscription>:barriers", "list", "barriers sent last, `<queue> <token> <ref>`", "dispatch",
+            "unsubscribe", "nothing: its loss matters only after a lost reply",
+        ),
+        "inbox": Key(
+            ":s:<subscription>:inbox", "list", "pushed, not yet picked up", "dispatch", "take, unsubscribe",
+            "leases",
+        ),
+        "expirations": Key(
+            ":expirations:<topic>", "zset", "ID of a message with an expiration of its own -> ms when its life is over",
+            "publish", "sweep", "the log",
+        ),
+        "log": Key(
+            ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim",
+            "nothing: it is the record",
+        ),
+        "index": Key(
+            ":index:<topic>", "zset",
+            "ID of about every thousandth entry of the log -> how many were ever added to it up to there",
+            "whatever records, trim, index_log", "trim", "the log, by index_log",
+        ),
+        "queue": Key(
+            ":q:<queue>", "hash", "compiled definition, counters, the filters' names", "define_queue, dispatch, settle",
+            "remove_queue",
+            "the definition, the journal",
+        ),
+        "cursors": Key(
+            ":q:<queue>:cursors", "hash", "topic -> last ID read and how many were read", "dispatch", "remove_queue",
+            "the journal",
+        ),
+        "behind": Key(
+            ":q:<queue>:behind", "zset",
+            "of a queue over several topics: those with something unread -> at most the ms of the first unread ID",
+            "publish, notice", "dispatch", "cursors and logs",
+        ),
+        "ahead": Key(
+            ":q:<queue>:ahead", "hash", "refs settled or scheduled beyond the cursor -> how", "publish, settle",
+            "dispatch, sweep", "the journal, the log",
+        ),
+        "ready": Key(
+            ":q:<queue>:ready", "zset",
+            "refs that were read and wait; score 0, so refs are the order. If sorted: those without a place yet",
+            "settle, sweep", "dispatch, settle", "log, cursors, journal, leases",
+        ),
+        "filters": Key(
+            ":q:<queue>:filters", "hash",
+            "of a sorted queue: `entry`, `priority`, `barrier`, `filter <id>` -> tree; `users <id>`; `place <id>`, up "
+            "to which its index is built; `kept` if the definition sorts; `resort` while all is to be judged anew",
+            "define_queue, subscribe, dispatch", "sweep", "the definition and the subscriptions",
+        ),
+        "sorted": Key(
+            ":q:<queue>:sorted:<filter>", "zset",
+            "the index of a filter: matching messages in order of delivery; `none` has all. Score -priority, member "
+            "the ref, behind `#` and the low bits of a priority of 2^53 or more",
+            "dispatch", "dispatch, settle, sweep", "log, cursors, journal, leases",
+        ),
+        "places": Key(
+            ":q:<queue>:places", "hash", "ref -> the prefix of its member, for priorities of 2^53 and more",
+            "dispatch", "dispatch, settle", "log and priority",
+        ),
+        "lives": Key(
+            ":q:<queue>:lives", "zset",
+            "ref -> ms when its life is over: what is scheduled or delayed and, in a queue with priorities, sorted",
+            "publish, dispatch, settle", "dispatch, sweep", "the log and the definition",
+        ),
+        "held": Key(
+            ":q:<queue>:held", "zset", "a barrier that waits, first, and what was read behind it; score 0", "dispatch",
+            "dispatch, settle", "log, cursors, journal",
+        ),
+        "events": Key(
+            ":q:<queue>:events", "stream", "of a watched queue: refs whose availability may have changed",
+            "dispatch, settle, sweep", "its own length; sweep", "not needed: whoever missed some looks at everything",
+        ),
+        "free": Key(
+            ":q:<queue>:free:<filter>", "zset", "subscriptions with room -> the fairness model's score",
+            "subscribe, dispatch, settle", "dispatch, unsubscribe", "the subscriptions",
+        ),
+        "members": Key(
+            ":q:<queue>:subscriptions", "set", "the subscriptions of the queue", "subscribe, define_queue",
+            "unsubscribe", "the subscriptions",
+        ),
+        "leases": Key(
+            ":q:<queue>:leases", "hash", "ref -> subscription, deadline, token, delivery, length in ms",
+            "dispatch, settle", "settle, sweep", "nothing: a lost lease is a message that is ready again",
+        ),
+        "attempts": Key(
+            ":q:<queue>:attempts", "hash",
+            "ref -> deliveries, cancels, last cause, returns: `<ms>,<cause>,<subscription>,<client>;...`, behind each "
+            "`!` and its consumer's reason if there is one; only what came back",
+            "settle, sweep", "settle", "nothing: not durable, as in AMPS",
+        ),
+        "remote": Key(
+            ":q:<queue>:remote", "zset", "refs that were read and that another instance owns; score 0",
+            "dispatch, grant", "apply_journal", "log, journal, owners",
+        ),
+        "owners": Key(
+            ":q:<queue>:owners", "hash",
+            "ref -> owner, epoch, who journaled it; only what was transferred and is not settled",
+            "grant, assume, apply_journal", "settle, trim", "the journal",
+        ),
+        "asked": Key(
+            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal, trim",
+            "not needed: it is asked for again",
+        ),
+        "granted": Key(
+            ":q:<queue>:granted", "hash",
+            "name of an instance that asked -> its origin, the own one, up to where it has heard this journal; then of "
+            "each grant behind that the ID in the journal and how many messages",
+            "grant", "grant, remove_queue", "not needed: without it an instance may be granted its room once more",
+        ),
+        "journal": Key(
+            ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trim_journal",
+            "nothing: it is the record",
+        ),
+        "definitions": Key(
+            ":q:<queue>:definitions", "stream",
+            "where the queue begins in its topics, if not at their start, and the filters that it had, each with the "
+            "cursors up to which it judged",
+            "define_queue, pause_queue", "remove_queue", "nothing: it is the record",
+        ),
+        "rebuilding": Key(
+            ":rebuilding", "zset", "queue that is being rebuilt -> ms when somebody else may begin anew",
+            "pause_queue, rebuild", "resume_queue", "the queues' hashes",
+        ),
+        "rebuilt": Key(
+            ":q:<queue>:rebuilt", "zset", "what becomes part of `ready` at the end of a rebuild", "rebuild",
+            "pause_queue, resume_queue", "log and journal: a rebuild begins anew",
+        ),
+        "view": Key(
+            ":view:<view>", "hash",
+            "group, a JSON list -> row, JSON; `state`: the definition whose rows are all there; `made`: the one that "
+            "made those there; `pending`: rows being sent",
+            "the coordinator", "the coordinator, remove_view", "the underlying topic",
+        ),
+        "views": Key(
+            ":views", "hash", "view -> definition, JSON", "define_view", "remove_view", "the configuration",
+        ),
+        "keepers": Key(
+            ":keepers", "hash",
+            "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside, "
+            "`link <destination>` of links",
+            "hold_view", "remove_view, remove_action, remove_destination", "not needed: any coordinator takes it again",
+        ),
+        "action": Key(
+            ":action:<action>", "hash",
+            "of each source `<kind> <name>`, and `<kind> <name> <pattern>` of a pattern: `cursor`, the ID of the last "
+            "entry that is done, and `+<events>` if a part of it is; `sequence`, events up to there; `read`, entries. "
+            "`counted <place>`: sequence and value of its last increment. `failures`, `done`, `error`",
+            "define_action, advance, set_aside, redo, count, track", "never", "the sources and the targets' logs",
+        ),
+        "failed": Key(
+            ":action:<action>:failed", "hash", "events that failed, by number -> revision and the event, JSON",
+            "set_aside, redo", "redo", "nothing: it is the record",
+        ),
+        "retries": Key(
+            ":action:<action>:retries", "zset", "number of an event that failed -> ms when to try again",
+            "set_aside, redo", "redo", "the failed events",
+        ),
+        "counters": Key(
+            ":counters", "hash", "counter of actions -> its value", "count", "never", "nothing: it is the record",
+        ),
+        "tracked": Key(
+            ":action:<action>:tracked", "hash",
+            "`<topic> <key, JSON>` of what matches a condition -> since when, ms, 1 if its time-out was told, ID and "
+            "body of the last message",
+            "track, overdue", "track, define_action", "the topic's log",
+        ),
+        "waits": Key(
+            ":action:<action>:waits", "zset", "what is tracked and not told yet -> ms when its time is over",
+            "track", "overdue, track, define_action", "what is tracked",
+        ),
+        "overdue": Key(
+            ":action:<action>:overdue", "stream", "messages whose time is over", "overdue", "the coordinator",
+            "nothing: it is the record",
+        ),
+        "happenings": Key(
+            ":happenings", "stream", "while an action asks for it: who came, went, subscribed; events that were raised",
+            "happen, subscribe, unsubscribe", "its own length", "nothing: it is the record",
+        ),
+        "clients": Key(
+            ":clients", "hash", "client that came while an action asks for it -> since when, ms",
+            "happen, subscribe", "happen", "not needed: it says whose leaving is told",
+        ),
+        "deliveries": Key(
+            ":q:<queue>:deliveries", "stream",
+            "of a recorded queue: refs that were delivered or, with `cause`, came back, perhaps `consumer_reason`; "
+            "holder and client of each",
+            "dispatch, settle", "its own length", "nothing: it is the record",
+        ),
+    }
+)
+#: Fields of hashes and stream entries, `F.<name>` in Lua.
+FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # instance; `registered`: the numbers of the subscriptions that came last, newest first; `logons`: that of the
+        # session that did
+        "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
+        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "former": "former",
+        # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
+        # which token leases are void
+        "recovering": "recovering",
+        # queue; `skipped`: of the numbers up to `token`, how many were never given
+        "compiled": "compiled", "target": "target", "token": "token", "skipped": "skipped",
+        "delayed": "delayed", "passing": "pass",
+        "acknowledged": "acknowledged", "expired": "expired", "returned": "returned", "missing": "missing",
+        "sorted": "sorted", "watched": "watched", "filtered": "filtered", "barrier": "barrier",
+        "policy": "policy", "scheduled": "scheduled", "evicted": "evicted", "aged": "aged",
+        "recorded": "recorded",
+        "paused": "paused", "rebuild": "rebuild",
+        # owner: `*`, whoever a message was published at; an instance's name; absent of a queue of this instance alone.
+        # deferral: ms, absent where it is V.deferred_period
+        "owner": "owner", "domain": "domain", "deferral": "deferral",
+        # filters
+        "entry": "entry", "priority": "priority", "kept": "kept", "resort": "resort", "ring": "ring",
+        # subscription
+        "queues": "queues", "asked": "asked", "max": "max", "leased": "leased", "client": "client",
+        "filter": "filter", "tree": "tree", "wish": "wish", "left": "left",
+        # log entries; a foreign entry has none of these
+        "body": "b", "headers": "h", "publisher": "p", "sequence": "n",
+        "expiration": "e", "due": "d", "addressed": "q", "routing_key": "r",
+        # ends of records, in the log
+        "ended": "o", "record": "k",
+        # copies of other instances' entries, in logs and journals; `here`: an ID of this instance
+        "source": "s", "path": "v", "here": "here",
+        # the bookmark of a publisher's message before, where that is of another origin
+        "after": "a",
+        # state of the world
+        "paths": "paths", "life": "life", "read_to": "read_to", "keyless": "keyless",
+        # definitions
+        "cursors": "cursors",
+        # journal entries
+        "how": "how", "reason": "reason", "refs": "refs", "attempts": "attempts", "by": "by", "returns": "history",
+        # what whoever settled a message says of it; of deliveries, too
+        "consumer_reason": "consumer_reason",
+        # transfers
+        # told of a message before that came: behind what its origin journaled later
+        "late": "late",
+        "epochs": "epochs", "usual": "usual", "transferred_in": "transferred_in",
+        "transferred_out": "transferred_out", "proxied": "proxied",
+        # what links carry
+        "marked": "marked", "peer": "peer",
+        # requests; `rooms`: owners, and how many messages of each there is room for. `heard`: up to where each
+        # origin's journal is known. Of a queue: `answered`, the last message that was granted, when, since
+        # when grants came one upon the other, how many messages they brought, how many ms one takes; `beyond`: when
+        # more messages were last named than there was room for
+        "bookmarks": "bookmarks", "rooms": "rooms", "answered": "answered", "beyond": "beyond",
+        # deliveries
+        "cause": "cause",
+        # action
+        "cursor": "cursor", "sequence_of": "sequence", "read": "read", "counted": "counted", "done": "done",
+        "failures": "failures", "error": "error",
+        # happenings and what is overdue
+        "what": "what", "topic": "topic", "data": "data", "options": "options", "since": "since", "key": "key",
+        "id": "id",
+        # bookmarks
+        "session": "session",
+    }
+)
+# fmt: on
+#: Order of the numbers in a queue's `compiled` field; `ratio` and `turn` are the weights of the fairness score. Behind
+#: them stands the queue's topic, if it can have only one: such a queue needs no `behind`; then, behind a colon,
+#: the message type where it is not JSON, as `MessageType.word` has it.
+COMPILED: Final = (
+    "lease",
+    "backlog",
+    "deliveries",
+    "cancels",
+    "ratio",
+    "turn",
+    "once",
+    "strict",
+    "room",
+    "depth",
+)
+#: Order of the numbers in a queue's `policy` field, which is absent where all have these values: `life` and delays in
+#: ms; `model`: 0 default, 1 queue, 2 latest, 3 earliest; multiplier and jitter in thousandths.
+POLICY: Final[Mapping[str, int]] = MappingProxyType(
+    {"life": 0, "model": 0, "redelivery": 0, "multiplier": 1000, "longest": 0, "jitter": 0}
+)
+#: The `backlog` of a paused queue: no number of leases leaves room in it, where 0 is no limit.
+NO_ROOM: Final = 2**53 - 1
+#: Words and limits that scripts and Python share, `V.<name>` in Lua.
+VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
+    {
+        **{event.value: event.value for event in Event},
+        "forced_expire": "forced_expire",
+        "max_deliveries": "max_deliveries",
+        "max_cancels": "max_cancels",
+        "time_limit": "time_limit",
+        "ring": "ring",
+        "returns_kept": RETURNS_KEPT,
+        "returns_bytes": RETURNS_BYTES,
+        "redriven": "redriven",
+        "none": "none",
+        "no_room": NO_ROOM,
+        "remote": State.REMOTE.value,
+        "everywhere": "*",
+        "requests": REQUESTS,
+        "marks": MARKS,
+        "ask_again": ASK_AGAIN,
+        "usual_least": USUAL_LEAST,
+        "deferred_period": DEFERRED_PERIOD,
+        "retention": "retention",
+        # Why a reader is offlined or disconnected: the elements of a transport.
+        "message_memory_limit": "message_memory_limit",
+        "message_disk_limit": "message_disk_limit",
+        "client_max_capacity": "client_max_capacity",
+        "client_message_age_limit": "client_message_age_limit",
+        "publisher_age": PUBLISHER_AGE,
+        "trim_refs": TRIM_REFS,
+        "index_step": INDEX_STEP,
+        "first_id": "0-0",
+        "last_id": "18446744073709551615-18446744073709551615",
+        "deleted": "deleted",
+        # The topic of a queue that is being rebuilt, and whom an entry is for that no queue takes: no name can be that.
+        "nowhere": "~",
+        "format": str(FORMAT),
+        "batch": BATCH,
+        "bytes": BYTES,
+        "body_by_ref": BODY_BY_REF,
+        "sort_work": SORT_WORK,
+        "max_filters": MAX_FILTERS,
+        "keep_filter": KEEP_FILTER,
+        "events": EVENTS,
+        "deliveries": DELIVERIES,
+        "happenings": HAPPENINGS,
+        "most_failed": FAILED,
+        "barriers_kept": BARRIERS_KEPT,
+        "due_period": DUE_PERIOD,
+        "pass_again": PASS_AGAIN,
+        "anchor": LEASES_ANCHOR,
+        "counted_since": COUNTED_SINCE,
+    }
+)
+
+
+def key(instance: str, name: str, *parameters: str) -> str:
+    """Spell one key of an instance.
+
+    Args:
+        instance: the instance's name; it is the hash tag, so all keys of an instance share a slot.
+        name: a name of `KEYS`.
+        parameters: what replaces the ``<...>`` of the key's suffix, in order.
+
+    Raises:
+        KeyError: no key has this name.
+        ValueError: the number of parameters is wrong.
+    """
+    parts = KEYS[name].suffix.replace(">", "<").split("<")
+    if len(parts) // 2 != len(parameters):
+        raise ValueError(f"key {name!r} takes {len(parts) // 2} parameters, got {len(parameters)}")
+    parts[1::2] = parameters
+    return "{" + instance + "}" + "".join(parts)
+
+
+def channel(instance: str, client: str) -> str:
+    """The pub/sub channel to which a client stays subscribed, so that its absence is seen."""
+    return "{" + instance + "}:client:" + client

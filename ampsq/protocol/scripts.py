@@ -1,0 +1,368 @@
+"""Composes the Lua scripts; the only module that knows Lua text.
+
+A file of ``lua/`` is one atomic operation. Its head says what it does:
+
+    --- take: pick up what was pushed ...
+    --- ARGV now, subscription_id, wanted, acks...
+    --- FAIL UNKNOWN_SUBSCRIPTION
+    --- GIVES {elements, refusals}
+    --- FLAGS allow-oom
+    --- @include clock, fail, settle
+
+Composing takes the includes (flat local functions from ``lua/lib``, each once, only those that are reached), folds
+`K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.protocol.schema`, binds the ARGV names
+after the includes, so that no include can read them by accident, and puts the check of the instance's format in front.
+`name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
+
+An include written ``name()`` is nested: what only it needs is defined inside one function of that name, which returns a
+table of its file's functions. Making a closure costs, so a call that never comes there should not make them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from ampsq.base.errors import Rejected
+from ampsq.protocol import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ComposeError", "Script", "compose", "compose_text", "names", "script"]
+
+_HEAD = re.compile(r"^--- (?:(ARGV|FAIL|GIVES|FLAGS|@include) |(\w+): )(.*)$")
+_FUNCTION = re.compile(r"^local function (\w+)\(")
+_VARIABLE = re.compile(r"^local (\w+) = \{\}$")
+_FOLDED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--.*$|\b([KFVE])\.(\w+)")
+#: A file that two threads read at once would be two, and an include of both a contradiction.
+_ONE_AT_A_TIME = threading.RLock()
+#: Stands for ``K.`` while a line is folded; no Lua file has it.
+_KEY = "\x00"
+#: A name that is not a field: `x.name` is no use of a function `name`, `x ..name` is.
+_WORD = re.compile(r"(?:(?<=\.\.)|(?<![\w.]))[A-Za-z_]\w*")
+_CODES = {cls.code.removeprefix("AMPSQ_"): cls.code for cls in Rejected.__subclasses__()}
+_FORMAT_CHECK = (
+    "if call('HGET', K.instance(), F.format) ~= V.format then"
+    " fail(E.FORMAT_MISMATCH, {found = call('HGET', K.instance(), F.format), expected = V.format}) end"
+)
+
+
+class ComposeError(Exception):
+    """A Lua file cannot be composed: the text starts with its place, ``take.lua:12``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One composed script.
+
+    Attributes:
+        name: its verb, the file's name.
+        source: what the server runs.
+        sha: SHA1 of the source, as EVALSHA takes it.
+        arguments: the ARGV names in order; the last may end in ``...``.
+        fails: the codes that it may refuse with.
+        meaning: the head's first line.
+        gives: what it returns.
+        where: for each line of the source, the file and line it came from.
+    """
+
+    name: str
+    source: str
+    sha: str
+    arguments: tuple[str, ...]
+    fails: tuple[str, ...]
+    meaning: str
+    gives: str
+    where: tuple[str, ...] = field(repr=False)
+
+    def place(self, line: int) -> str:
+        """Tell which file and line stand behind a line of the composed source."""
+        return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.name}.lua"
+
+
+@dataclass(slots=True)
+class _Line:
+    text: str
+    place: str
+
+
+@dataclass(slots=True)
+class _File:
+    name: str
+    meaning: str = ""
+    head: dict[str, str] = field(default_factory=dict)
+    includes: list[str] = field(default_factory=list)
+    functions: dict[str, list[_Line]] = field(default_factory=dict)
+    body: list[_Line] = field(default_factory=list)
+
+
+#: All that can be reached, in the order of definition: functions and variables as their lines, nests as their files.
+_Defined = dict[str, list[_Line] | _File]
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _parse(path: str, text: str) -> _File:
+    file, function = _File(path), None
+    for number, raw in enumerate(text.splitlines(), 1):
+        place = f"lua/{path}.lua:{number}"
+        if head := _HEAD.match(raw):
+            if head[1] == "@include":
+                file.includes += _split(head[3])
+            elif head[1]:
+                file.head[head[1]] = head[3]
+            else:
+                file.meaning = head[3]
+            continue
+        if not raw.strip() or raw.lstrip().startswith("--"):
+            continue
+        if not path.startswith("lib/"):
+            file.body.append(_Line(raw, place))
+            continue
+        if variable := _VARIABLE.match(raw):
+            file.functions[variable[1]] = [_Line(raw, place)]
+            continue
+        if start := _FUNCTION.match(raw):
+            function = file.functions.setdefault(start[1], [])
+        (file.body if function is None else function).append(_Line(raw, place))
+        if raw == "end":
+            function = None
+    return file
+
+
+@cache
+def _read(path: str) -> _File:
+    file = resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/"))
+    if not file.is_file():
+        raise ComposeError(f"lua/{path}.lua: no such file")
+    return _parse(path, file.read_text())
+
+
+def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defined: _Defined) -> None:
+    for include in file.includes:
+        name = include.removesuffix("()")
+        path = f"lib/{name}"
+        if path in chain:
+            raise ComposeError(f"lua/{file.name}.lua: include cycle: {' -> '.join((*chain, path))}")
+        included = _read(path)
+        if path not in done:
+            if included.body:
+                raise ComposeError(
+                    f"{included.body[0].place}: an include holds functions and `local name = {{}}`, nothing else"
+                )
+            _includes(included, (*chain, path), done, defined)
+            done[path] = included
+            for function, lines in included.functions.items():
+                if function in defined:
+                    raise ComposeError(f"{lines[0].place}: {function} is defined twice")
+                defined[function] = lines
+        if include != name and defined.setdefault(name, included) is not included:
+            raise ComposeError(f"lua/{file.name}.lua: {include} cannot be nested: {name} is defined as something else")
+
+
+def _wanted(defined: _Defined, body: list[_Line], around: frozenset[str]) -> set[str]:
+    """The names that a body reaches, without those around it and without what only its nests need."""
+    wanted: set[str] = set()
+    open_lines = list(body)
+    while open_lines:
+        text = open_lines.pop().text
+        for word in _WORD.findall(text):
+            found = defined.get(word)
+            # A nest is used where it is called: its name may be a variable's elsewhere.
+            is_used = isinstance(found, list) or (found is not None and f"{word}()" in text)
+            if is_used and word not in wanted and word not in around:
+                wanted.add(word)
+                open_lines += found if isinstance(found, list) else []
+    return wanted
+
+
+def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:
+    """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
+    wanted = _wanted(defined, body, around)
+    # What several nests have inside stands beside them, once: a script's length is work for the server, too.
+    inner = Counter(name for nest in _nests(defined, wanted) for name in _nested(nest, defined, around | wanted))
+    wanted |= {name for name, number in inner.items() if number > 1}
+    known, lines = around | wanted, []
+    for name, found in defined.items():
+        if name in wanted:
+            lines += found if isinstance(found, list) else _nest(name, found, defined, known)
+    return lines
+
+
+def _nests(defined: _Defined, names: Iterable[str]) -> list[_File]:
+    return [found for name in names if isinstance(found := defined[name], _File)]
+
+
+def _nested(file: _File, defined: _Defined, around: frozenset[str]) -> set[str]:
+    """The nests within a nest, at any depth."""
+    names: set[str] = set()
+    open_files = [file]
+    while open_files:
+        inside = _wanted(defined, [_table(open_files.pop())], around)
+        new = {name for name in inside if isinstance(defined[name], _File)} - names
+        names |= new
+        open_files += _nests(defined, new)
+    return names
+
+
+def _table(file: _File) -> _Line:
+    """What a nest returns: a table of its file's functions."""
+    exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
+    return _Line(
+        f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.name}.lua:1"
+    )
+
+
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_Line]:
+    """A file as one function that returns a table of the file's functions."""
+    table = _table(file)
+    return [
+        _Line(f"local function {name}()", table.place),
+        *_reached(defined, [table], around),
+        table,
+        _Line("end", table.place),
+    ]
+
+
+def _fold(line: _Line) -> str:
+    """Put the literals of the schema in place of their names."""
+
+    def fold(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2]
+        if not kind:
+            return "" if match[0].startswith("--") else match[0]
+        table = {"K": schema.KEYS, "F": schema.FIELDS, "V": schema.VALUES, "E": _CODES}[kind]
+        if name not in table:
+            raise ComposeError(f"{line.place}: unknown name {kind}.{name}")
+        if kind == "K":
+            return f"{_KEY}{name}"
+        value = table[name]
+        return str(value) if isinstance(value, int) else f"'{value}'"
+
+    text = _FOLDED.sub(fold, line.text).rstrip()
+    while _KEY in text:
+        text = _fold_last_key(text, line.place)
+    return text
+
+
+def _fold_last_key(text: str, place: str) -> str:
+    """Spell out the last key of a line, ``K.log(topic)``: a call for each would cost more than the text.
+
+    The last one first, so that a key within the parameters of another is spelled already.
+    """
+    before, _, rest = text.rpartition(_KEY)
+    call = re.match(r"(\w+)\(", rest)
+    if call is None:
+        raise ComposeError(f"{place}: K.{rest.split(' ')[0]} takes its parameters in brackets")
+    name, arguments, end = call[1], [""], call.end()
+    depth, quote = 1, ""
+    while depth:
+        letter = rest[end : end + 1]
+        if not letter:
+            raise ComposeError(f"{place}: the brackets of K.{name} do not close on this line")
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([{") - (letter in ")]}") if not quote else 0
+        end += 1
+        if depth == 1 and letter == "," and not quote:
+            arguments.append("")
+        elif depth:
+            arguments[-1] += letter
+    parts = schema.KEYS[name].suffix.replace(">", "<").split("<")
+    given = [argument.strip() for argument in arguments if argument.strip()]
+    if len(given) != len(parts) // 2:
+        raise ComposeError(f"{place}: K.{name} takes {len(parts) // 2} parameters, got {len(given)}")
+    pieces = [f"'{part}'" if i % 2 == 0 else given[i // 2] for i, part in enumerate(parts) if part]
+    return f"{before}(P .. {' .. '.join(pieces)}){rest[end:]}"
+
+
+def _bind(arguments: tuple[str, ...]) -> list[str]:
+    single = [name for name in arguments if not name.endswith("...")]
+    lines = []
+    if single:
+        values = ", ".join(f"ARGV[{i}]" for i in range(1, len(single) + 1))
+        lines.append(f"local {', '.join(single)} = {values}")
+    if len(single) < len(arguments):
+        lines.append(f"local {arguments[-1][:-3]}_from = {len(arguments)}")
+    return lines
+
+
+def compose(name: str, *, shebang: bool = True) -> Script:
+    """Compose one script of ``lua/``.
+
+    Args:
+        name: the file's name without ``.lua``.
+        shebang: False leaves the first line with the flags out, for servers that do not know it. Such a server
+            refuses acknowledgements when its memory is full.
+
+    Raises:
+        ComposeError: a name is unknown, an include is missing or in a cycle.
+    """
+    with _ONE_AT_A_TIME:
+        return _compose(_read(name), shebang=shebang)
+
+
+def compose_text(name: str, text: str) -> Script:
+    """Compose a script that is no file of ``lua/``, with its includes; for tests.
+
+    Raises:
+        ComposeError: as of `compose`.
+    """
+    with _ONE_AT_A_TIME:
+        return _compose(_parse(name, text), shebang=True)
+
+
+def _compose(main: _File, *, shebang: bool) -> Script:
+    name = main.name
+    done: dict[str, _File] = {}
+    defined: _Defined = {}
+    _includes(main, (name,), done, defined)
+    body = main.body if name == "open" else [_Line(_FORMAT_CHECK, f"lua/{name}.lua:1"), *main.body]
+    arguments = tuple(_split(main.head.get("ARGV", "")))
+    parts = _reached(defined, body, frozenset())
+    folded = [(_fold(line), line.place) for line in parts]
+    check = [(_fold(line), line.place) for line in body[: len(body) - len(main.body)]]
+    last = [(_fold(line), line.place) for line in main.body]
+    flags = main.head.get("FLAGS", "")
+    head = [f"#!lua flags={flags.replace(' ', '')}" if flags else "#!lua"] if shebang else []
+    # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
+    # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
+    head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
+    start = f"lua/{name}.lua:1"
+    lines = [(text, start) for text in head] + folded + check
+    lines += [(text, start) for text in _bind(arguments)] + last
+    lines += [("end", start), ("return main()", start)]
+    source = "\n".join(text for text, _ in lines) + "\n"
+    return Script(
+        name=name,
+        source=source,
+        sha=hashlib.sha1(source.encode()).hexdigest(),  # noqa: S324  (Redis names scripts by SHA1)
+        arguments=arguments,
+        fails=tuple(_split(main.head.get("FAIL", ""))),
+        meaning=main.meaning,
+        gives=main.head.get("GIVES", ""),
+        where=tuple(place for _, place in lines),
+    )
+
+
+@cache
+def script(name: str) -> Script:
+    """The composed script of that name; composed once a process."""
+    return compose(name)
+
+
+def names() -> list[str]:
+    """The names of all scripts, sorted."""
+    files = resources.files("ampsq.lua").iterdir()
+    return sorted(file.name.removesuffix(".lua") for file in files if file.name.endswith(".lua"))

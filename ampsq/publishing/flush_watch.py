@@ -1,0 +1,161 @@
+"""Up to when a server's answers are on its disk, told by what it says of its flushes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from ampsq.base.errors import FlushingUnknown, ServerUnsuitable
+from ampsq.protocol.request import Collect, Pause, Post, command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.protocol.reads.server import Server
+
+__all__ = ["Flushed"]
+
+#: Seconds within which a server that flushes each second begins to: one, and what its own clock may lag behind.
+PERIOD: Final = 1.2
+#: Seconds between two looks: the least, and the most while somebody waits.
+_SOON, _LATER = 0.02, 0.1
+
+
+class _Moment(NamedTuple):
+    """When a look was asked for and when it was answered, in seconds of the monotonic clock."""
+
+    asked: float
+    answered: float
+
+
+class _Facts(NamedTuple):
+    """What INFO says of flushes."""
+
+    is_flushing: bool
+    is_saving: bool
+    is_well: bool
+    forks: int
+
+
+class Flushed:
+    """Watches a server with ``appendfsync everysec``: what it has answered is on its disk some time later.
+
+    It cannot be asked whether a write is. WAITAOF came with Redis 7.2, and what Redis 7.4 made of it, which Valkey 9.1
+    still has, answers at once, a second before the flush (mended in Redis by its pull request 13793). But such a server
+    begins a flush at the latest a second after it began the last one, unless one is under way, and INFO says whether
+    one is. So where none was under way at one look, and more than a second later, at the second look from then, none
+    is again, everything answered before the first look is flushed. That holds for every server that is allowed.
+
+    A fork in between, which opens a new file, makes it begin anew; so does a connection that breaks, since another
+    process may answer then.
+
+    Attributes:
+        until: what was answered before this moment is on the disk; seconds of the monotonic clock.
+    """
+
+    def __init__(self, *, pauses_for_saving: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pauses_for_saving, self._clock = pauses_for_saving, clock
+        self.until = 0.0
+        self.forget()
+
+    @classmethod
+    def watch(cls, server: Server, purpose: str) -> Self | None:
+        """What tells when answers are on the disk; None where they are before they are given.
+
+        Args:
+            server: as it was at connect.
+            purpose: what needs it, for the message.
+
+        Raises:
+            ServerUnsuitable: nothing there is ever flushed, or only when the operating system likes to.
+            FlushingUnknown: nobody has said when it is.
+        """
+        if not server.appends:
+            raise ServerUnsuitable(f"{purpose} needs an append-only file: set appendonly yes at the server")
+        if not server.appendfsync:
+            raise FlushingUnknown(purpose)
+        if server.appendfsync == "no":
+            raise ServerUnsuitable(
+                f"{purpose} needs a server that flushes its append-only file, and appendfsync is no there: set it to "
+                "everysec or always"
+            )
+        return None if server.never_forgets else cls(pauses_for_saving=server.pauses_for_saving)
+
+    def forget(self) -> None:
+        """Begin anew; `until` stays."""
+        # Moments at which no flush was under way, the oldest first.
+        self._calm: deque[_Moment] = deque()
+        self._last = _Moment(0.0, 0.0)
+        self._forks = -1
+
+    async def look(self, channel: Any) -> float:
+        """Ask the server, unless it was asked a moment ago; gives `until`.
+
+        Args:
+            channel: a connection that is used for nothing else meanwhile and was there before what is asked about was
+                answered: else a server that came back without it would call it flushed.
+
+        Raises:
+            Unavailable: the server is gone, and with it what was not flushed.
+        """
+        asked = self._clock()
+        if asked < self._last.asked + _SOON:
+            return self.until
+        try:
+            await Post(channel, command(["INFO", "persistence", "stats"], _facts))
+            facts: _Facts = await Collect(channel)
+        except BaseException:
+            self.forget()
+            raise
+        self._learn(facts, _Moment(asked, self._clock()))
+        return self.until
+
+    def _learn(self, facts: _Facts, now: _Moment) -> None:
+        if not facts.is_well or facts.forks != self._forks or (facts.is_saving and self._pauses_for_saving):
+            self.forget()
+        if facts.is_well and not facts.is_flushing:
+            # Before it answered the last look, it has begun the flush that was due then.
+            while self._calm and self._calm[0].answered + PERIOD <= self._last.asked:
+                self.until = self._calm.popleft().asked
+            if not (facts.is_saving and self._pauses_for_saving):
+                self._calm.append(now)
+        self._last, self._forks = now, facts.forks
+
+    @property
+    def pause(self) -> float:
+        """Seconds after which another look may tell more."""
+        if not self._calm:
+            return _SOON
+        due = self._calm[0].answered + PERIOD
+        return min(max(due - self._clock(), _SOON), _LATER)
+
+    async def wait(self, channel: Any, moment: float, until: float) -> bool:
+        """Wait until all that was answered before a moment is flushed; whether it is.
+
+        Args:
+            channel: as for `look`.
+            moment: in seconds of the monotonic clock.
+            until: the same, when to give up.
+
+        Raises:
+            Unavailable: as `look`.
+        """
+        while self.until < moment:
+            await self.look(channel)
+            left = until - self._clock()
+            if self.until >= moment or left <= 0:
+                break
+            await Pause(min(self.pause, left))
+        return self.until >= moment
+
+
+def _facts(reply: bytes) -> _Facts:
+    lines = (line.partition(b":") for line in reply.split(b"\r\n"))
+    known = {name: text for name, _, text in lines}
+    return _Facts(
+        is_flushing=known.get(b"aof_pending_bio_fsync", b"0") != b"0",
+        is_saving=b"1" in (known.get(b"rdb_bgsave_in_progress"), known.get(b"aof_rewrite_in_progress")),
+        is_well=known.get(b"aof_last_write_status") == b"ok",
+        forks=int(known.get(b"total_forks", b"0")),
+    )

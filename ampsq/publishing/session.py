@@ -1,0 +1,313 @@
+"""One session of a guaranteed publisher: two connections, from a logon to the first failure.
+
+On the first, calls are sent ahead in their order; a gap is refused by the server, so whatever fails, all behind it
+fails too and is sent again by the next session. The second one waits for what is persisted, so that publishing does
+not: it writes, once the calls are answered, and the server holds its answer back until that write is where it must be.
+Where the instance has sync destinations, it waits for these, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from ampsq.base.errors import AmpsqError, Unavailable
+from ampsq.protocol.calls import publish as publish_calls
+from ampsq.protocol.calls import records as record_calls
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls.replication import received
+from ampsq.protocol.reads.server import examine_flushing
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, BYTES, key
+from ampsq.publishing.persistence_level import WAIT_MS
+from ampsq.publishing.sync_acknowledgement import SCRIPTS, Acknowledged
+from ampsq.publishing.sync_state import sync_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.protocol.request import Call
+    from ampsq.publishing.flush_watch import Flushed
+    from ampsq.publishing.memory_store import Entry, PublishStore
+    from ampsq.publishing.persistence_level import Persisted
+    from ampsq.transport.runner import Store
+
+__all__ = ["Identity", "PublishSession", "Refused", "Run", "refuse_lacking"]
+
+#: Calls that are sent before the first one's reply is read.
+_AHEAD: Final = 4
+#: Pages of a store that are looked at to learn which topics an earlier session published to.
+_PAGES: Final = 20
+#: What a kind of entry becomes: publisher, session, sequence and arguments to a call.
+_CALLS: Final[Mapping[str, Callable[[str, int, int, Sequence[Any]], Call[Any]]]] = {
+    "publish": publish_calls.publish_logged_on,
+    "sow_delete": record_calls.sow_delete_logged_on,
+}
+
+
+class Identity(NamedTuple):
+    """Who publishes: the publisher's name and the client's."""
+
+    publisher: str
+    client: str
+
+
+class Run(NamedTuple):
+    """Entries that follow each other and travel in one call.
+
+    Attributes:
+        entry: all of them as one.
+        call: what is sent.
+    """
+
+    entry: Entry
+    call: Call[Any]
+
+
+class Refused(AmpsqError):
+    """The server refused a run; `error` says why, and nothing behind it was done."""
+
+    def __init__(self, entry: Entry, error: AmpsqError) -> None:
+        super().__init__(str(error))
+        self.entry, self.error = entry, error
+
+
+class PublishSession:
+    """Opened by `log_on`, used by one thread that sends and one that confirms; each has its own connection.
+
+    Args:
+        store: opens the connections.
+        kept: what is to be sent.
+        level: what persisted means.
+
+    Attributes:
+        number: given by the server; a later logon ends this one.
+        sent: the last sequence that was sent.
+        answered: the last one that the server recorded.
+        lacking: why the last wait for persistence was not over; empty when it was.
+        topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
+    """
+
+    def __init__(self, store: Store, identity: Identity, kept: PublishStore, level: Persisted) -> None:
+        self._store, self._identity, self._kept, self._level = store, identity, kept, level
+        self._sending, self._confirming = store.pinned(), store.pinned()
+        self._in_flight: deque[Run] = deque()
+        self._flushed: Flushed | None = None
+        # When all that is being confirmed was answered; None: not yet.
+        self._confirmed: float | None = None
+        self._acknowledged = Acknowledged(store.instance)
+        # Set behind what is being confirmed; None: not yet.
+        self._mark: str | None = None
+        self._is_loaded = False
+        self.number = self.sent = self.answered = 0
+        self.lacking = ""
+        self.topics: set[str] | None = set()
+
+    def log_on(self, first: int, answered: int | None, former: int) -> publish_calls.LoggedOn:
+        """Begin: learn what the server can prove and has recorded.
+
+        Args:
+            first: the least sequence that is going to be sent.
+            answered: the last sequence that a former session of this client was told is recorded; None without one.
+            former: the number of that session; 0 without one.
+
+        Raises:
+            ServerUnsuitable: this server cannot reach the level. NameInUse: another client took the name meanwhile.
+            Unavailable: there is no server.
+        """
+        # A server that still loads its data answers INFO, and wrongly: PING is refused.
+        self._sending.ask(command(["PING"], bool))
+        self._flushed = self._level.watch(self._store.run(examine_flushing(self._store.instance)))
+        self._sending.load("logon", *_CALLS)
+        if self._is_proved_later:
+            self._confirming.load("confirm")
+        # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
+        found = self._sending.ask(publish_calls.logon(*self._identity, first, answered, former))
+        self.number = found.session
+        self.sent = self.answered = max(first - 1, min(found.reached, self._kept.last))
+        self.topics = self._topics_kept()
+        return found
+
+    def _topics_kept(self) -> set[str] | None:
+        """Of what earlier sessions recorded and nobody confirmed."""
+        topics: set[str] = set()
+        after = self._kept.lowest() - 1
+        for _ in range(_PAGES):
+            entries = self._kept.read(after, BATCH) if after < self.answered else []
+            if not entries:
+                return topics
+            topics |= {_topic_of(entry) for entry in entries}
+            after = entries[-1].last
+        return None
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are sent and not answered."""
+        return len(self._in_flight)
+
+    def fill(self, single_until: int) -> None:
+        """Send what is there, as far as calls may be in flight; up to `single_until` one message a call."""
+        while len(self._in_flight) < _AHEAD and self._kept.last > self.sent:
+            run = self._next_run(single_until)
+            if run is None:
+                return
+            self._sending.post(run.call)
+            self._in_flight.append(run)
+            self.sent = run.entry.last
+
+    def collect(self) -> str:
+        """Read the reply of the earliest call; gives the topic, or the queue, that it was for.
+
+        Raises:
+            Refused: the server refused it. Unavailable: nobody knows what became of it.
+        """
+        run = self._in_flight.popleft()
+        try:
+            self._sending.collect()
+        except ConnectionError:
+            raise
+        except AmpsqError as error:
+            raise Refused(run.entry, error) from error
+        self.answered = run.entry.last
+        return _topic_of(run.entry)
+
+    def take_topics(self) -> set[str] | None:
+        """`topics`, which begin anew."""
+        topics, self.topics = self.topics, set()
+        return topics
+
+    def _next_run(self, single_until: int) -> Run | None:
+        entries = self._kept.read(self.sent, BATCH)
+        if not entries:
+            return None
+        first = entries[0].part(self.sent + 1, entries[0].last)
+        if first.sequence <= single_until:
+            return self._run(first.part(first.sequence, first.sequence))
+        arguments, last, size = list(first.arguments), first.last, first.size
+        for entry in entries[1:]:
+            size += entry.size
+            if (
+                first.kind != "publish"
+                or (entry.kind, entry.arguments[:2]) != (first.kind, first.arguments[:2])
+                or entry.last - first.sequence >= BATCH
+                or size > BYTES
+            ):
+                break
+            arguments += entry.arguments[2:]
+            last = entry.last
+        return self._run(first._replace(number=last - first.sequence + 1, arguments=arguments))
+
+    def _run(self, entry: Entry) -> Run:
+        call = _CALLS[entry.kind](self._identity.publisher, self.number, entry.sequence, entry.arguments)
+        return Run(entry, call)
+
+    def is_persisted(self, sequence: int, streams: Iterable[str]) -> bool:
+        """Wait about a second until all up to an answered sequence is persisted; whether it is.
+
+        Once it is false, it is asked for the same again, until it is true.
+
+        Args:
+            sequence: the last one.
+            streams: ``log <topic>`` and ``journal <queue>`` of what was recorded since it was last true; none: any.
+
+        Raises:
+            Rejected: the server does not have it any more, or another client logged on. Unavailable: no answer.
+        """
+        if self._mark is None:
+            # Links carry it on while this server flushes.
+            self._mark = self._set_mark()
+        if self._is_proved_later and not self._is_kept_here(sequence):
+            return False
+        if self._mark and not self._is_acknowledged(self._mark, dict.fromkeys(streams, "")):
+            return False
+        self._mark, self._confirmed, self.lacking = None, None, ""
+        return True
+
+    @property
+    def _is_proved_later(self) -> bool:
+        """Whether an answer alone does not prove that the level is reached."""
+        return self._level.replicas > 0 or self._flushed is not None
+
+    def _set_mark(self) -> str:
+        """Set a mark behind what was answered; "" where there is no sync destination."""
+        if not self._store.run(self._acknowledged.is_needed(self._confirming)):
+            return ""
+        if not self._is_loaded:
+            self._confirming.load(*SCRIPTS)
+            self._is_loaded = True
+        return self._confirming.ask(replication_calls.mark())
+
+    def _is_kept_here(self, sequence: int) -> bool:
+        self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
+        if self._flushed is None:
+            count = self._confirming.ask(command(self._level.wait, int, blocks=WAIT_MS / 1000))
+            is_kept, lacking = count >= self._level.replicas, f"{count} of {self._level.replicas} replicas have it"
+        else:
+            now = time.monotonic()
+            self._confirmed = now if self._confirmed is None else self._confirmed
+            is_kept = self._store.run(self._flushed.wait(self._confirming, self._confirmed, now + WAIT_MS / 1000))
+            lacking = "the server has not flushed its append-only file"
+        self.lacking = "" if is_kept else lacking
+        return is_kept
+
+    def _is_acknowledged(self, mark: str, wanted: dict[str, str]) -> bool:
+        until = time.monotonic() + WAIT_MS / 1000
+        if self._store.run(self._acknowledged.wait(self._confirming, mark, wanted, until)):
+            return True
+        states = self._store.run(sync_states(self._store.instance))
+        self.lacking = "; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states)
+        return False
+
+    def log_off(self) -> None:
+        """End the session in order, so that anybody may use the name."""
+        self._store.call(publish_calls.logoff(self._identity.publisher, self.number))
+
+    def stop_sending(self) -> None:
+        """Close the connection that sends; by its thread."""
+        self._sending.close()
+
+    def stop_confirming(self) -> None:
+        """Close the connection that confirms; by its thread."""
+        self._confirming.close()
+
+
+def refuse_lacking(store: Store, publisher: str, kept: PublishStore, persisted: int) -> None:
+    """Refuse an instance at which a publisher must not go on.
+
+    Args:
+        store: on it.
+        publisher: the publisher.
+        kept: what it has not been told to be persisted.
+        persisted: the last sequence that it was told is.
+
+    Raises:
+        Unavailable: that was told to be persisted and is not there, or what was sent before would be passed over there
+            though the instance does not have it.
+    """
+    named = key(store.instance, "publishers")
+    last = store.call(command(["HGET", named, publisher], lambda reply: int(reply.split(b" ")[0]) if reply else 0))
+    about = f"{store.instance!r} has messages of publisher {publisher!r} up to {last}"
+    if last < persisted:
+        _refuse(f"{about}, and up to {persisted} it was told that they are persisted")
+    topics = sorted({_topic_of(entry) for entry in kept.read(0, BATCH) if entry.sequence <= last})
+    if topics:
+        here = {name.removeprefix("log ").partition("@")[0] for name in store.call(received(store.instance))}
+        routes: list[Any] = store.call(command(["HMGET", key(store.instance, "routes"), *topics], list))
+        for topic, route in zip(topics, routes, strict=True):
+            name = route[1:].decode() if route and route.startswith(b">") else topic
+            if name not in here:
+                _refuse(
+                    f"{about}, and is not sent topic {name!r}, to which some of them went: replicate all topics that "
+                    "it publishes to"
+                )
+
+
+def _refuse(text: str) -> NoReturn:
+    error = Unavailable(text)
+    error.may_have_run = False
+    raise error
+
+
+def _topic_of(entry: Entry) -> str:
+    return bytes(entry.arguments[0]).decode()

@@ -1,0 +1,1 @@
+"""Queues: subscriptions, leases, settling, browsing, dead letters, explanations."""

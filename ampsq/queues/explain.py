@@ -1,0 +1,289 @@
+"""Why a message is where it is: one look at the queue, the journal for what is settled, and one plain sentence.
+
+The script `explain` gathers facts and changes nothing. `ampsq.queues.explain_snapshot` chooses one reason among
+`REASONS`, in the order in which one thing hides another: what stands first has to end before what stands behind it
+matters. The words are made in `ampsq.queues.explain_texts`, the same as plain values in
+`ampsq.queues.explain_facts`. All of it is flows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ampsq.catalog.suggestions import taught
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.message_names import find_bookmark
+from ampsq.protocol.request import Pause, command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.transitions import Event, State
+from ampsq.queues.explain_snapshot import ABSENT, EMPTY, Found, Look, client_of, filter_of, settled_reason, state_of
+from ampsq.queues.explain_texts import PATIENCE, REASONS, absence_of, sentence_of
+from ampsq.queues.query import check_text
+from ampsq.queues.returns import last_reason, read_returns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.protocol.reads.message_names import Named
+
+
+__all__ = ["REASONS", "Explanation", "Place", "explain", "facts_of", "is_attended"]
+
+#: Entries of the timetable in which the next message of an empty queue is looked for.
+_TIMETABLE: Final = 1_000
+#: Entries of the journal that one step reads.
+_STEP: Final = 500
+#: Seconds between two looks at the coordinators' life sign, which they renew at least every tenth of a second.
+_LIFE_SIGN: Final = 0.5
+#: Reasons that name something due: only then is it of interest whether a coordinator is at work.
+_DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
+_TRANSFERRED: Final = Event.TRANSFERRED.encode()
+_DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
+
+
+class Place(Protocol):
+    """What is known of an instance: a `Session`, or a `Scene`."""
+
+    @property
+    def instance(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Its name and incarnation, as bookmarks have it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is where it is.
+
+    Attributes:
+        queue: the queue.
+        bookmark: the message; None for the head of a queue where nothing waits.
+        state: a word of `ampsq.protocol.transitions.State`; ``absent`` if the queue does not have the message,
+            ``empty`` if nothing waits.
+        reason: a stable word, one of `REASONS`.
+        sentence: the same for people; the text may change.
+        facts: what it was concluded from, ready for JSON. Times are milliseconds since 1970 by the server's clock.
+    """
+
+    queue: str
+    bookmark: Bookmark | None
+    state: str
+    reason: str
+    sentence: str
+    facts: dict[str, Any] = field(hash=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return {
+            "queue": self.queue,
+            "bookmark": None if self.bookmark is None else str(self.bookmark),
+            "state": self.state,
+            "reason": self.reason,
+            "sentence": self.sentence,
+            "facts": self.facts,
+        }
+
+
+@taught("queue")
+async def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
+    """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
+
+    Args:
+        place: the instance.
+        queue: the queue.
+        bookmark: the message; default the head of the queue, the message that is to be delivered next.
+
+    Raises:
+        DefinitionError: it is no bookmark. UnknownQueue: there is no such queue.
+    """
+    check_text("queue", queue)
+    named: Named | None = None if bookmark is None else (await find_bookmark(place.origin, bookmark))
+    pairs = await calls.explain(queue, "" if named is None else named.ref)
+    if named is not None and not named.id:
+        facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
+        return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)
+    look = Look(pairs, is_head=bookmark is None)
+    reason = look.reason()
+    if look.where == "settled":
+        look.found = await _search(place.instance, queue, look)
+        reason = settled_reason(look)
+    if look.is_head and (look.where == "settled" or reason == "kept_out"):
+        reason = "passed_over"
+    if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
+        look.next_due, look.next_due_is_exact = await _next_due(place.instance, queue)
+    if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
+        look.attended = await is_attended(place.instance, look.text("attended"))
+    message = look.bookmark if named is None else named.bookmark
+    return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
+
+
+async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
+    """When a queue's next message is due, and whether that is exact: else it is no earlier."""
+    due: Sequence[tuple[bytes, float]] = await command(
+        ["ZRANGE", key(instance, "due"), 0, _TIMETABLE - 1, "WITHSCORES"], _scored
+    )
+    wanted = tuple(f"{kind} {queue} ".encode() for kind in ("scheduled", "ready"))
+    for member, at in due:
+        if member.startswith(wanted):
+            return int(at), True
+    return (int(due[-1][1]), False) if len(due) == _TIMETABLE else (0, True)
+
+
+def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
+    return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+
+
+async def is_attended(instance: str, before: str | None = None) -> bool:
+    """Whether a coordinator renews its life sign, for which it is given time.
+
+    Args:
+        instance: its name.
+        before: the sign as it was seen some time ago; default it is looked at now.
+    """
+    if before is None:
+        before = await _life_sign(instance)
+    await Pause(_LIFE_SIGN)
+    after = await _life_sign(instance)
+    return bool(after) and after != before
+
+
+async def _life_sign(instance: str) -> str:
+    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
+    sign: str = await command(asked, lambda reply: reply.decode() if reply else "")
+    return sign
+
+
+# -- the journal
+
+
+async def _search(instance: str, queue: str, look: Look) -> Found:
+    """Look for a message in the journal, from its end backwards, as long as patience lasts."""
+    journal, wanted, at = key(instance, "journal", queue), look.ref.encode(), 0
+    # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
+    refused = look.flag("enters") is False and look.milliseconds <= look.now
+    end, least = "+", look.milliseconds if refused else "-"
+    until = time.monotonic() + PATIENCE
+    while True:
+        entries = await command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
+        for stream_id, flat in entries:
+            at = int(stream_id.split(b"-")[0])
+            fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+            refs = fields.get(FIELDS["refs"], b"")
+            if wanted in refs and fields[FIELDS["how"]] != _TRANSFERRED and wanted in (each := refs.split(b" ")):
+                return _read_entry(fields, each.index(wanted), at)
+        if len(entries) < _STEP:
+            whole = not at or (await command(["XINFO", "STREAM", journal], _is_untrimmed))
+            return Found(at=at, whole=whole)
+        if time.monotonic() >= until:
+            return Found(at=at, ended=False)
+        end = f"({entries[-1][0].decode()}"
+
+
+def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> Found:
+    how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
+    attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
+    deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
+    history = fields.get(FIELDS["returns"], b"").decode(errors="replace").split(" ")
+    said = fields.get(FIELDS["consumer_reason"], b"").decode(errors="replace")
+    said = said or last_reason(read_returns(history[number] if number < len(history) else ""))
+    return Found(how, why, at, int(deliveries), int(cancels), said)
+
+
+def _is_untrimmed(reply: Sequence[Any]) -> bool:
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    return bool(facts[b"length"] == facts[b"entries-added"])
+
+
+def facts_of(look: Look) -> dict[str, Any]:
+    """What is known, ready for JSON; what does not apply is left out."""
+    facts: dict[str, Any] = {
+        "now": look.now,
+        **{name: look.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
+        "ready": look.number("ready") + look.number("sorted"),
+        "subscriptions_in_all": look.number("subscriptions"),
+    }
+    if look.attended is not None:
+        facts["coordinator"] = look.attended
+    if not look.ref:
+        due = {"next_due": look.next_due, "next_due_is_exact": look.next_due_is_exact}
+        return facts | (due if look.next_due else {})
+    facts |= {"topic": look.topic, "recorded": look.recorded, "head": look.is_head}
+    facts |= {name: look.flag(name) for name in ("json", "enters", "is_barrier") if look.flag(name) is not None}
+    if look.text("priority"):
+        facts["priority"] = look.priority
+    if look.attempts is not None:
+        facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), look.attempts, strict=True))
+        if said := last_reason(look.returns):
+            facts["attempts"]["consumer_reason"] = said
+    if look.number("ends"):
+        facts["ends"] = look.number("ends")
+    facts |= _facts_where(look)
+    if look.text("before"):
+        facts |= _waiting_facts(look)
+    return facts
+
+
+def _facts_where(look: Look) -> dict[str, Any]:
+    """What is known of a message because of where it is."""
+    match look.where:
+        case State.LEASED:
+            return {"lease": _lease_facts(look)}
+        case State.DELAYED | State.SCHEDULED:
+            return {"due": look.number("due")}
+        case State.REMOTE:
+            return {"owner": look.text("owner") or None, "asked": look.number("asked") or None}
+        case State.SETTLED:
+            return {"journal": _journal_facts(look)}
+    return {}
+
+
+def _lease_facts(look: Look) -> dict[str, Any]:
+    holder, delivery, deadline = look.lease
+    return {
+        "subscription": holder,
+        "client": client_of(look.text("client")) or None,
+        "filter": filter_of(look.text("tree")) if look.text("tree") else None,
+        "delivery": delivery,
+        "until": deadline or None,
+        "picked_up": not look.flag("unseen"),
+        "silent": bool(look.flag("silent")),
+    }
+
+
+def _journal_facts(look: Look) -> dict[str, Any]:
+    found = look.found
+    if not found.how:
+        return {"found": False, "searched_back_to": found.at or None, "ended": found.ended, "whole": found.whole}
+    facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(look.text("ahead"))}
+    if found.consumer_reason:
+        facts["consumer_reason"] = found.consumer_reason
+    if found.how == "acknowledged" and found.why:
+        facts["reason"] = found.why
+    if found.how == "expired":
+        facts |= {"reasons": found.why.split(","), "deliveries": found.deliveries, "cancels": found.cancels}
+    return facts
+
+
+def _waiting_facts(look: Look) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "before": look.before,
+        "before_is_exact": not look.flag("at_least"),
+        "room": look.room,
+        "subscriptions": [
+            {**each._asdict(), "filter": look.filters[each.filter].text if each.filter in look.filters else None}
+            for each in look.subscriptions
+        ],
+        "holders": dict(look.holders),
+    }
+    if look.text("barrier"):
+        facts["barrier"] = str(look.bookmark_of(look.text("barrier")))
+    if look.definition.target_queue_depth is not None:
+        facts["active"] = look.active
+    return facts

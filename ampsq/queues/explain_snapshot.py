@@ -1,0 +1,402 @@
+"""What the script `explain` saw of a message, and which reason that makes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq.base.bookmarks import Bookmark, parse_ref
+from ampsq.definitions.queue import Queue
+from ampsq.expressions.unparse import show
+from ampsq.protocol.transitions import State
+from ampsq.queues.returns import read_returns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.queues.returns import CameBack
+
+__all__ = [
+    "ABSENT",
+    "EMPTY",
+    "Filter",
+    "Found",
+    "Look",
+    "Subscription",
+    "client_of",
+    "filter_of",
+    "settled_reason",
+    "state_of",
+]
+
+#: What is of no state: a message that the queue does not have, and the head of a queue where nothing waits.
+ABSENT: Final = "absent"
+EMPTY: Final = "empty"
+
+_HOW: Final[Mapping[str, str]] = MappingProxyType({"barrier": "barrier_sent"})
+
+
+class Found(NamedTuple):
+    """What the journal says of a message.
+
+    Attributes:
+        how: the event; "" when it was not found.
+        why: the reason of an expiry.
+        at: when, ms; if it was not found, the time of the earliest entry looked at, 0 if there was none.
+        deliveries, cancels: of a message that expired.
+        consumer_reason: what a consumer said of it, last.
+        whole: everything was looked at, and nothing was trimmed.
+        ended: everything was looked at.
+    """
+
+    how: str = ""
+    why: str = ""
+    at: int = 0
+    deliveries: int = 0
+    cancels: int = 0
+    consumer_reason: str = ""
+    whole: bool = False
+    ended: bool = True
+
+
+class Subscription(NamedTuple):
+    """One subscription of the queue.
+
+    Attributes:
+        id: its name.
+        client: its client's name.
+        leased: how many unacknowledged messages it has.
+        max: how many it may have.
+        queues: over how many queues.
+        filter: the name of its filter.
+        matches: whether the message matches that.
+        silent: its client's life sign is overdue.
+    """
+
+    id: str
+    client: str
+    leased: int
+    max: int
+    queues: int
+    filter: str
+    matches: bool
+    silent: bool
+
+
+class Filter(NamedTuple):
+    """One filter of the queue's subscriptions.
+
+    Attributes:
+        matches: whether the message matches it.
+        free: how many of its subscriptions have room.
+        building: its index is being built.
+        before: how many messages come before this one in its index; -1 where it has no place there.
+        text: the filter.
+    """
+
+    matches: bool
+    free: int
+    building: bool
+    before: int
+    text: str | None
+
+
+def client_of(text: str) -> str:
+    """A client's name without the number of its request."""
+    return text.rpartition("/")[0] or text
+
+
+def filter_of(tree: str) -> str:
+    """A filter's text, of its tree as JSON."""
+    return show(json.loads(tree))
+
+
+class Look:
+    """What the script saw.
+
+    Attributes:
+        found: what the journal says, once it was searched.
+        attended: whether a coordinator is at work; None where nobody looked.
+        next_due: when the first delayed or scheduled message of an empty queue is due, ms; 0 where nobody looked. If
+            that is not exact, none is due before.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], *, is_head: bool) -> None:
+        self._rows: dict[str, list[str]] = {}
+        for name, value in pairs:
+            self._rows.setdefault(name, []).append(value)
+        self._names = dict(row.split(" ", 1) for row in self._rows.get("name", ()))
+        self.is_head = is_head
+        self.found = Found()
+        self.attended: bool | None = None
+        self.next_due = 0
+        self.next_due_is_exact = True
+        self.where = self.text("where")
+        self.ref = self.text("ref")
+        self.now = self.number("now")
+        self.definition = Queue.from_json(self.text("definition"))
+
+    def text(self, name: str) -> str:
+        """A fact; "" where it was not told."""
+        return self._rows.get(name, [""])[0]
+
+    def number(self, name: str) -> int:
+        """A fact that is a number; 0 where it was not told."""
+        return int(float(self.text(name) or 0))
+
+    def flag(self, name: str) -> bool | None:
+        """A fact that is yes or no; None where it was not told."""
+        return {"": None, "0": False}.get(self.text(name), True)
+
+    def bookmark_of(self, ref: str) -> Bookmark:
+        """The bookmark of the message that was looked at, or of the barrier that it is about."""
+        return Bookmark(self._names[ref])
+
+    @property
+    def bookmark(self) -> Bookmark | None:
+        """The message that was looked at."""
+        return self.bookmark_of(self.ref) if self.ref else None
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return parse_ref(self.ref)[0]
+
+    @property
+    def milliseconds(self) -> int:
+        """The first part of its ID."""
+        return int(parse_ref(self.ref)[1].split("-")[0])
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the log has it."""
+        return bool(self.flag("recorded"))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other instances may own messages of the queue."""
+        return bool(self.text("remote"))
+
+    @property
+    def once(self) -> bool:
+        """Whether the queue is at-most-once."""
+        return self.definition.semantics == "at-most-once"
+
+    @property
+    def lease(self) -> tuple[str, int, int]:
+        """Holder, number of the delivery, deadline or 0."""
+        holder, delivery, deadline = self.text("lease").split(" ")
+        return holder, int(delivery), int(deadline)
+
+    @property
+    def attempts(self) -> tuple[int, int, str] | None:
+        """Deliveries, cancels and the last reason, of a message that came back."""
+        if not self.text("attempts"):
+            return None
+        deliveries, cancels, cause = self.text("attempts").split(" ")[:3]
+        return int(deliveries), int(cancels), cause
+
+    @cached_property
+    def returns(self) -> list[CameBack]:
+        """How it came back each time, as far as that is known."""
+        return read_returns((*self.text("attempts").split(" "), "", "", "", "")[3])
+
+    @property
+    def priority(self) -> int | None:
+        """Its priority, read as the queue reads it; None for the lowest."""
+        score, prefix = self.text("priority").split(" ")
+        # The lowest bits of a large priority stand in the member: see lua/lib/expression.lua.
+        low = 2047 - int(prefix[1:], 16) if prefix else 0
+        return None if float(score) > 0 else int(-float(score)) + low
+
+    @cached_property
+    def subscriptions(self) -> list[Subscription]:
+        """Those that were looked at."""
+        out = []
+        for row in self._rows.get("subscription", ()):
+            name, leased, most, queues, silent, matches, filter_id, client = row.split(" ", 7)
+            flags = (matches == "1", silent == "1")
+            out.append(Subscription(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags))
+        return out
+
+    @cached_property
+    def filters(self) -> dict[str, Filter]:
+        """The filters of all subscriptions, those that take everything first."""
+        out = {}
+        for row in self._rows.get("filter", ()):
+            name, matches, free, building, before, tree = row.split(" ", 5)
+            text = filter_of(tree) if tree else None
+            out[name] = Filter(matches == "1", int(free), building == "1", int(before), text)
+        return out
+
+    @cached_property
+    def holders(self) -> Counter[str]:
+        """Clients, and how many of the first hundred leases they have."""
+        counts: Counter[str] = Counter()
+        for row in self._rows.get("holder", ()):
+            name, count, client = row.split(" ", 2)
+            counts[f"{name} of {client_of(client)}" if client else f"{name}, which has ended"] += int(count)
+        return counts
+
+    @cached_property
+    def free_filters(self) -> list[Filter]:
+        """The filters that the message matches and whose subscriptions have room."""
+        return [each for each in self.filters.values() if each.matches and each.free]
+
+    @property
+    def free(self) -> list[Subscription]:
+        """The subscriptions that could get it now, of those looked at."""
+        return [each for each in self.subscriptions if each.matches and each.leased < each.max]
+
+    @property
+    def room(self) -> int:
+        """How many messages those could get."""
+        room = sum(each.max - each.leased for each in self.free)
+        most = self.definition.max_backlog
+        return room if most is None else min(room, most - self.number("leased"))
+
+    @property
+    def before(self) -> int:
+        """How many messages come before it, for whoever could get it if there is somebody."""
+        ranks = [each.before for each in self.free_filters if each.before >= 0]
+        return min(ranks) if ranks and self.where == "sorted" else self.number("before")
+
+    @property
+    def active(self) -> int:
+        """What counts toward `target_queue_depth`."""
+        return sum(map(self.number, ("ready", "sorted", "delayed"))) + (0 if self.once else self.number("leased"))
+
+    # -- the reason
+
+    def reason(self) -> str:
+        """Which of `REASONS` it is; of what is settled, the journal knows."""
+        match self.where:
+            case "":
+                return "other_topic" if self.ref else EMPTY
+            case "leased":
+                return self._leased()
+            case "delayed" | "scheduled":
+                return self._later()
+            case State.REMOTE:
+                return "owned_elsewhere"
+            case "settled":
+                return "acknowledged"
+        return self._unleased()
+
+    def _unleased(self) -> str:
+        if self.where == "waiting" and self.is_for_another:
+            return "addressed_elsewhere"
+        if self.recorded and 0 < self.number("ends") <= self.now:
+            return "over"
+        if self.where in ("held", "waiting") and (self._is_barrier or self.text("barrier")):
+            return self._barrier()
+        return next(reason for reason, holds in _WAITING if holds(self))
+
+    def _later(self) -> str:
+        if self.number("due") > self.now:
+            return self.where
+        return "delay_over" if self.where == "delayed" else "schedule_over"
+
+    @property
+    def is_for_another(self) -> bool:
+        """Whether it is in the log for another queue alone."""
+        return self.text("addressed") not in ("", self.definition.name)
+
+    def _leased(self) -> str:
+        _, _, deadline = self.lease
+        if not self.text("client"):
+            return "holder_gone"
+        if self.once:
+            return "unacknowledged"
+        return "lapsed" if 0 < deadline <= self.now else "leased"
+
+    @property
+    def _is_barrier(self) -> bool:
+        if self.where == "held":
+            return self.ref == self.text("barrier")
+        return self.where == "waiting" and bool(self.flag("is_barrier")) and not self.text("barrier")
+
+    def _barrier(self) -> str:
+        if not self.recorded:
+            return "removed" if self.where == "held" else "no_message"
+        if self.where == "waiting" and self.flag("enters") is False:
+            return "kept_out"
+        if not self._is_barrier:
+            return "behind_barrier"
+        if any(map(self.number, ("leased", "delayed", "before"))):
+            return "barrier"
+        return "barrier_next" if self.number("subscriptions") else "barrier_unsubscribed"
+
+    def beyond_depth(self) -> bool:
+        """Whether it is unread because enough is active."""
+        depth = self.definition.target_queue_depth
+        if depth is None or self.where != "waiting":
+            return False
+        unread_before = self.number("before") - sum(map(self.number, ("ready", "sorted", "held")))
+        return unread_before >= depth - self.active
+
+    def unsorted(self) -> int:
+        """How many messages have no place yet in a queue that gives nothing before all have one."""
+        return self.number("unread") + self.number("ready") if self.definition.priority else 0
+
+
+#: What keeps a message that waits, in the order in which one hides the other.
+_WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
+    ("no_message", lambda look: not look.recorded and look.where == "waiting"),
+    ("removed", lambda look: not look.recorded),
+    ("kept_out", lambda look: look.where == "waiting" and look.flag("enters") is False),
+    ("rebuilding", lambda look: look.where == "waiting" and look.flag("paused")),
+    ("recovering", lambda look: look.flag("recovering")),
+    ("queue_paused", lambda look: look.definition.paused),
+    ("beyond_depth", Look.beyond_depth),
+    ("no_subscription", lambda look: not look.number("subscriptions")),
+    ("queue_full", lambda look: 0 < (look.definition.max_backlog or 0) <= look.number("leased")),
+    (
+        "no_filter_matches",
+        lambda look: not look.free_filters and not any(each.matches for each in look.subscriptions),
+    ),
+    ("backlogs_full", lambda look: not look.free_filters and all(each.matches for each in look.subscriptions)),
+    ("matching_full", lambda look: not look.free_filters),
+    ("resorting", lambda look: look.flag("resort")),
+    ("sorting", Look.unsorted),
+    ("indexing", lambda look: all(each.building for each in look.free_filters)),
+    ("in_line", lambda look: look.before >= look.room and look.free),
+    ("next", lambda _: True),
+)
+
+
+#: What a settled message is that the journal does not tell of, in the order in which one hides the other.
+_SETTLED: Final[Sequence[tuple[str, Callable[[Look, Found], object]]]] = (
+    ("before_start", lambda look, _: look.flag("outside")),
+    ("addressed_elsewhere", lambda look, _: look.is_for_another),
+    ("unfound", lambda _, found: not found.ended),
+    ("kept_out", lambda look, _: look.flag("enters") is False),
+    ("no_message", lambda look, found: found.whole and not look.recorded),
+    ("kept_out_before", lambda look, found: found.whole and look.number("filtered") and not look.text("ahead")),
+    ("beyond_journal", lambda *_: True),
+)
+
+
+_ABSENT: Final = (
+    "kept_out", "kept_out_before", "other_topic", "no_message", "addressed_elsewhere", "before_start", "not_here",
+)  # fmt: skip
+
+
+def settled_reason(look: Look) -> str:
+    """The reason of a message that was read and is nowhere in the queue any more."""
+    found = look.found
+    if found.how:
+        return _HOW.get(found.how, found.how)
+    return next(reason for reason, holds in _SETTLED if holds(look, found))
+
+
+def state_of(look: Look, reason: str) -> str:
+    """The word for where it is: of `State`, `ABSENT` or `EMPTY`."""
+    if reason == EMPTY:
+        return EMPTY
+    if reason in _ABSENT:
+        return ABSENT
+    return State.READY if look.where == "sorted" else State(look.where)

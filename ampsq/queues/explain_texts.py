@@ -1,0 +1,488 @@
+"""The sentences of explanations."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.formatting import count_text, moment, span_text
+from ampsq.protocol.schema import VALUES
+from ampsq.queues.explain_snapshot import client_of, filter_of
+from ampsq.queues.returns import last_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ampsq.protocol.reads.message_names import Named
+    from ampsq.queues.explain_snapshot import Look, Subscription
+
+__all__ = ["PATIENCE", "REASONS", "absence_of", "sentence_of"]
+
+#: Seconds for which the journal is searched.
+PATIENCE: Final = 2.0
+_ALL: Final = "none"
+_SILENT: Final = "no sign of life for long"
+#: What to do where none is at work.
+_HELP: Final = "ampsq coordinator starts one; idle subscriptions help out"
+#: Most subscriptions and filters that a sentence names; `facts` has all that were looked at.
+_NAMED: Final = 5
+
+#: Reason -> sentence. The words in braces are the methods of `_Words`.
+REASONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # leased
+        "leased": "The message is leased to {holder} as delivery {delivery}, {picked_up}; {lease}{back}{removed}.",
+        "unacknowledged": (
+            "The message was delivered to {holder} at most once, so that it never comes back, {picked_up}; only the "
+            "acknowledgement is awaited, which makes room for the next message."
+        ),
+        "lapsed": (
+            "The lease of {holder} on the message, delivery {delivery}, lapsed {overdue} ago, and the message waits to "
+            "be taken back{coordinator}."
+        ),
+        "holder_gone": (
+            "The message is leased as delivery {delivery} to subscription {holder_id}, which has ended, and waits to "
+            "be taken back{coordinator}."
+        ),
+        # delayed
+        "delayed": "The message came back and is ready again in {left}, at {due}{back}{removed}.",
+        "delay_over": (
+            "The message came back, its delay was over {overdue} ago, and it waits to be made ready{coordinator}{back}."
+        ),
+        # scheduled
+        "scheduled": "The message was published for later and is ready in {left}, at {due}{removed}.",
+        "schedule_over": (
+            "The message was published for later, was due {overdue} ago, and waits to be made ready{coordinator}."
+        ),
+        # its life is over
+        "over": (
+            "The message's life was over {over} ago, and it expires at the next pass, at the latest when the queue "
+            "comes to it{coordinator}."
+        ),
+        # in the queue and not delivered
+        "removed": (
+            "The message was removed from the log of topic {topic} by somebody else; the queue settles it as missing "
+            "when it comes to it."
+        ),
+        "behind_barrier": ("{message} waits behind the barrier {barrier}, which waits {barrier_for}{back}."),
+        "barrier": "{message} is a barrier and waits {barrier_for}{back}.",
+        "barrier_unsubscribed": (
+            "{message} is a barrier with nothing unsettled before it, and waits for a first subscription{back}."
+        ),
+        "barrier_next": (
+            "{message} is a barrier with nothing unsettled before it, and is sent to {subscriptions} at the next "
+            "dispatch{coordinator}{back}."
+        ),
+        "beyond_depth": (
+            "{message} stays unread because the queue keeps {depth} active at most (target_queue_depth): {active} "
+            "active, and {before}{back}."
+        ),
+        "rebuilding": (
+            "{message} waits because the queue is being rebuilt from log and journal, and reads nothing until that is "
+            "done{back}."
+        ),
+        "recovering": (
+            "{message} waits because this instance is a new incarnation and holds the queue until it has what others "
+            "have of the last one: ampsq replication says for whom it waits{back}."
+        ),
+        "queue_paused": "{message} waits because the queue is paused: it delivers nothing until it is resumed{back}.",
+        "no_subscription": "{message} waits because nobody is subscribed to the queue; {before}{back}.",
+        "queue_full": (
+            "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "
+            "{before}{back}."
+        ),
+        "no_filter_matches": (
+            "{message} waits because it matches the filter of none of {subscriptions}{not_json}: {filters}{cut}{back}."
+        ),
+        "backlogs_full": (
+            "{message} waits because the backlogs of all subscriptions are full: {full}{cut}; {before}{back}."
+        ),
+        "matching_full": (
+            "{message} waits because, of {subscriptions}, only those with a full backlog have a filter that it "
+            "matches: {full}{cut}; {before}{back}."
+        ),
+        "resorting": (
+            "{message} waits because the queue's priority or barrier expression was changed: {unsorted} still to be "
+            "judged anew before anything is delivered{coordinator}{back}."
+        ),
+        "sorting": (
+            "{message} waits because the queue has priorities and delivers nothing before it has read everything: "
+            "{unsorted} still to be read{coordinator}{back}."
+        ),
+        "indexing": (
+            "{message} waits while the index of a new filter is being built, {free_filters}, which nobody with room "
+            "can do without{coordinator}{back}."
+        ),
+        "in_line": "{message} waits in line: {before}, and there is room for {room}{coordinator}{back}.",
+        "next": "{message} is about to be delivered: {before}, and {free} {has_room}{coordinator}{back}.",
+        # not in the queue
+        "kept_out": "The message {never_enters} the queue: the queue's filter {filter} does not match it{not_json_it}.",
+        "kept_out_before": (
+            "The message never entered the queue: the filter that the queue had when it read it did not match it; "
+            "today's {today}."
+        ),
+        "before_start": "The message lies before the recovery point of the queue, and never was in it.",
+        "addressed_elsewhere": "The message is for the queue {addressed} alone.",
+        "other_topic": "The message is not of this queue, which is fed by {fed_by} and not by topic {topic}.",
+        "no_message": (
+            "There is no such message: the log of topic {topic}, which {log_end}, does not have it; it never was "
+            "recorded, or it was removed: by the retention, or by somebody else."
+        ),
+        # settled
+        "acknowledged": "The message{acknowledged}.",
+        "expired": "The message expired at {settled} because {why}{told}, after {counts}{ahead}.",
+        "evicted": "The message was evicted at {settled} because {why}.",
+        "delivered": "The message was settled when it was delivered, at {settled}, since the queue is at-most-once.",
+        "barrier_sent": (
+            "The message was a barrier and was sent at {settled} to all subscriptions whose filter it matched."
+        ),
+        "missing": "{missed}.",
+        "beyond_journal": "The message is settled{ahead}, but the journal does not tell how or when: it {journal}.",
+        "unfound": (
+            "The message is settled{ahead}, but how and when was not found in {patience}: the search came back to "
+            "{reached}, and the journal begins earlier."
+        ),
+        # nothing waits, or nothing was found
+        "passed_over": (
+            "All unread messages up to this one, the last that one look reaches, are settled already or will never "
+            "enter the queue, and nothing else waits in it."
+        ),
+        "empty": "Nothing waits in the queue: {leased}, {delayed}{next_due}, and all else is settled.",
+        # other instances
+        "owned_elsewhere": "{message} is owned elsewhere, by instance {owner}, which delivers it{transfer}{removed}.",
+        "not_here": "The message is not here: {absence}.",
+    }
+)
+
+_WHY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "forced_expire": "somebody expired it",
+        "max_deliveries": "max_deliveries was reached",
+        "max_cancels": "max_cancels was reached",
+        "time_limit": "its life was over",
+        "ring": "something entered a full ring",
+    }
+)
+#: Reasons whose sentence says what is due.
+_WAITS_ITSELF: Final = frozenset(("lapsed", "holder_gone", "delay_over", "schedule_over", "over"))
+_CAUSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cancelled": "it was cancelled",
+        "lapsed": "its lease lapsed",
+        "disconnected": "its subscription ended",
+    }
+)
+
+
+def _are(number: int, word: str) -> str:
+    return f"{count_text(number, word)} {'is' if number == 1 else 'are'}" if number else f"no {word} is"
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Some texts as one, cut where they are many."""
+    if len(texts) > _NAMED:
+        return ", ".join(texts[:_NAMED]) + f" and {len(texts) - _NAMED:,} more"
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else "nobody"
+
+
+class _Words:
+    """The words in the braces of `REASONS`; only those that a sentence has are looked up."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+
+    def __getitem__(self, name: str) -> str:
+        word: Callable[[], str] = getattr(self, name)
+        return word()
+
+    # -- the message
+
+    def message(self) -> str:
+        look, word = self._look, "The next message" if self._look.is_head else "The message"
+        if not look.text("priority"):
+            return word
+        return f"{word}, of the lowest priority," if look.priority is None else f"{word}, of priority {look.priority},"
+
+    def topic(self) -> str:
+        return repr(self._look.topic)
+
+    def back(self) -> str:
+        if self._look.attempts is None:
+            return ""
+        deliveries, cancels, cause = self._look.attempts
+        definition = self._look.definition
+        texts = [f"delivered {_times(deliveries)}" + _at_most(definition.max_deliveries)]
+        if cancels:
+            texts.append(f"cancelled {_times(cancels)}" + _at_most(definition.max_cancels))
+        last = f"last because {_CAUSES.get(cause, cause)}{self.said()}"
+        return f"; it came back before, {' and '.join(texts)}, {last}"
+
+    def said(self) -> str:
+        """What a consumer said when it came back; of an earlier return, if not of the last one."""
+        returns = self._look.returns
+        said = last_reason(returns)
+        if not said:
+            return ""
+        return f" ({said})" if returns[-1].consumer_reason else f"; before that a consumer said: {said}"
+
+    def removed(self) -> str:
+        return "" if self._look.recorded else "; somebody removed it from its log meanwhile"
+
+    def before(self) -> str:
+        number = self._look.before
+        some = "at least " if self._look.flag("at_least") else ""
+        if not number:
+            return "nothing comes before it" if not some else "too many messages to count come before it"
+        return f"{some}{count_text(number, 'message')} {'comes' if number == 1 else 'come'} before it"
+
+    # -- its lease, its delay
+
+    def holder_id(self) -> str:
+        return self._look.lease[0]
+
+    def holder(self) -> str:
+        tree = self._look.text("tree")
+        filtered = f" with filter {filter_of(tree)}" if tree else ""
+        silent = f" ({_SILENT})" if self._look.flag("silent") else ""
+        return f"subscription {self._look.lease[0]} of {client_of(self._look.text('client'))}{filtered}{silent}"
+
+    def delivery(self) -> str:
+        return f"{self._look.lease[1]}{_at_most(self._look.definition.max_deliveries)}"
+
+    def picked_up(self) -> str:
+        return "still in its inbox" if self._look.flag("unseen") else "picked up"
+
+    def lease(self) -> str:
+        deadline = self._look.lease[2]
+        if not deadline:
+            return "the lease never lapses"
+        return f"the lease lapses in {span_text(deadline - self._look.now)}, at {moment(deadline)}"
+
+    def overdue(self) -> str:
+        due = self._look.lease[2] if self._look.where == "leased" else self._look.number("due")
+        return span_text(self._look.now - due)
+
+    def over(self) -> str:
+        return span_text(self._look.now - self._look.number("ends"))
+
+    def addressed(self) -> str:
+        return repr(self._look.text("addressed"))
+
+    def left(self) -> str:
+        return span_text(self._look.number("due") - self._look.now)
+
+    def due(self) -> str:
+        return moment(self._look.number("due"))
+
+    def coordinator(self) -> str:
+        if self._look.attended is None:
+            return ""
+        due = "" if self._look.reason() in _WAITS_ITSELF else "; a dispatch is due"
+        if self._look.attended:
+            return f"{due}, which a coordinator is about to do"
+        return f"{due}, but no coordinator seems to be at work ({_HELP})"
+
+    # -- the queue
+
+    def barrier(self) -> str:
+        return str(self._look.bookmark_of(self._look.text("barrier")))
+
+    def barrier_for(self) -> str:
+        look = self._look
+        told = "barrier_before" if look.text("barrier_before") else "before"
+        is_read = look.where == "held" or (look.text("barrier") and told == "before")
+        waiting = look.number("ready") + look.number("sorted") if is_read else look.number(told)
+        texts = []
+        if look.number("leased"):
+            texts.append(f"{look.number('leased'):,} leased (to {self.holders()})")
+        texts += [
+            f"{number:,} {word}"
+            for number, word in ((look.number("delayed"), "delayed"), (waiting, "waiting"))
+            if number
+        ]
+        if texts:
+            return f"until all before it is settled: {', '.join(texts)}"
+        return "for the next dispatch" if look.number("subscriptions") else "for a first subscription"
+
+    def holders(self) -> str:
+        return _listed([f"{name} ({count})" for name, count in sorted(self._look.holders.items())])
+
+    def depth(self) -> str:
+        return count_text(self._look.definition.target_queue_depth or 0, "message")
+
+    def active(self) -> str:
+        return f"{self._look.active:,} {'is' if self._look.active == 1 else 'are'}"
+
+    def backlog(self) -> str:
+        return f"{self._look.definition.max_backlog:,}"
+
+    def leased(self) -> str:
+        return f"{_are(self._look.number('leased'), 'message')} leased"
+
+    def delayed(self) -> str:
+        scheduled = self._look.number("scheduled")
+        later = f", {_are(scheduled, 'message')} scheduled" if scheduled else ""
+        return f"{_are(self._look.number('delayed'), 'message')} delayed{later}"
+
+    def next_due(self) -> str:
+        look = self._look
+        if not look.next_due:
+            return ""
+        if not look.next_due_is_exact:
+            return f" (not due before {moment(look.next_due)})"
+        first = "" if look.number("delayed") + look.number("scheduled") == 1 else "the first "
+        if look.next_due <= look.now:
+            return f" ({first}due since {moment(look.next_due)})"
+        return f" ({first}due in {span_text(look.next_due - look.now)}, at {moment(look.next_due)})"
+
+    def unsorted(self) -> str:
+        return _are(self._look.unsorted() or self._look.number("ready") + self._look.number("sorted"), "message")
+
+    def subscriptions(self) -> str:
+        number = self._look.number("subscriptions")
+        return "the one subscription" if number == 1 else f"the {number:,} subscriptions"
+
+    def cut(self) -> str:
+        seen = len(self._look.subscriptions)
+        return f" (only {seen:,} were looked at)" if seen < self._look.number("subscriptions") else ""
+
+    def full(self) -> str:
+        return _listed(
+            [f"{each.id} of {each.client} ({_backlog_of(each)})" for each in self._look.subscriptions if each.matches]
+        )
+
+    def filters(self) -> str:
+        known = self._look.filters
+        names = sorted({each.filter for each in self._look.subscriptions} - {_ALL})
+        return _listed(sorted(str(known[name].text) for name in names if name in known))
+
+    def free_filters(self) -> str:
+        return _listed(sorted(str(each.text) for each in self._look.free_filters))
+
+    def not_json(self) -> str:
+        return ", since its body is not JSON" if self._look.flag("json") is False else ""
+
+    def not_json_it(self) -> str:
+        return ", whose body is not JSON" if self._look.flag("json") is False else ""
+
+    def room(self) -> str:
+        return f"{self._look.room:,}"
+
+    def free(self) -> str:
+        free = self._look.free
+        return _listed([f"{each.id} of {each.client}" for each in free]) if free else "a subscription"
+
+    def has_room(self) -> str:
+        return "have room" if len(self._look.free) > 1 else "has room"
+
+    # -- what is not in the queue
+
+    def filter(self) -> str:
+        return str(self._look.definition.filter)
+
+    def never_enters(self) -> str:
+        return "never entered" if self._look.where == "settled" else "is unread and will never enter"
+
+    def today(self) -> str:
+        text = self._look.definition.filter
+        return f"is {text}" if text else "lets everything in"
+
+    def fed_by(self) -> str:
+        definition = self._look.definition
+        kind = "the topics that match" if definition.is_pattern else "topic"
+        return f"{kind} {definition.underlying_topic!r}"
+
+    def log_end(self) -> str:
+        last = self._look.text("last")
+        return f"ends at {last}" if last else "is empty"
+
+    # -- what other instances have
+
+    def owner(self) -> str:
+        return self._look.text("owner") or "unknown"
+
+    def transfer(self) -> str:
+        """How this instance gets it."""
+        look = self._look
+        if not look.number("subscriptions"):
+            return "; nobody is subscribed to the queue here, so that this instance does not ask for it"
+        granted = "which makes it this instance's as soon as nobody there can take it"
+        if look.number("asked"):
+            return f"; this instance asked for it {span_text(max(look.now - look.number('asked'), 0))} ago, {granted}"
+        return (
+            "; where it waits longer than usual, and a subscription here has room and a filter that it matches, this "
+            f"instance asks for it, {granted}"
+        )
+
+    # -- what is settled
+
+    def settled(self) -> str:
+        return moment(self._look.found.at)
+
+    def acknowledged(self) -> str:
+        if self._look.found.why == VALUES["redriven"]:
+            return f", a dead letter, was redriven at {self.settled()}"
+        return f" was acknowledged at {self.settled()}{self.ahead()}{self.told()}"
+
+    def told(self) -> str:
+        said = self._look.found.consumer_reason
+        return f" ({said})" if said else ""
+
+    def ahead(self) -> str:
+        return ", by bookmark, before the queue has come to read it" if self._look.text("ahead") else ""
+
+    def missed(self) -> str:
+        if self._look.found.why == VALUES["retention"]:
+            return (
+                f"The queue lost the message at {self.settled()}: it was beyond the retention of topic {self.topic()}"
+            )
+        return (
+            f"The message was removed from the log of topic {self.topic()} by somebody else, which the queue found at "
+            f"{self.settled()}"
+        )
+
+    def why(self) -> str:
+        return " and ".join(_WHY.get(reason, reason) for reason in self._look.found.why.split(","))
+
+    def counts(self) -> str:
+        found = self._look.found
+        deliveries = "1 delivery" if found.deliveries == 1 else f"{found.deliveries} deliveries"
+        return f"{deliveries} and {count_text(found.cancels, 'cancel')}"
+
+    def journal(self) -> str:
+        at = self._look.found.at
+        return f"does not reach back that far, but only to {moment(at)}" if at else "is empty"
+
+    def patience(self) -> str:
+        return span_text(int(PATIENCE * 1000))
+
+    def reached(self) -> str:
+        return moment(self._look.found.at)
+
+
+def absence_of(named: Named) -> str:
+    """The sentence of a message that is not here."""
+    return REASONS["not_here"].format(absence=named.absence)
+
+
+def sentence_of(look: Look, reason: str) -> str:
+    """The sentence of a reason, in the words of what was seen."""
+    return REASONS[reason].format_map(_Words(look))
+
+
+def _backlog_of(subscription: Subscription) -> str:
+    """How full it is, and what is special about it."""
+    if not subscription.max:
+        return "asks for none"
+    text = f"{subscription.leased} of {subscription.max}"
+    if subscription.queues > 1:
+        text += f" over {subscription.queues:,} queues"
+    return f"{text}, {_SILENT}" if subscription.silent else text
+
+
+def _at_most(limit: int) -> str:
+    return f" of at most {limit}" if limit else ""

@@ -1,0 +1,45 @@
+"""What may be given as `on_message`, and how one is called that may be a plain function or is awaited."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["check_handler", "handled"]
+
+
+def check_handler(handler: object, *, awaits: bool) -> None:
+    """Refuse what cannot handle a message; None is none.
+
+    Args:
+        handler: what was given as `on_message`.
+        awaits: whether what it returns is awaited, as by the asyncio client.
+
+    Raises:
+        DefinitionError: nothing can call it, or nobody would await it.
+    """
+    if handler is None:
+        return
+    if not callable(handler):
+        raise DefinitionError(
+            f"on_message={shown(handler)}: allowed is a function that takes a message, as in on_message=handle"
+        )
+    is_awaited = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(handler.__call__)
+    if is_awaited and not awaits:
+        raise DefinitionError(
+            f"on_message={shown(handler)} is a coroutine function, which nobody awaits here; allowed: a plain "
+            "function, or the same with AsyncClient, which awaits it"
+        )
+
+
+async def handled(handler: Callable[[Any], object], message: Any) -> None:
+    """Call a handler, and await what it returns where that can be awaited."""
+    result = handler(message)
+    if inspect.isawaitable(result):
+        await result

@@ -1,0 +1,194 @@
+"""The thread beside a client's own work: it shows that the client lives, also while a handler computes.
+
+It keeps a connection subscribed to the client's channel, so that a killed process is noticed within a second; sends
+heartbeats and looks whether they are answered, for half-open connections; sends acknowledgements that have waited long
+enough; renews leases where asked; ends at the server what was closed while that was away. Synchronous and asyncio
+clients use the same thread: an event loop that a handler blocks shows no life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import redis
+
+from ampsq.base.errors import AmpsqError, Unavailable
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.schema import channel
+from ampsq.queues.registration import PATIENCE
+from ampsq.transport.connection_state import ConnectionState
+from ampsq.transport.errors import translated
+from ampsq.transport.runner import Store
+
+if TYPE_CHECKING:
+    from ampsq.queues.subscription_core import SubscriptionCore
+    from ampsq.transport.connection_pool import Line
+    from ampsq.transport.route import Route
+
+__all__ = ["Presence"]
+
+_log = logging.getLogger("ampsq")
+_TICK: Final = 0.1
+
+
+class Presence:
+    """A client's signs of life.
+
+    Args:
+        route: the way to the server, the client's own.
+        client: the client's name, unlike any other's.
+        ack_timeout: seconds that an acknowledgement may wait for its batch.
+    """
+
+    def __init__(self, route: Route, client: str, ack_timeout: float) -> None:
+        self._route = route
+        self._store = Store(route, route.instance, patience=1.0)
+        self._channel = channel(route.instance, client)
+        self._ack_timeout = ack_timeout
+        self._subscriptions: list[SubscriptionCore] = []
+        # Closed, and the server does not know it yet: it would push to them.
+        self._leaving: deque[SubscriptionCore] = deque()
+        self._line: Line | None = None
+        self._asked: float | None = None
+        self._was_attached, self._returning = False, False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"ampsq-presence-{client}", daemon=True)
+        self._next_beat = 0.0
+        self._started = False
+        self._starting = threading.Lock()
+
+    def start(self) -> None:
+        """Show presence from now on; returns when the server sees it. Safe to call again."""
+        with self._starting:
+            if self._started:
+                return
+            try:
+                self._attach()
+            except (AmpsqError, redis.RedisError, OSError) as error:
+                # The thread tries again ten times a second; who subscribes meanwhile is told that there is no server.
+                _log.debug("presence: %s", error)
+            self._thread.start()
+            self._started = True
+
+    @property
+    def is_started(self) -> bool:
+        """Whether presence was shown."""
+        return self._started
+
+    def add(self, subscription: SubscriptionCore) -> None:
+        """Care for a subscription."""
+        self._subscriptions.append(subscription)
+
+    def remove(self, subscription: SubscriptionCore) -> None:
+        """Leave a closed subscription alone, once the server has ended it."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+            if not subscription.left:
+                self._leaving.append(subscription)
+
+    def stop(self) -> None:
+        """End the thread and its connections."""
+        self._stopped.set()
+        if self._started and self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        self._detach()
+        self._store.close()
+
+    def _attach(self) -> None:
+        line = self._store.line()
+        try:
+            line.ask("SUBSCRIBE", self._channel)
+            line.read()
+        except BaseException:
+            line.drop()
+            line.release()
+            raise
+        self._line, self._asked, self._next_beat = line, None, 0.0
+        self._returning, self._was_attached = self._was_attached, True
+        self._route.tell(line.place, ConnectionState.HEARTBEAT_INITIATED)
+
+    def _detach(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.drop()
+            line.release()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_TICK):
+            try:
+                self._tick()
+            except (AmpsqError, redis.RedisError, OSError) as error:
+                # The next tick tries again; until then absence is what others rightly see.
+                _log.debug("presence: %s", error)
+                self._lost(error)
+            except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
+                _log.exception("presence failed; trying again")
+            else:
+                continue
+            with contextlib.suppress(redis.RedisError, OSError):
+                self._detach()
+            self._stopped.wait(_TICK)
+
+    def _lost(self, error: Exception) -> None:
+        """Of what the store did not see, our own connection's end, tell all others who use the same server."""
+        if self._line is not None and not isinstance(error, AmpsqError):
+            ours = translated(error, None, self._line.place.url)
+            if isinstance(ours, Unavailable):
+                self._route.failed(self._line.place, ours)
+
+    def _tick(self) -> None:
+        if self._line is not None and self._line.place is not self._route.current:
+            # Another connection found out that the server is away, or is another one now.
+            self._detach()
+        if self._line is None:
+            self._attach()
+        else:
+            self._listen(self._line)
+        self._leave()
+        for subscription in list(self._subscriptions):
+            if subscription.acks_waiting() >= self._ack_timeout:
+                self._store.run(subscription.send_acks())
+            if subscription.renewed:
+                self._store.run(subscription.renew())
+        if time.monotonic() >= self._next_beat and self._subscriptions:
+            self._beat()
+
+    def _listen(self, line: Line) -> None:
+        if line.is_readable():
+            line.read()
+            self._asked = None
+        elif self._asked is not None and time.monotonic() - self._asked >= self._route.heartbeat:
+            raise redis.TimeoutError(f"no answer to a heartbeat within {self._route.heartbeat:g} s")
+
+    def _leave(self) -> None:
+        while self._leaving:
+            try:
+                self._store.run(self._leaving[0].leave())
+            except Unavailable:
+                raise
+            except AmpsqError as error:
+                _log.warning("subscription %s could not be ended: %s", self._leaving[0].id, error)
+            self._leaving.popleft()
+
+    def _beat(self) -> None:
+        """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""
+        self._next_beat = time.monotonic() + self._route.heartbeat
+        line = self._line
+        if line is not None and self._asked is None:
+            line.ask("PING")
+            self._asked = time.monotonic()
+        ids = [subscription.id for subscription in self._subscriptions if subscription.id]
+        gone = self._store.call(calls.beat(PATIENCE, ids))
+        if not self._returning:
+            return
+        if gone:
+            # Whoever reads a subscription makes it again; that is looked at soon.
+            self._next_beat = time.monotonic() + _TICK
+        elif line is not None:
+            self._returning = False
+            self._route.tell(line.place, ConnectionState.RESUBSCRIBED)

@@ -1,0 +1,248 @@
+"""What a subscription's client holds: leases that are acknowledged in batches, settled one by one, and renewed.
+
+Acknowledgements may be added from any thread, and `flush` may run beside the other flows of a subscription.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ampsq.base.errors import Rejected, rejection
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import Pause, command
+from ampsq.protocol.schema import BATCH, key
+from ampsq.queues.registration import Registration, Wanted
+from ampsq.queues.returns import checked_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampsq.protocol.calls.queues import Verb
+    from ampsq.protocol.request import Call
+    from ampsq.publishing.settlements import Settlements
+    from ampsq.queues.message import MessageView
+
+__all__ = ["Holding", "Parts", "bytes_or_none", "group"]
+
+_log = logging.getLogger("ampsq")
+
+#: Seconds for which a queue's lease period is taken to be the same.
+_READ_PERIOD = 1.0
+#: Seconds between two looks whether another thread's acknowledgements are answered.
+_SENDING = 0.001
+#: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
+_ALREADY = ("AMPSQ_ALREADY_ACKED",)
+_DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
+#: The parts of a delivered message's head; see `ampsq.queues.message.MessageView`.
+Parts = list[bytes]
+
+
+def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
+    """Sort messages by queue, as `take` and `unsubscribe` send them: refs and tokens."""
+    queues = {parts[0] for parts in messages}
+    return {
+        queue: (
+            [parts[5] for parts in messages if parts[0] == queue],
+            [parts[1] for parts in messages if parts[0] == queue],
+        )
+        for queue in queues
+    }
+
+
+class Holding(Registration):
+    """The messages that one subscription holds, and how they leave it.
+
+    Args:
+        instance: the instance's name.
+        client: the client's name, whose presence is the subscription's.
+        wanted: what it asks for at first.
+
+    Attributes:
+        late: the acknowledgements of a batch that came too late, newest last.
+    """
+
+    def __init__(self, instance: str, client: str, wanted: Wanted) -> None:
+        super().__init__(client, wanted)
+        self.instance = instance
+        self.late: deque[Rejected] = deque(maxlen=1000)
+        #: Keeps acknowledgements until they are answered, if somebody asked for that.
+        self.settlements: Settlements | None = None
+        # queue -> token -> ref of everything leased to us, as far as we know
+        self._held: dict[bytes, dict[bytes, bytes]] = {}
+        # queue -> its lease period in ms, when to read that again, when to extend again
+        self._renewals: dict[bytes, tuple[int, float, float]] = {}
+        self._acks: deque[Parts] = deque()
+        self._acks_since = 0.0
+        # One for each flow that has acknowledgements drained and not answered
+        self._senders: set[object] = set()
+        # refs whose acknowledgement may have been done by a call that was never answered
+        self._doubtful: set[bytes] = set()
+
+    def acknowledge(self, message: MessageView) -> bool:
+        """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""
+        if message.is_barrier:
+            return False
+        if not self._acks:
+            self._acks_since = time.monotonic()
+        self._acks.append(message.parts)
+        return len(self._acks) >= 2 * BATCH
+
+    def acks_waiting(self) -> float:
+        """Seconds for which the oldest collected acknowledgement has waited; 0 when there is none."""
+        return time.monotonic() - self._acks_since if self._acks else 0.0
+
+    async def settle(self, message: MessageView, verb: Verb, period: int | None, reason: str | None = None) -> None:
+        """Settle one message at once; raises what the server answers. A barrier has no lease to settle."""
+        why = checked_reason(reason)
+        if not message.is_barrier:
+            for refusal in (await self._settle([message.parts], verb, period, why)).values():
+                raise refusal
+
+    async def acknowledge_all(self, messages: Sequence[MessageView]) -> list[Rejected | None]:
+        """Acknowledge leased messages of one queue, a batch at most, in one call; gives what is refused of each."""
+        refused = await self._settle([message.parts for message in messages], "acknowledged")
+        return [refused.get(message.parts[5]) for message in messages]
+
+    async def _settle(
+        self, messages: list[Parts], verb: Verb, period: int | None = None, why: str = ""
+    ) -> dict[bytes, Rejected]:
+        """Settle messages of one queue at once; gives what is refused, by ref."""
+        refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
+        call = calls.settle(verb, messages[0][0], refs, tokens, period=period, by=self.id, reason=why)
+        kept = self.settlements if verb != "extended" else None
+        if kept is not None:
+            kept.keep(verb, messages, period, self.id, why)
+        try:
+            refused = await call
+        except Rejected:
+            raise
+        except BaseException:
+            if kept is not None:
+                kept.abandon(messages)
+            raise
+        finally:
+            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+            if verb != "extended":
+                self._forget(messages)
+        # Asked twice, the first one did it: that is the answer.
+        done = _DONE.get(verb, _ALREADY) if call.repeated else ()
+        return {ref: self._refusal(ref, code) for ref, code in refused if code not in done}
+
+    async def send_acks(self) -> None:
+        """Send the acknowledgements collected so far; what another thread is sending is its own."""
+        while True:
+            sender = object()
+            self._senders.add(sender)
+            try:
+                acks = self._drain()
+                if not acks:
+                    return
+                await self._settle_acks(acks)
+            finally:
+                self._senders.discard(sender)
+
+    async def flush(self) -> None:
+        """Send the acknowledgements collected so far, and wait for those that another thread is sending.
+
+        That ends with its call, which has a deadline. What it could not send is collected again, and sent here.
+        """
+        await self.send_acks()
+        others = frozenset(self._senders)
+        if others:
+            while others & self._senders:
+                await Pause(_SENDING)
+            await self.send_acks()
+
+    def _drain(self) -> list[Parts]:
+        """At most two batches of what was collected; another thread may add to it and drain it meanwhile."""
+        acks: list[Parts] = []
+        with contextlib.suppress(IndexError):
+            while len(acks) < 2 * BATCH:
+                acks.append(self._acks.popleft())
+        if self.settlements is not None and acks:
+            try:
+                self.settlements.keep("acknowledged", acks, None, self.id)
+            except BaseException:
+                self._acks.extendleft(reversed(acks))
+                raise
+        return acks
+
+    def unanswered(self) -> list[Parts]:
+        """What was acknowledged, as far as nobody said that it was done."""
+        return list(self._acks)
+
+    async def _flush_beyond(self, number: int) -> None:
+        while len(self._acks) > number:
+            await self._settle_acks(self._drain())
+
+    async def _settle_acks(self, acks: list[Parts]) -> None:
+        for first in range(0, len(acks), BATCH):
+            for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
+                call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
+                try:
+                    refused = await call
+                except BaseException:
+                    self._acknowledge_again(acks[first:])
+                    raise
+                self._refused(refused, repeated=call.repeated)
+            self._forget(acks[first : first + BATCH])
+
+    def _acknowledge_again(self, acks: list[Parts]) -> None:
+        self._doubtful.update(parts[5] for parts in acks)
+        self._acks.extendleft(reversed(acks))
+
+    def _refusal(self, ref: bytes, code: str) -> Rejected:
+        error = rejection(code) or Rejected(code=code)
+        return type(error)(ref=ref.decode(), subscription=self.id, queue=self.name)
+
+    def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
+        for ref, code in refused:
+            if code == "AMPSQ_ALREADY_ACKED" and (repeated or ref in self._doubtful):
+                continue
+            error = self._refusal(ref, code)
+            self.late.append(error)
+            _log.warning("late acknowledgement: %s", error)
+
+    def _forget(self, messages: list[Parts]) -> None:
+        if self.settlements is not None:
+            self.settlements.answered(messages)
+        nothing: dict[bytes, bytes] = {}
+        if self._doubtful:
+            self._doubtful.difference_update([parts[5] for parts in messages])
+        for parts in messages:
+            self._held.get(parts[0], nothing).pop(parts[1], None)
+
+    async def renew(self) -> None:
+        """Extend every lease that is held here by its queue's period, three times a period."""
+        for queue, held in list(self._held.items()):
+            if held:
+                await self._renew(queue, held)
+
+    async def _renew(self, queue: bytes, held: dict[bytes, bytes]) -> None:
+        period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
+        now = time.monotonic()
+        if now >= read_at:
+            compiled = await command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
+            found = int((compiled or b"0").split(b" ")[0])
+            extend_at = extend_at if found == period else now
+            period, read_at = found, now + _READ_PERIOD
+        if period and now >= extend_at:
+            extend_at = now + period / 3000
+            items = list(held.items())
+            for first in range(0, len(items), BATCH):
+                tokens, refs = zip(*items[first : first + BATCH], strict=True)
+                refused = await calls.settle("extended", queue, refs, tokens, period=period)
+                lost = {ref for ref, _ in refused}
+                for token, ref in items[first : first + BATCH]:
+                    if ref in lost:
+                        held.pop(token, None)
+        self._renewals[queue] = (period, read_at, extend_at)
+
+
+def bytes_or_none(reply: object) -> bytes | None:
+    """Read a reply that is a string or nothing."""
+    return reply if isinstance(reply, bytes) else None

@@ -1,0 +1,198 @@
+"""What a subscription asks for, and how the instance is told: queues by name or pattern, backlog, filter."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
+from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
+from ampsq.catalog.first_use import make_queue
+from ampsq.catalog.suggestions import taught
+from ampsq.definitions.queue import Queue
+from ampsq.expressions import parse
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.queues import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampsq.expressions import Expression
+    from ampsq.protocol.request import Call
+
+__all__ = ["PATIENCE", "Registration", "Wanted", "parse_filter"]
+
+T = TypeVar("T")
+
+#: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
+PATIENCE: Final = 30_000
+#: Catalog changes between reading and writing; more than this is not chance.
+_RACES: Final = 50
+#: Queues of a pattern whose definitions are read to find the smallest limit.
+_FEW: Final = 64
+#: What is in no queue's name, and begins or compares in filters; look-around of regular expressions is not meant.
+_LIKE_A_FILTER: Final = re.compile(r"""[='"]|^\s*/.*[\s<>!]""")
+_LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]")
+_log = logging.getLogger("ampsq")
+
+
+def parse_filter(text: str | None) -> Expression | None:
+    """Read a subscription's filter.
+
+    Raises:
+        ExpressionError: it is wrong, or its answer would change with time.
+    """
+    if text is not None and not isinstance(text, str):
+        raise DefinitionError(f"filter={shown(text)}: allowed is a text, as in '/price > 10'")
+    return parse(text, "filter") if text is not None else None
+
+
+def _check_wished(name: object) -> None:
+    """Refuse a filter that stands in the place of queues."""
+    if isinstance(name, str) and _LIKE_A_FILTER.search(_LOOK_AROUND.sub("", name)):
+        raise DefinitionError(
+            f"{shown(name)} names no queues: this looks like a filter: write filter={shown(name)}; allowed: a queue's "
+            "name, or a regular expression of names, as in '^work-'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a subscription asks for, checked.
+
+    Attributes:
+        name: a queue, or a regular expression of queues.
+        asked: the backlog.
+        filter: which messages; None: all.
+    """
+
+    name: str
+    asked: int
+    filter: Expression | None
+
+    @classmethod
+    def of(cls, name: str, asked: int, text: str | None) -> Self:
+        """Check what is asked for.
+
+        Raises:
+            DefinitionError: the backlog is no whole number, or the name is neither a name nor a regular expression.
+            ExpressionError: the filter is wrong.
+        """
+        _check_wished(name)
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
+            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
+        parse_topic_or_pattern(name)
+        return cls(name, asked, parse_filter(text))
+
+    def covers(self, queue: str) -> bool:
+        """Whether a queue is one of those asked for."""
+        return self.name == queue if is_name(self.name) else pattern_of(self.name).search(queue) is not None
+
+
+class Registration:
+    """One subscription's wish and its name on the instance.
+
+    Args:
+        client: unlike in every other subscription: asked again after a lost reply, the one that was made is answered.
+        wanted: what it asks for at first.
+
+    Attributes:
+        id: the subscription's name on the instance; another one after it had to be made again.
+        max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
+        wanted: what is asked for.
+    """
+
+    instance: str
+
+    def __init__(self, client: str, wanted: Wanted) -> None:
+        self.client = client
+        self.wanted = wanted
+        self.id = ""
+        self.max_backlog = 0
+
+    def __str__(self) -> str:
+        chosen = f", filter {self.filter.text!r}" if self.filter else ""
+        return f"{self.id} to {self.name!r}, max_backlog {self.max_backlog}{chosen}"
+
+    @property
+    def name(self) -> str:
+        """The queue, or the regular expression of queues."""
+        return self.wanted.name
+
+    @property
+    def asked(self) -> int:
+        """The backlog asked for."""
+        return self.wanted.asked
+
+    @property
+    def filter(self) -> Expression | None:
+        """Which messages; None: all."""
+        return self.wanted.filter
+
+    def wish_with(
+        self, name: str | None, asked: int | None, text: str | EllipsisType | None
+    ) -> tuple[str, int, str | None]:
+        """What is asked for, with what is given in place of what was."""
+        former = self.filter.text if self.filter else None
+        return (
+            self.name if name is None else name,
+            self.asked if asked is None else asked,
+            former if isinstance(text, EllipsisType) else text,
+        )
+
+    @taught("queue")
+    async def register(self) -> None:
+        """Subscribe, or subscribe again after the subscription was lost.
+
+        Raises:
+            UnknownQueue: the name is no queue's. TooManyFilters: of the queue's subscriptions.
+            DefinitionError: the name is neither a name nor a regular expression.
+        """
+
+        def subscribe(wish: Wish) -> Call[tuple[str, int]]:
+            return calls.subscribe(self.client, wish, PATIENCE)
+
+        self.id, self.max_backlog = await self.matched(self.wanted, subscribe)
+        await self.tell_cut()
+
+    async def tell_cut(self) -> None:
+        """Log which queue allows less than was asked for; one more round trip, and only then."""
+        if self.max_backlog >= self.asked:
+            return
+        try:
+            catalog = await calls.catalog()
+        except AmpsqError:
+            # What was asked for is done: this is only about words.
+            return
+        names = [name for name in catalog.queues if self.wanted.covers(name)]
+        queues = [Queue.from_json(catalog.queues[name]) for name in names[:_FEW]]
+        cause = next((queue for queue in queues if queue.max_per_subscription_backlog == self.max_backlog), None)
+        by = f"queue {cause.name!r}" if cause else "its queues"
+        text = "max_backlog %d is cut to %d by max_per_subscription_backlog of %s"
+        _log.warning(text, self.asked, self.max_backlog, by)
+
+    async def matched(self, wanted: Wanted, ask: Callable[[Wish], Call[T]]) -> T:
+        """Ask with the queues that the name stands for, again when the catalog changed meanwhile."""
+        tree = (wanted.filter.id, wanted.filter.json) if wanted.filter else None
+        answer: T
+        if is_name(wanted.name):
+            wish = Wish(wanted.asked, tree, "", [wanted.name], None)
+            try:
+                answer = await ask(wish)
+            except UnknownQueue:
+                if not (await make_queue(wanted.name)):
+                    raise
+                answer = await ask(wish)
+            return answer
+        for _ in range(_RACES):
+            catalog = await calls.catalog()
+            queues = [queue for queue in catalog.queues if wanted.covers(queue)]
+            try:
+                answer = await ask(Wish(wanted.asked, tree, wanted.name, queues, catalog.version))
+            except CatalogChanged:
+                continue
+            return answer
+        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {wanted.name!r} was subscribed")

@@ -1,0 +1,89 @@
+"""How a message came back each time, read from its attempts and the journal; what consumers say of it, checked.
+
+A reason is one line: what a consumer says of a message that it hands back or removes. lua/lib/returns.lua writes what
+is read here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
+from ampsq.protocol.schema import REASON_LENGTH
+
+__all__ = ["CameBack", "checked_reason", "failure_text", "last_reason", "read_returns", "shortened_reason"]
+
+#: Categories of signs that no line of text has: control signs, halves of characters, ends of lines and paragraphs.
+_NO_TEXT: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
+#: What stands at the end of a reason that was cut.
+_CUT: Final = "..."
+
+
+class CameBack(NamedTuple):
+    """One return of a message.
+
+    Attributes:
+        at: when, ms.
+        cause: ``cancelled``, ``lapsed`` or ``disconnected``.
+        subscription: the one that had it.
+        client: whose subscription that was, with the number of its request.
+        consumer_reason: why, as its consumer says; "" where it says nothing.
+    """
+
+    at: int
+    cause: str
+    subscription: str
+    client: str
+    consumer_reason: str
+
+
+def read_returns(text: str) -> list[CameBack]:
+    """What is told of a message that came back, the earliest first; ``-`` and "" are nothing."""
+    found = []
+    for item in text.split(";"):
+        head, _, reason = item.partition("!")
+        parts = head.split(",")
+        if len(parts) == 4 and parts[0].isdecimal():  # noqa: PLR2004  (when, cause, subscription, client)
+            at, cause, subscription, client = parts
+            found.append(CameBack(int(at), cause, subscription, client, unquote(reason)))
+    return found
+
+
+def last_reason(returns: list[CameBack]) -> str:
+    """What was said last; "" where nothing was."""
+    return next((each.consumer_reason for each in reversed(returns) if each.consumer_reason), "")
+
+
+def checked_reason(reason: str | None) -> str:
+    """A reason as it is sent; "" for none.
+
+    Raises:
+        DefinitionError: it is no line of text, or too long.
+    """
+    if reason is None:
+        return ""
+    if not isinstance(reason, str) or any(unicodedata.category(sign) in _NO_TEXT for sign in reason):
+        raise DefinitionError(f"reason={shown(reason)}: allowed is one line of text, without control characters")
+    if len(reason) > REASON_LENGTH:
+        raise DefinitionError(f"reason={shown(reason)}: allowed are {REASON_LENGTH} characters at most")
+    return reason.strip()
+
+
+def shortened_reason(text: str) -> str:
+    """Any text as a reason: in one line, cut where it is too long."""
+    signs = (" " if unicodedata.category(sign) in _NO_TEXT else sign for sign in text)
+    line = " ".join("".join(signs).split())
+    return line if len(line) <= REASON_LENGTH else line[: REASON_LENGTH - len(_CUT)] + _CUT
+
+
+def failure_text(error: BaseException) -> str:
+    """What a handler raised, as a reason: its type and its text."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  (a type of the handler's, whose text fails in its turn)
+        return shortened_reason(name)
+    return shortened_reason(f"{name}: {text}" if text else name)

@@ -1,0 +1,228 @@
+"""The state of the world as it was: a topic's records at a message or a time, worked out from its log; all as flows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.bookmarks import Bookmark
+from ampsq.base.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.values import shown
+from ampsq.protocol.calls.records import caught_up, is_end, record_of
+from ampsq.protocol.reads.message_names import find_bookmark
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
+from ampsq.records.query import RecordKey, chosen, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ampsq.definitions.queue import Topic
+    from ampsq.protocol.calls.records import Record
+    from ampsq.protocol.context import Scene
+    from ampsq.queues.query import Query, SowMessage
+
+__all__ = ["Change", "Moment", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
+
+_BODY: Final = FIELDS["body"].encode()
+_ADDRESSED: Final = FIELDS["addressed"].encode()
+_ENDED: Final = FIELDS["ended"].encode()
+_KEY: Final = FIELDS["record"].encode()
+_DUE: Final = FIELDS["due"].encode()
+_LIFE: Final = FIELDS["expiration"].encode()
+_FIRST_READ: Final = 50
+_LAST_SEQUENCE: Final = 2**64 - 1
+#: Times that a log is read anew since some of it was trimmed meanwhile.
+_READS: Final = 10
+_Id = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one entry of a topic's log does to its records.
+
+    Attributes:
+        key: of which record.
+        record: as it is then; None: it ended.
+        how: how it ended, ``deleted`` or ``expired``; "" of a message.
+    """
+
+    key: bytes
+    record: Record | None
+    how: str
+
+
+def change_of(topic: Topic, key: RecordKey, scene: Scene, stream_id: bytes, flat: list[bytes]) -> Change | None:
+    """What an entry changes; None: nothing, since it has no key or is for one queue alone."""
+    record = record_of(topic.name, b"", stream_id, flat)
+    fields = record.message.fields
+    if flat[0] == _BODY and _ADDRESSED in fields:
+        return Change(fields[_KEY], None, fields[_ENDED].decode()) if is_end(fields) else None
+    text = key.of(scene.document(record.message, topic.type))
+    return None if text is None else Change(text, record_of(topic.name, text, stream_id, flat), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Up to where the log counts: the last ID, and the time, ms."""
+
+    id: _Id
+    ms: int
+
+
+async def moment_of(bookmark: object, scene: Scene) -> Moment:
+    """Find the moment that a message's bookmark, whatever its topic, or a time says.
+
+    Raises:
+        DefinitionError: it is neither. BookmarkNotFound: the message is not here.
+    """
+    moment = parse_moment(bookmark)
+    if isinstance(moment, Moment):
+        return moment
+    named = await find_bookmark(scene.origin, moment)
+    if not named.id:
+        raise BookmarkNotFound(f"bookmark {str(moment)!r} is not here: {named.absence}")
+    milliseconds, sequence = _numbers(named.id)
+    return Moment((milliseconds, sequence), milliseconds)
+
+
+def parse_moment(bookmark: object) -> Moment | Bookmark:
+    """Read a message's bookmark or a time.
+
+    Raises:
+        DefinitionError: it is neither.
+    """
+    if isinstance(bookmark, str) and "~" in bookmark:
+        return Bookmark.parse(bookmark)
+    try:
+        at = bookmark if isinstance(bookmark, datetime) else datetime.fromisoformat(str(bookmark))
+    except ValueError:
+        raise DefinitionError(
+            f"bookmark={shown(bookmark)}: allowed is a bookmark of a message, or a time as in "
+            "'2026-11-20T18:30:00Z' (without an offset it is UTC)"
+        ) from None
+    if isinstance(bookmark, datetime) and at.tzinfo is None:
+        raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
+    ms = round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
+    return Moment((ms, _LAST_SEQUENCE), ms)
+
+
+def _numbers(stream_id: str) -> _Id:
+    milliseconds, _, sequence = stream_id.partition("-")
+    return int(milliseconds), int(sequence)
+
+
+@dataclass(slots=True)
+class _State:
+    """What was read: records by key, those of which the log says something up to the moment, and behind it."""
+
+    records: dict[bytes, Record] = field(default_factory=dict)
+    told: set[bytes] = field(default_factory=set)
+    changed: set[bytes] = field(default_factory=set)
+
+
+async def sow_history(
+    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+) -> list[SowMessage]:
+    """Query a topic's records as they were; see `records_at`."""
+    found = await records_at(scene, topic, query, named, bookmark)
+    return chosen(scene, topic, query, found)
+
+
+async def records_at(
+    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+) -> list[Record]:
+    """Find the records that match a query's filter, as they were.
+
+    Where the log was trimmed, what is left of it and the records that did not change since must tell everything.
+
+    Raises:
+        BookmarkNotFound: they do not, or the message of the bookmark is not here.
+    """
+    moment = await moment_of(bookmark, scene)
+    for _ in range(_READS):
+        horizon = await _horizon(scene, topic.name)
+        state = await _state_at(scene, topic, moment, horizon)
+        if (await _horizon(scene, topic.name)) == horizon:
+            break
+    unknown = state.changed - state.told if horizon > (0, 0) else set[bytes]()
+    if moment.id < horizon or unknown:
+        text = f"its record of the key {min(unknown).decode(errors='replace')!r} changed since" if unknown else ""
+        raise BookmarkNotFound(
+            f"the log of the topic {topic.name!r} was trimmed, so that its records as of {bookmark!s} are not known "
+            f"any more{': ' + text if text else ''}; allowed: a later bookmark, or a longer retention of the topic"
+        )
+    wanted = None if named is None else set(named)
+    return [
+        record
+        for text, record in state.records.items()
+        if (wanted is None or text in wanted)
+        and not _is_over(topic, record, moment.ms)
+        and (query.filter is None or query.filter.matches(scene.document(record.message, topic.type)))
+    ]
+
+
+def _is_over(topic: Topic, record: Record, ms: int) -> bool:
+    fields: Mapping[bytes, bytes] = record.message.fields if _BODY in record.message.fields else {}
+    life = int(fields.get(_LIFE, 0)) or int(topic.expiration or 0)
+    begins = int(fields.get(_DUE, 0)) or int(record.id.partition("-")[0])
+    return life > 0 and begins + life <= ms
+
+
+async def _horizon(scene: Scene, topic: str) -> _Id:
+    """Up to where something of a log was removed; (0, 0): nothing was."""
+    await caught_up(topic)
+    log = key(scene.instance, "log", topic)
+    if not (await command(["EXISTS", log], int)):
+        return 0, 0
+    facts = await command(["XINFO", "STREAM", log], _facts)
+    if facts["entries-added"] == facts["length"]:
+        return 0, 0
+    if not facts["first-entry"]:
+        return _numbers(facts["last-generated-id"].decode())
+    first = _numbers(facts["first-entry"][0].decode())
+    before = (first[0], first[1] - 1) if first[1] else (first[0] - 1, _LAST_SEQUENCE)
+    return max(before, _numbers(facts["max-deleted-entry-id"].decode()))
+
+
+def _facts(reply: Any) -> dict[str, Any]:
+    if isinstance(reply, dict):
+        return {name if isinstance(name, str) else name.decode(): value for name, value in reply.items()}
+    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+async def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) -> _State:
+    """What did not change since the log was trimmed, and what the log tells."""
+    state = _State()
+    if horizon > (0, 0):
+        for record in await read_records(topic.name, "", None):
+            if _numbers(record.id) <= min(horizon, moment.id):
+                state.records[record.key] = record
+    after, count = f"({horizon[0]}-{horizon[1]}" if horizon > (0, 0) else "-", _FIRST_READ
+    record_key, log = RecordKey(topic), key(scene.instance, "log", topic.name)
+    while True:
+        entries = await command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
+        for stream_id, flat in entries:
+            change = change_of(topic, record_key, scene, stream_id, flat)
+            is_behind = _numbers(stream_id.decode()) > moment.id
+            if is_behind and horizon == (0, 0):
+                return state
+            if change is not None:
+                _note(state, change, is_behind=is_behind)
+        if len(entries) < count:
+            return state
+        after = f"({entries[-1][0].decode()}"
+        size = sum(len(text) for _, flat in entries for text in flat)
+        count = max(1, min(BATCH, BYTES * len(entries) // max(size, 1)))
+
+
+def _note(state: _State, change: Change, *, is_behind: bool) -> None:
+    if is_behind:
+        state.changed.add(change.key)
+        return
+    state.told.add(change.key)
+    if change.record is None:
+        state.records.pop(change.key, None)
+    else:
+        state.records[change.key] = change.record

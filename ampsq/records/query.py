@@ -1,0 +1,212 @@
+"""The state of the world of a topic with a key: its records queried and deleted, in bounded steps; all as flows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import shown
+from ampsq.definitions.queue import Topic
+from ampsq.expressions import parse
+from ampsq.expressions.values import text_of
+from ampsq.protocol.calls import records as record_calls
+from ampsq.protocol.calls.records import caught_up, when_caught_up
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, key
+from ampsq.queues.query import Selection, SowMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ampsq.expressions import Document, Expression
+    from ampsq.protocol.calls.records import Deleted, Record
+    from ampsq.protocol.context import Scene
+    from ampsq.queues.query import Query
+
+__all__ = [
+    "How",
+    "Publisher",
+    "RecordKey",
+    "chosen",
+    "delete_matching",
+    "delete_records",
+    "key_parts",
+    "key_texts",
+    "keyed_topic",
+    "read_records",
+    "record_message",
+    "sow_records",
+]
+
+T = TypeVar("T")
+How: TypeAlias = Literal["keys", "data"]
+#: What the text of a key of several parts is made of.
+_PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
+
+
+class RecordKey:
+    """What makes messages of a topic versions of one record; the same as lua/lib/record_key.lua.
+
+    Args:
+        topic: the topic, with a key.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self._parts = [parse(text, "filter") for text in topic.key]
+
+    def of(self, document: Document) -> bytes | None:
+        """The text of a message's key; None where it does not have one value for each part."""
+        texts = []
+        for part in self._parts:
+            value = part.value(document)
+            if value is None or isinstance(value, list):
+                return None
+            texts.append(text_of(value))
+        return _joined(texts)
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    if len(parts) == 1:
+        return parts[0]
+    return b"|".join(part.replace(b"\\", b"\\\\").replace(b"|", b"\\|") for part in parts)
+
+
+def key_parts(text: bytes, number: int) -> list[bytes]:
+    """The parts of the text of a key that has so many, if the text is one; the other way round than it is made."""
+    if number == 1:
+        return [text]
+    parts = [b""]
+    for piece in _PIECE.findall(text):
+        if piece == b"|":
+            parts.append(b"")
+        else:
+            parts[-1] += piece.removeprefix(b"\\")
+    return parts
+
+
+def key_texts(keys: object, topic: Topic | None = None) -> list[bytes]:
+    """The keys that a user names: each a text or a number, or for a key of several parts a tuple of such.
+
+    Args:
+        keys: of them; of several parts also the text of a whole key, as messages and records have it.
+        topic: whose key it is; None: nobody knows how many parts that has.
+
+    Raises:
+        DefinitionError: one of them is none of these, or has other parts than the topic's key.
+    """
+    if isinstance(keys, str | bytes | int | float):
+        keys = [keys]
+    if not isinstance(keys, list | tuple | set | frozenset) or not keys:
+        raise DefinitionError(f"keys={shown(keys)}: allowed is a list of keys, as in ['7', '8']")
+    found = [_joined([_part(part) for part in (each if isinstance(each, tuple) else (each,))]) for each in keys]
+    if topic is not None:
+        for each, text in zip(keys, found, strict=True):
+            _check_parts(topic, each, text)
+    return found
+
+
+def _check_parts(topic: Topic, each: object, text: bytes) -> None:
+    wanted = len(topic.key)
+    parts = len(each) if isinstance(each, tuple) else len(key_parts(text, wanted))
+    if parts == wanted:
+        return
+    allowed = f"tuples of {wanted}, as in {tuple(topic.key)!r}" if wanted > 1 else f"one value, that of {topic.key[0]}"
+    raise DefinitionError(
+        f"keys: {shown(each)} has {parts} of the parts of the key of {topic.name!r}, which has {wanted}: "
+        f"{', '.join(topic.key)}; allowed: {allowed}"
+    )
+
+
+def _part(value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytes | int | float):
+        return text_of(value)
+    raise DefinitionError(
+        f"keys: {shown(value)} is no key; allowed: a text or a number, or a tuple of them for a key of several parts"
+    )
+
+
+async def keyed_topic(instance: str, name: str) -> Topic | None:
+    """The definition of a topic; None where there is none."""
+    text = await command(["HGET", key(instance, "topics"), name], lambda reply: reply)
+    return None if text is None else Topic.stored(name, text.decode())
+
+
+async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> list[Record]:
+    """Read the records that match, each once, as of the step that met it.
+
+    Raises:
+        NoRecords: the topic has no key.
+    """
+    found: dict[bytes, Record] = {}
+    named = [list(keys[first : first + BATCH]) for first in range(0, len(keys), BATCH)] if keys is not None else [[]]
+    for some in named:
+        after: str | None = ""
+        while after is not None:
+            page = await record_calls.browse_records(topic, tree, after, some)
+            for record in page.records:
+                found[record.key] = record
+            after = page.next
+    return list(found.values())
+
+
+async def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | None = None) -> list[SowMessage]:
+    """Query a topic's records; without `order_by` they come in the order of their last messages.
+
+    Raises:
+        NoRecords: the topic has no key. DefinitionError: the keys are none.
+    """
+    named = None if keys is None else key_texts(keys, topic)
+    await caught_up(topic.name)
+    tree = query.filter.json if query.filter is not None else ""
+    records = await read_records(topic.name, tree, named)
+    return chosen(scene, topic, query, records)
+
+
+def chosen(scene: Scene, topic: Topic, query: Query, records: Iterable[Record]) -> list[SowMessage]:
+    """What a query gives of records that match its filter."""
+    selection = Selection(query, in_order=False)
+    for record in records:
+        document = scene.document(record.message, topic.type)
+        selection.add(record_message(scene, topic, record), document, record.message.ref)
+    return selection.messages()
+
+
+def record_message(scene: Scene, topic: Topic, record: Record) -> SowMessage:
+    """A record as queries give it."""
+    text = record.key.decode("utf-8", "surrogateescape")
+    return SowMessage.of(record.message, scene.origin, key=text, type=topic.type)
+
+
+class Publisher(NamedTuple):
+    """Who deletes, so that it is done once: a publisher's name and the number of this deletion among its messages."""
+
+    name: str = ""
+    sequence: int | None = None
+
+
+async def delete_records(topic: str, how: How, values: Sequence[bytes], next_publisher: Callable[[], Publisher]) -> int:
+    """Delete the records of keys, or those with the keys of messages; see `Client.sow_delete`."""
+    number = 0
+    for first in range(0, len(values), BATCH):
+        publisher = next_publisher()
+        call = record_calls.sow_delete(
+            topic, how, values[first : first + BATCH], publisher=publisher.name, sequence=publisher.sequence
+        )
+        deleted: Deleted = await when_caught_up(call)
+        number += deleted.number
+    return number
+
+
+async def delete_matching(topic: str, filter: Expression) -> int:  # noqa: A002  (AMPS's word)
+    """Delete the records that match, each as of the step that meets it."""
+    number, after = 0, ""
+    while True:
+        call = record_calls.sow_delete(topic, "filter", (), filter.json, after)
+        deleted: Deleted = await when_caught_up(call)
+        number += deleted.number
+        if deleted.next is None:
+            return number
+        after = deleted.next

@@ -1,0 +1,404 @@
+"""Running a link: finding who is at the other end, checking it, stepping, and saying how it goes.
+
+What a link says of itself stands in `links`, at both ends: ``out <destination>`` at the source, ``in <instance>`` at
+the destination, as JSON; see `State`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.base.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
+from ampsq.catalog.first_use import add_published
+from ampsq.definitions.destination import Address, Destination
+from ampsq.expressions import parse
+from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.origin import read_origin
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.replication.link import Link
+from ampsq.replication.selection import Carried, Peer, select
+from ampsq.replication.validation import validate
+from ampsq.transport.errors import said_of
+from ampsq.transport.runner import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ampsq.protocol.calls.queues import Catalog
+
+__all__ = ["End", "Run", "State", "meet"]
+
+_log = logging.getLogger("ampsq.replication")
+#: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
+_PERIOD: Final = 5_000
+_RENEW: Final = 1.0
+#: Seconds for which a link waits for something new; then it looks whether it is to stop.
+_WAIT: Final = 0.25
+#: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
+_FIRST_PAUSE: Final = 0.1
+#: Seconds for which a call to the other side is repeated.
+_PATIENCE: Final = 1.0
+#: Seconds until somebody who runs the link, or refuses it, is asked again.
+_LOOK_AGAIN: Final = 1.0
+#: Seconds that a direction has to end.
+_ENDS_WITHIN: Final = 5.0
+
+
+@dataclass
+class State:
+    """What a link says of itself.
+
+    Attributes:
+        destination: its name.
+        source: the instance that sends.
+        instance: the one that it is sent to, "" while there is none.
+        group: of that one.
+        address: where it is, without passwords.
+        state: ``connected``, ``waiting`` (nobody answers) or ``refused`` (the other side does not fit).
+        sync_type: as configured.
+        since: ms of the server since when the state is this.
+        at: ms when it was last said.
+        losses: how often the connection was lost since the coordinator began to run the link.
+        lost_at: ms when it was lost last, 0 for never.
+        messages: copies recorded at the destination since the link was connected.
+        bytes: of their fields, by what was sent.
+        messages_per_second: of the last second or so.
+        bytes_per_second: of the last second or so.
+        told: journal entries followed there.
+        requests: messages asked for there.
+        reason: why it waits or is refused.
+        run_by: the coordinator that runs it.
+    """
+
+    destination: str
+    source: str
+    instance: str = ""
+    group: str = ""
+    address: str = ""
+    state: str = "waiting"
+    sync_type: str = "async"
+    since: int = 0
+    at: int = 0
+    losses: int = 0
+    lost_at: int = 0
+    messages: int = 0
+    bytes: int = 0
+    messages_per_second: int = 0
+    bytes_per_second: int = 0
+    told: int = 0
+    requests: int = 0
+    reason: str = ""
+    run_by: str = ""
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a link: a store on the instance, who it is, what is defined there.
+
+    Attributes:
+        store: a store on it.
+        peer: its name, origin and group.
+        catalog: its definitions.
+    """
+
+    store: Store
+    peer: Peer
+    catalog: Catalog = field(repr=False)
+
+
+def meet(store: Store) -> End:
+    """Ask an instance who it is.
+
+    Raises:
+        Unavailable: it cannot be reached. FormatMismatch: there is none of that name, or another version's.
+    """
+    catalog = store.call(calls.catalog())
+    origin = store.call(read_origin(store.instance))
+    return End(store, Peer(catalog.instance, origin, catalog.group, origin.former), catalog)
+
+
+class Run:
+    """Runs the link of one destination until it is told to stop, through failures of either side.
+
+    Args:
+        url: of the server of the instance that this coordinator cares for.
+        instance: that instance's name.
+        destination: the definition, of that instance, of where it replicates to.
+        stopping: set when it is to stop.
+    """
+
+    def __init__(self, url: str, instance: str, destination: Destination, stopping: threading.Event) -> None:
+        self._url, self._instance, self._definition, self._stopping = url, instance, destination, stopping
+        self._owner = secrets.token_hex(8)
+        self._said = ""
+        self._is_up = False
+        self._losses = self._lost_at = 0
+
+    def run(self) -> None:
+        """Connect, step, and after a failure again; returns when it is told to stop."""
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            state = State(self._definition.name, self._instance, sync_type=self._definition.sync_type)
+            state.losses, state.lost_at = self._losses, self._lost_at
+            try:
+                if self._go(state):
+                    pause = _FIRST_PAUSE
+                wait = _LOOK_AGAIN
+            except AmpsqError as error:
+                if state.state == "connected":
+                    self._losses, self._lost_at = self._losses + 1, round(time.time() * 1000)
+                    state.losses, state.lost_at = self._losses, self._lost_at
+                state.state = "refused" if isinstance(error, (LinkRefused, ServerUnsuitable)) else "waiting"
+                state.reason = str(error)
+                self._say(state)
+                wait = pause
+                longest = max(float(self._definition.reconnect_timeout) / 1000, _FIRST_PAUSE)
+                pause = min(pause * 2, longest)
+            except Exception:  # noqa: BLE001  (one link's bug must not end it for ever)
+                _log.exception("link to %s of %s failed; trying again", self._definition.name, self._instance)
+                wait = _LOOK_AGAIN
+            self._stopping.wait(wait)
+
+    def _go(self, state: State) -> bool:
+        """Run the link as long as it stands; False while another coordinator runs it."""
+        with ExitStack() as stack:
+            own_store = stack.enter_context(closing(Store(self._url, self._instance, patience=_PATIENCE)))
+            own = meet(own_store)
+            # Connected anew, it is this incarnation, or the link begins anew.
+            own_store.route.logged_on(own.peer.origin)
+            # Once it is removed, nothing is kept for it any more.
+            if self._definition.name not in own.catalog.destinations:
+                return False
+            if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+                return False
+            other = self._reach(own, state, stack)
+            directions = _Directions(own, other, self._definition, state)
+            try:
+                self._step(own, other, directions, state)
+            finally:
+                directions.close()
+        return True
+
+    def _step(self, own: End, other: End, directions: _Directions, state: State) -> None:
+        renew_at = 0.0
+        versions = own.catalog.version, other.catalog.version
+        while not self._stopping.is_set():
+            if time.monotonic() >= renew_at:
+                renew_at = time.monotonic() + _RENEW
+                if (_version(own.store), _version(other.store)) != versions:
+                    return
+                if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+                    return
+                directions.report(self._owner)
+                self._say(state)
+                self._tell(own.store, state)
+            directions.step(_WAIT)
+
+    def _reach(self, own: End, state: State, stack: ExitStack) -> End:
+        """The first instance of the list that answers; one that has a link to us comes before all others."""
+        failures = []
+        for url, instance in self._in_order(own):
+            shown = str(Address(url, instance))
+            state.address, state.instance = shown, instance
+            store = Store(url, instance, patience=_PATIENCE)
+            try:
+                other = meet(store)
+            except (Unavailable, AmpsqError) as error:
+                store.close()
+                failures.append(said_of(shown, url, error))
+                continue
+            stack.callback(store.close)
+            store.route.logged_on(other.peer.origin)
+            _validate(own, other, self._definition)
+            state.instance, state.group = other.peer.name, other.peer.group
+            return other
+        raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
+
+    def _in_order(self, own: End) -> list[tuple[str, str]]:
+        peers = list(self._definition.peers)
+        incoming = own.store.call(command(["HKEYS", key(own.store.instance, "links")], list))
+        known = {name.decode().removeprefix("in ") for name in incoming if name.startswith(b"in ")}
+        return sorted(peers, key=lambda peer: peer[1] not in known)
+
+    def _say(self, state: State) -> None:
+        """Log what has changed, and leave it for others to see where there is no link that says it itself."""
+        text = f"{state.state} {state.instance} {state.reason}"
+        if text != self._said:
+            self._said = text
+            level = logging.INFO if state.state == "connected" else logging.WARNING
+            _log.log(level, "link to %s of %s: %s", state.destination, state.source, text)
+        if state.state != "connected":
+            try:
+                with closing(Store(self._url, self._instance, patience=0.0)) as store:
+                    state.at = _server_now(store)
+                    _report(store, f"out {state.destination}", state)
+                    self._tell(store, state)
+            except AmpsqError:
+                return
+
+    def _tell(self, store: Store, state: State) -> None:
+        """Tell the actions that ask for it that the link was made, or lost."""
+        is_up = state.state == "connected"
+        if is_up != self._is_up:
+            what = "connect_replication" if is_up else "disconnect_replication"
+            store.call(action_calls.happen(what, "", state.destination, state.text().encode()))
+            self._is_up = is_up
+
+
+class _Direction:
+    """A link between two ends, and what it says of itself at both."""
+
+    def __init__(self, source: End, destination: End, definition: Destination, state: State) -> None:
+        self.link, self.state = _link(source, destination, definition), state
+        self._source, self._destination = source.store, destination.store
+        self._counted = time.monotonic(), 0, 0
+
+    def step(self, wait: float) -> None:
+        """Step the link, and count what it moved."""
+        moved, state = self.link.step(wait), self.state
+        state.messages += moved.messages
+        state.bytes += moved.bytes
+        state.told += moved.told
+        state.requests += moved.requests
+
+    def report(self, run_by: str) -> None:
+        """Say that it stands, and how fast it was since this was said last."""
+        state, now = self.state, time.monotonic()
+        at, messages, size = self._counted
+        passed = max(now - at, 0.001)
+        state.messages_per_second = round((state.messages - messages) / passed)
+        state.bytes_per_second = round((state.bytes - size) / passed)
+        self._counted = now, state.messages, state.bytes
+        state.state, state.reason, state.at, state.run_by = "connected", "", _server_now(self._source), run_by
+        state.since = state.since or state.at
+        _report(self._source, f"out {state.destination}", state)
+        _report(self._destination, f"in {state.source}", state)
+
+
+class _Directions:
+    """What one connection serves: our own direction, and that of the other side where it has no address for us."""
+
+    def __init__(self, own: End, other: End, definition: Destination, state: State) -> None:
+        self._own = _Direction(own, other, definition, state)
+        self._back = [
+            _Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in _without_address(own, other)
+        ]
+        self._stopping = threading.Event()
+        self._failed: list[AmpsqError] = []
+        self._threads = [threading.Thread(target=self._pull, args=(back,), daemon=True) for back in self._back]
+        for direction in (self._own, *self._back):
+            direction.link.open()
+        for thread in self._threads:
+            thread.start()
+
+    def step(self, wait: float) -> None:
+        """Step our own direction.
+
+        Raises:
+            AmpsqError: this direction failed, or the other one did.
+        """
+        if self._failed:
+            raise self._failed[0]
+        self._own.step(wait)
+
+    def report(self, run_by: str) -> None:
+        """Say at both ends that they stand."""
+        for direction in (self._own, *self._back):
+            direction.report(run_by)
+
+    def _pull(self, back: _Direction) -> None:
+        try:
+            while not self._stopping.is_set():
+                back.step(_WAIT)
+        except AmpsqError as error:
+            self._failed.append(error)
+
+    def close(self) -> None:
+        """End both directions."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(_ENDS_WITHIN)
+        for direction in (self._own, *self._back):
+            direction.link.close()
+
+
+def _pulled(theirs: Destination, own: End, other: End) -> State:
+    return State(theirs.name, other.peer.name, instance=own.peer.name, group=own.peer.group, sync_type=theirs.sync_type)
+
+
+def _without_address(own: End, other: End) -> Iterator[Destination]:
+    """The other side's destinations that wait for us to connect."""
+    for text in other.catalog.destinations.values():
+        theirs = Destination.from_json(text)
+        if theirs.addresses or not theirs.leads_to(own.peer.name, own.peer.group):
+            continue
+        _validate(other, own, theirs)
+        yield theirs
+
+
+def _validate(source: End, destination: End, definition: Destination) -> None:
+    """See that both sides fit.
+
+    Raises:
+        LinkRefused: they do not; a line for each difference.
+    """
+    found = validate(source.catalog, destination.catalog, definition)
+    refusals = [str(difference) for difference in found if difference.refuses]
+    if refusals:
+        raise LinkRefused("\n".join(refusals))
+    for difference in found:
+        _log.warning("link from %s to %s: %s", source.peer.name, destination.peer.name, difference)
+
+
+def _link(source: End, destination: End, definition: Destination) -> Link:
+    """The link as the source defines it."""
+    catalog, selection = source.catalog, select(source.catalog, destination.catalog, definition)
+    topics = {topic: chosen for topic, chosen in selection.topics.items() if topic in catalog.topics}
+    filters = {topic: parse(chosen.filter, "filter") for topic, chosen in topics.items() if chosen.filter is not None}
+    for topic in topics:
+        if topic not in destination.catalog.topics:
+            destination.store.run(add_published(topic))
+    queues = [queue for queue in selection.queues if queue in destination.catalog.queues]
+    carried = Carried(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
+    return Link(
+        definition.name,
+        source.store,
+        destination.store,
+        carried,
+        topics=list(topics),
+        queues=queues,
+        version=catalog.version,
+    )
+
+
+def _version(store: Store) -> int:
+    return store.call(
+        command(["HGET", key(store.instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or -1))
+    )
+
+
+def _server_now(store: Store) -> int:
+    return store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
+
+
+def _report(store: Store, name: str, state: State) -> None:
+    store.call(command(["HSET", key(store.instance, "links"), name, state.text()], int))
+
+
+def states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:
+    """What links said, of `HGETALL` on `links`."""
+    for name, text in zip(reply[::2], reply[1::2], strict=True):
+        yield name.decode(), json.loads(text)

@@ -1,0 +1,253 @@
+"""What a link does at its destination: pages applied in their order, one call ahead of what is read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ampsq.base.log_positions import parse_id
+from ampsq.protocol.calls import replication as links
+from ampsq.replication.selection import runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ampsq.base.log_positions import Id
+    from ampsq.protocol.calls.replication import Applied, Now, Run, Told
+    from ampsq.protocol.request import Call
+    from ampsq.replication.selection import Carried, Copied
+    from ampsq.transport.runner import Store
+
+__all__ = ["Page", "Sending", "Sent"]
+
+#: Entries that one `apply` takes, and bytes of them.
+_BATCH: Final = 500
+_BYTES: Final = 1_000_000
+#: Entries of journals that one call takes.
+_ROWS: Final = 32
+
+
+class Page(NamedTuple):
+    """What one read gave: entries in the source's order, told of queues, and the places behind both.
+
+    With `is_all`, nothing was left when it was read.
+    """
+
+    entries: list[Copied]
+    told: dict[str, list[Told]]
+    places: dict[str, str]
+    is_all: bool = False
+
+
+class Sent(NamedTuple):
+    """What one round did.
+
+    Attributes:
+        messages: copies recorded.
+        told: entries of journals followed.
+        bytes: of what was sent, copies that were there before among it.
+        places: of each page that is applied whole, the source's places behind it.
+        has_all: a page is applied behind which there was nothing more.
+    """
+
+    messages: int
+    told: int
+    bytes: int
+    places: list[dict[str, str]]
+    has_all: bool = False
+
+
+class _Batch(NamedTuple):
+    """One call; `page` and what it claims where it is its page's last one. A page of nothing has no call."""
+
+    call: Call[Applied] | None
+    size: int
+    page: Page | None = None
+    claims: Mapping[str, str] = {}
+
+
+class Sending:
+    """Applies pages at a destination. While a call runs there, the next page is read and prepared here.
+
+    Args:
+        destination: a store on it.
+        carried: who both are, and which entries pass.
+        digest_of: of a topic and an origin the digest of the filters up to the destination.
+        clock: gives the time that scripts are called with.
+
+    Attributes:
+        refill: topics whose filter was widened, and the source's ID up to which they are sent again.
+        is_waiting: what comes next names a message that another link has to bring first.
+    """
+
+    def __init__(
+        self,
+        destination: Store,
+        carried: Carried,
+        digest_of: Callable[[str, str], str],
+        clock: Callable[[], Now],
+    ) -> None:
+        self._destination, self._carried, self._digest_of, self._clock = destination, carried, digest_of, clock
+        self._channel = destination.channel()
+        self.refill: dict[str, Id] = {}
+        self.close()
+
+    def close(self) -> None:
+        """Forget what is not applied: it is read again."""
+        self._channel.close()
+        self._reached: dict[str, bytes] = {}
+        # Those that are not applied whole, and the calls that are to come for them.
+        self._pages: deque[Page] = deque()
+        self._batches: deque[_Batch] = deque()
+        self._running: _Batch | None = None
+        self.is_waiting = False
+
+    def begin(self, received: Mapping[str, tuple[str, str]]) -> None:
+        """Go on behind what the destination has, as `received` gives it."""
+        self._reached = {stream: stream_id.encode() for stream, (stream_id, _) in received.items()}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is applied."""
+        return not self._pages
+
+    def put(self, pages: Iterable[Page]) -> None:
+        """Take pages that are durable at the source."""
+        for page in pages:
+            self._pages.append(page)
+            if not self.is_waiting:
+                self._prepare(page)
+
+    def advance(self, *, is_more: bool) -> Sent:
+        """Apply what was put; where there is more to be read meanwhile, the last call goes on running."""
+        if self.is_waiting:
+            # The same again: what is there by now is passed over.
+            self.is_waiting = False
+            received: dict[str, tuple[str, str]] = self._destination.call(links.received(self._destination.instance))
+            self.begin(received)
+            for page in self._pages:
+                self._prepare(page)
+        sent = Sent(0, 0, 0, [])
+        while self._batches or (self._running and not is_more):
+            if self._running:
+                sent = self._finish(self._running, sent)
+            if not self._running and self._batches:
+                self._running = self._batches.popleft()
+                if self._running.call:
+                    self._channel.post(self._running.call)
+        return sent
+
+    def _finish(self, batch: _Batch, sent: Sent) -> Sent:
+        self._running = None
+        messages, told, size, places, has_all = sent
+        if batch.call:
+            applied: Applied = self._channel.collect()
+            messages, size = messages + applied.recorded, size + batch.size
+            if applied.waits:
+                self.is_waiting = True
+                self._batches.clear()
+                return Sent(messages, told, size, places, has_all)
+        if batch.page:
+            page = self._pages.popleft()
+            for topic in [topic for topic, end in self.refill.items() if _place(page, topic) >= end]:
+                del self.refill[topic]
+            claims, number = self._follow(page.told)
+            places.append({**batch.claims, **claims, **page.places})
+            told, has_all = told + number, has_all or page.is_all
+        return Sent(messages, told, size, places, has_all)
+
+    # --- copies
+
+    def _prepare(self, page: Page) -> None:
+        runs = runs_of(self._carried, page.entries, self._digest_of)
+        claims: dict[str, str] = {}
+        for run in runs:
+            claims[f"log {run.topic}@{run.origin}"] = run.upto.decode()
+            claims[f"filter {run.topic}@{run.origin}"] = run.filter
+        last: _Batch | None = None
+        for refill, size, batch in _batches(self._begun(runs), set(self.refill)):
+            if last:
+                self._batches.append(last)
+            last = _Batch(links.apply(batch, refill=refill, now=self._clock()), size)
+        self._batches.append((last or _Batch(None, 0))._replace(page=page, claims=claims))
+
+    def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
+        """The runs, each with the ID behind which it begins: where the last one of its origin ended."""
+        for run in runs:
+            stream = f"log {run.topic}@{run.origin}"
+            start = b"0-0" if run.topic in self.refill else self._reached.get(stream, b"0-0")
+            # What is sent again lies before what is there.
+            self._reached[stream] = max(run.upto, start, key=parse_id)
+            yield replace(run, start=start)
+
+    # --- what journals tell
+
+    def _follow(self, told: Mapping[str, Sequence[Told]]) -> tuple[dict[str, str], int]:
+        """Gives what is claimed with it, and how many entries that were."""
+        claims: dict[str, str] = {}
+        number = 0
+        for queue, rows in told.items():
+            routed = [(row, self._carried.path_of(row.path.decode())) for row in rows if self._is_told(row)]
+            for first in range(0, len(routed), _ROWS):
+                rows_now = routed[first : first + _ROWS]
+                self._destination.call(
+                    links.apply_journal(queue, self._starts(queue, rows_now), rows_now, now=self._clock())
+                )
+            for row, _ in routed:
+                stream = f"journal {queue}@{row.origin}"
+                claims[stream] = max(claims.get(stream, "0-0"), _place_of(row).decode(), key=parse_id)
+            number += len(routed)
+        return claims, number
+
+    def _starts(self, queue: str, rows: Sequence[tuple[Told, str]]) -> str:
+        """Behind which ID the rows of each origin begin: where its last ones ended."""
+        starts: dict[str, str] = {}
+        for row, _ in rows:
+            stream = f"journal {queue}@{row.origin}"
+            starts.setdefault(row.origin, self._reached.get(stream, b"0-0").decode())
+            self._reached[stream] = max(self._reached.get(stream, b"0-0"), _place_of(row), key=parse_id)
+        return " ".join(f"{origin} {start}" for origin, start in starts.items())
+
+    def _is_told(self, row: Told) -> bool:
+        return self._carried.is_routed(row.origin, row.path.decode())
+
+
+def _place_of(row: Told) -> bytes:
+    """Its ID in the journal that it was first written to."""
+    return row.source.partition(b"~")[2]
+
+
+def _place(page: Page, topic: str) -> Id:
+    return parse_id(page.places.get(f"log {topic}", "0-0"))
+
+
+def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, int, list[Run]]]:
+    """Runs in calls of a bounded size, with that; those of topics whose filter was widened in calls of their own."""
+    batch: list[Run] = []
+    entries = size = 0
+    refill = False
+    for run in runs:
+        for weight, part in _parts(run):
+            is_other = batch and refill != (run.topic in refilled)
+            if batch and (is_other or entries + len(part.entries) > _BATCH or size + weight > _BYTES):
+                yield refill, size, batch
+                batch, entries, size = [], 0, 0
+            refill = run.topic in refilled
+            batch.append(part)
+            entries, size = entries + len(part.entries), size + weight
+    if batch:
+        yield refill, size, batch
+
+
+def _parts(run: Run) -> Iterable[tuple[int, Run]]:
+    """A run in parts of a call's size, with that: each is complete up to its last entry, the last one as the run is."""
+    size, first, start = 0, 0, run.start
+    for number, (_, values) in enumerate(run.entries):
+        weight = len(values[0]) if len(values) == 1 else sum(map(len, values))
+        if number > first and (number - first >= _BATCH or size + weight > _BYTES):
+            last = run.entries[number - 1][0]
+            yield size, replace(run, start=start, upto=last, entries=run.entries[first:number])
+            size, first, start = 0, number, last
+        size += weight
+    yield size, replace(run, start=start, entries=run.entries[first:]) if first else run

@@ -1,0 +1,42 @@
+"""Proxied transfer: owning messages in the place of instances not heard of, while an operator lets it."""
+
+from __future__ import annotations
+
+import logging
+
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.replication.report import heard_of
+
+__all__ = ["assume_lost"]
+
+_log = logging.getLogger("ampsq.replication")
+
+
+async def assume_lost(instance: str, queue: str, limit: int) -> int:
+    """Own what was asked for of owners from which no link comes here, where that is enabled; a bounded step.
+
+    Args:
+        instance: this one.
+        queue: the queue.
+        limit: of so many messages the owners are looked at.
+
+    Returns:
+        How many messages this instance owns now.
+    """
+    if not (await command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)):
+        return 0
+    counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue, limit)
+    heard = await heard_of(instance)
+    # An owner is a name, or a name and an incarnation.
+    lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & heard]
+    if not lost:
+        return 0
+    number, _ = await replication_calls.assume(queue, limit, lost)
+    if number:
+        _log.warning(
+            "queue %s of %s: %d messages of %s, which is out of reach, are delivered here: proxied transfer is enabled",
+            *(queue, instance, number, ", ".join(lost)),
+        )
+    return int(number)

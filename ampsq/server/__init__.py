@@ -1,0 +1,1 @@
+"""The embedded server, its supervisor, and the processes of workers."""

@@ -1,1 +1,0 @@
-"""Subscriptions to queues: what is asked for, delivered, held and settled."""

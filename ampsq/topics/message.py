@@ -1,0 +1,142 @@
+"""A message of a topic, as it was recorded. Nobody else waits for it: to handle it is to note that it was handled."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ampsq.base.message_types import JSON
+from ampsq.expressions import Document
+from ampsq.protocol.encoding import decoded
+from ampsq.protocol.entries import bookmark_of, read_entry, source_in
+from ampsq.protocol.schema import FIELDS
+from ampsq.queues.query import as_json
+
+if TYPE_CHECKING:
+    from ampsq.base.bookmarks import Bookmark
+    from ampsq.base.message_types import MessageType
+    from ampsq.topics.durable_subscription import Received
+    from ampsq.topics.merge import Entry
+
+__all__ = ["AsyncTopicMessage", "TopicMessage", "TopicMessageView", "document_of", "is_message"]
+
+_BODY: Final = FIELDS["body"].encode()
+_HEADERS: Final = FIELDS["headers"].encode()
+_ADDRESSED: Final = FIELDS["addressed"].encode()
+_SHOWN: Final = 80
+
+
+def is_message(fields: list[bytes]) -> bool:
+    """Whether an entry was published to its topic: what is for one queue alone was so before, or is no message."""
+    return len(fields) == 2 or fields[0] != _BODY or _ADDRESSED not in fields[2::2]  # noqa: PLR2004
+
+
+def document_of(entry: Entry, origin: str, instance: str, message_type: MessageType = JSON) -> Document:
+    """An entry as expressions see it."""
+    topic, stream_id, flat = entry
+    fields, source = read_entry(flat)
+    return Document(
+        fields.get(_BODY),
+        fields=fields,
+        topic=topic,
+        stream_id=stream_id.decode(),
+        origin=origin,
+        source=source,
+        instance=instance,
+        message_type=message_type,
+    )
+
+
+class TopicMessageView:
+    """What a message of a topic is; what is done with it is in `TopicMessage` and `AsyncTopicMessage`."""
+
+    __slots__ = ("_fields", "_id", "_subscription", "received", "topic")
+
+    def __init__(self, entry: Entry, received: Received | None, subscription: Any) -> None:
+        #: The topic that it was published to.
+        self.topic, self._id, self._fields = entry
+        #: What a durable subscription notes of it.
+        self.received = received
+        self._subscription = subscription
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it was published; for an entry that somebody wrote without ampsq, its fields as JSON."""
+        fields = self._fields
+        return fields[1] if fields[0] == _BODY else as_json(read_entry(fields)[0])
+
+    @property
+    def data(self) -> Any:
+        """The body decoded by the topic's message type, or the bytes as they are where it cannot be."""
+        is_ours = self._fields[0] == _BODY
+        return decoded(self.raw, self._subscription.type_of(self.topic) if is_ours else JSON)
+
+    @property
+    def message_type(self) -> str:
+        """The message type of its topic."""
+        return str(self._subscription.type_of(self.topic).name)
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Its public identity, the same on every instance, for ever; a subscription may begin behind it."""
+        return bookmark_of(self.topic, self._subscription.origin, self._id.decode(), source_in(self._fields))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that it was published with; empty when there were none."""
+        fields = self._fields
+        headers = dict(zip(fields[2::2], fields[3::2], strict=True)).get(_HEADERS) if fields[0] == _BODY else None
+        return json.loads(headers) if headers else {}
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was recorded, by the server's clock, to the millisecond."""
+        return datetime.fromtimestamp(int(self._id.partition(b"-")[0]) / 1000, UTC)
+
+    def __repr__(self) -> str:
+        text = repr(self.data)
+        return f"<{type(self).__name__} {self.bookmark}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}>"
+
+
+class Handler(Protocol):
+    """A subscription, as far as its messages need it."""
+
+    def acknowledge(self, message: TopicMessage, *, wait: bool) -> None:
+        """See `TopicMessage.ack`."""
+
+
+class AsyncHandler(Protocol):
+    """The same of the asyncio client."""
+
+    async def acknowledge(self, message: AsyncTopicMessage, *, wait: bool) -> None:
+        """See `TopicMessage.ack`."""
+
+
+class TopicMessage(TopicMessageView):
+    """A message of a `TopicSubscription`."""
+
+    __slots__ = ()
+
+    _subscription: Handler
+
+    def ack(self, *, wait: bool = False) -> None:
+        """Note that it was handled, so that a durable subscription does not get it again; elsewhere nothing.
+
+        Args:
+            wait: False (default) writes it down with others, while messages are asked for within the client's
+                `ack_timeout`, and when the subscription waits or is closed. True writes it down now.
+        """
+        self._subscription.acknowledge(self, wait=wait)
+
+
+class AsyncTopicMessage(TopicMessageView):
+    """A message of an `AsyncTopicSubscription`."""
+
+    __slots__ = ()
+
+    _subscription: AsyncHandler
+
+    async def ack(self, *, wait: bool = False) -> None:
+        """Note that it was handled; see `TopicMessage.ack`."""
+        await self._subscription.acknowledge(self, wait=wait)

@@ -1,0 +1,465 @@
+"""A subscription to topics as its client knows it: what is read, chosen, paced and noted; all as flows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
+from ampsq.base.log_positions import FIRST, Kept
+from ampsq.base.message_types import JSON
+from ampsq.base.suggestions import ended
+from ampsq.catalog.suggestions import explained
+from ampsq.definitions.topic import ConflatedTopic
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.entries import source_in
+from ampsq.protocol.request import Pause, command
+from ampsq.topics.bookmark_store import BookmarkStore, SubscriptionName
+from ampsq.topics.durability import Durability
+from ampsq.topics.durable_subscription import DurableName, Handling
+from ampsq.topics.failover import (
+    Arrival,
+    asked_elsewhere,
+    begins_where_it_was,
+    forget_elsewhere,
+    kept_anywhere,
+    vectors_in,
+)
+from ampsq.topics.message import document_of, is_message
+from ampsq.topics.replay import Reader
+from ampsq.topics.slow_reader import LimitedReader, has_limits
+from ampsq.topics.version_vector import Bearings, find_places
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ampsq.base.errors import UnknownQueue
+    from ampsq.base.log_positions import Asked
+    from ampsq.base.message_types import MessageType
+    from ampsq.protocol.context import ClientContext
+    from ampsq.topics.durable_subscription import Received
+    from ampsq.topics.merge import Entry
+    from ampsq.topics.reader_reports import Reporting
+    from ampsq.topics.replay import NotFound
+    from ampsq.topics.subscription_spec import TopicWish
+    from ampsq.topics.version_vector import Found, Vector
+
+__all__ = ["Handed", "TopicReading", "topic_instead"]
+
+#: An entry, and what a durable subscription notes of it.
+Handed: TypeAlias = "tuple[Entry, Received | None]"
+_log = logging.getLogger("ampsq")
+#: Messages of a durable subscription that may be handed out and not handled; then it waits.
+_MOST_OPEN: Final = 100_000
+#: Seconds of one wait while a subscription is paused or full, and the shortest that is worth sleeping.
+_STEP: Final = 0.05
+_SHORTEST: Final = 0.0005
+
+
+async def topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None:
+    """See that a name that is no queue's is a topic's; gives the conflated topic, if it is that of one.
+
+    Raises:
+        UnknownQueue: it is not; what was raised for the queue, telling of topics too.
+    """
+    catalog = await calls.catalog()
+    if name in catalog.conflated:
+        return ConflatedTopic.from_json(catalog.conflated[name])
+    if name not in catalog.topics:
+        text = explained(catalog, name, "queue", "topic")
+        raise error.saying(f"{ended(text)} A topic that is to come is waited for with bookmark='now'") from None
+    return None
+
+
+class TopicReading:
+    """One subscription to topics: `fetch` fills it, `take` empties it.
+
+    Args:
+        session: of its client.
+        wish: what is asked for.
+        save_after: seconds after which what was handled is written down at the latest while messages are asked for.
+        reporting: of its client, for limits.
+
+    Attributes:
+        id: its name.
+        closed: whether it was closed.
+        auto_ack: whether asking for the next message says that the one before it was handled.
+        is_paused: whether it hands out nothing for a while.
+    """
+
+    def __init__(self, session: ClientContext, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
+        self._session, self._wish, self._save_after, self._reporting = session, wish, save_after, reporting
+        self.instance, self.origin = session.instance, session.origin
+        self.id = wish.sub_id or session.request()
+        self.closed = self.is_paused = False
+        self.buffer: deque[Handed] = deque()
+        self._reader: Reader | LimitedReader | None = None
+        # Of a client with several instances: how far it has come, said so that it holds at all of them.
+        self._bearings = Bearings(session.origin) if len(session.homes) > 1 else None
+        self._handling: Handling | None = None
+        self._name = DurableName(wish.store, self.id) if wish.store is not None else None
+        # Why it ended: another one of its name began.
+        self._superseded: NameInUse | None = None
+        self._due_at = time.monotonic() + save_after
+        # Who was handed a message and has not asked for the next one: threads or tasks.
+        self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
+        self.auto_ack = wish.auto_ack
+        #: Whether messages go as they are taken, so that whoever iterates need not ask.
+        self.is_unpaced = wish.pace is None
+
+    def __repr__(self) -> str:
+        return f"{self.id} to {self._wish.name!r}"
+
+    @property
+    def completed(self) -> bool:
+        """Whether the end of what was asked for was handed out."""
+        return not self.buffer and self._reader is not None and self._reader.completed
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The topics of which something that was asked for had been trimmed."""
+        return tuple(sorted(self._reader.missed)) if self._reader is not None else ()
+
+    def type_of(self, topic: str) -> MessageType:
+        """The message type of a topic."""
+        return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
+
+    async def open(self, channel: Any) -> None:
+        """Begin.
+
+        Raises:
+            UnknownTopic, BookmarkNotFound: see `Reader.open`. ServerUnsuitable: it cannot say what is durable.
+            NameInUse: another durable subscription of its name began at the same moment.
+        """
+        wish, kept = self._wish, None
+        durability = await self._durability(self.instance)
+        if wish.store is not None and wish.asked.needs_store:
+            kept = await self._kept(wish.store)
+        reader = self._reader_at(self._session, wish.asked, kept, wish.not_found, durability)
+        await reader.open(channel)
+        try:
+            self._check_filter(reader)
+        except DefinitionError:
+            await reader.close(channel)
+            raise
+        if self._bearings is not None:
+            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
+        if wish.store is not None:
+            await self._begin_durably(reader, wish.store, kept)
+        self._reader = reader
+        await self._heed_limits()
+
+    async def _durability(self, instance: str) -> Durability[Any] | None:
+        """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
+        if self._wish.fully_durable is False:
+            return None
+        durability: Durability[Any] = Durability(instance, self._wish.fully_durable)
+        await durability.examine()
+        return durability
+
+    def _reader_at(
+        self,
+        session: ClientContext,
+        asked: Asked,
+        kept: Kept | None,
+        not_found: NotFound,
+        durability: Durability[Any] | None,
+    ) -> Reader:
+        return Reader(
+            session.instance,
+            session.origin,
+            self._wish.name,
+            asked,
+            holder=self.id,
+            kept=kept,
+            not_found=not_found,
+            durability=durability,
+            reads_queues=self._wish.reads_queues,
+        )
+
+    async def _kept(self, store: BookmarkStore) -> Kept | None:
+        if self._bearings is None:
+            return await store.load(SubscriptionName(self.instance, self.id))
+        kept: Kept | None = await kept_anywhere(store, self._session, self.id, self._bearings)
+        if not begins_where_it_was(self._wish.asked):
+            # What was handled behind where it begins comes again.
+            self._bearings = Bearings(self.origin)
+        return kept
+
+    async def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> None:
+        """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
+        passed = self._bearings.passed if self._bearings is not None else {}
+        beyond = kept.beyond if kept is not None else frozenset()
+        begins = Kept(reader.floor, reader.places(), beyond, dict(passed))
+        if self._name is not None:
+            await self._name.begin(self._session, begins)
+        if kept is None:
+            await forget_elsewhere(store, self._session, self.id)
+        self._handling = Handling(begins)
+        reader.needed_from = self._handling.place
+
+    def _check_filter(self, reader: Reader) -> None:
+        binary = sorted(topic for topic, found in reader.types.items() if found.name == "binary")
+        if self._wish.filter is not None and binary:
+            raise DefinitionError(
+                f"filter={self._wish.filter.text!r}: the topic {binary[0]!r} is of message_type binary, which no "
+                "filter reads; allowed: no filter, or topics of another message_type"
+            )
+
+    def _ended(self, error: NameInUse) -> NameInUse:
+        """Another one has the name, the place and the hold on the logs."""
+        self._superseded = error
+        if self._reader is not None:
+            self._reader.holds = False
+        self.refuse()
+        return error
+
+    # -- limits
+
+    async def _heed_limits(self) -> None:
+        """Count for the limits of slow clients from the moment on in which there are any.
+
+        Raises:
+            SlowClient: it was disconnected.
+        """
+        reader = self._reader
+        if isinstance(reader, Reader):
+            if reader.transports and has_limits(reader.transports):
+                name, is_durable = self._wish.name, self._wish.sub_id is not None
+                self._reader = self._reporting.limited(reader, self, name, is_durable=is_durable)
+                # Who begins at the end is live from here on.
+                await self._reader.measure()
+        elif reader is not None and reader.refusal is not None:
+            self.refuse()
+            raise reader.refusal
+
+    def backlog(self) -> tuple[int, int]:
+        """What was read and not handed out; see `Consumer`."""
+        try:
+            oldest = _recorded(self.buffer[0][0])
+        except IndexError:
+            return 0, 0
+        return len(self.buffer) * (self._reader.size if self._reader is not None else 1), oldest
+
+    def refuse(self) -> None:
+        """Hand out nothing more; see `Consumer`."""
+        self.is_unpaced = False
+        self.buffer.clear()
+
+    # -- reading
+
+    async def fetch(self, channel: Any, wait: float) -> None:
+        """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
+        if self._reader is None:
+            return
+        await self._heed_limits()
+        held_back = self._held_back()
+        if held_back > 0:
+            await Pause(min(held_back, wait))
+            return
+        if self.buffer:
+            return
+        until = time.monotonic() + wait
+        while not self.buffer and not self._reader.completed and not self.closed:
+            entries = await self._reader.read(channel, max(until - time.monotonic(), 0.0))
+            await self._chart(self._reader)
+            self._receive(entries)
+            await self._reader.read_ahead(channel)
+            if time.monotonic() >= until:
+                return
+
+    async def _chart(self, reader: Reader | LimitedReader) -> None:
+        """Of topics that came, note where they begin so that it holds elsewhere."""
+        if self._bearings is not None and self._bearings.lacks(reader.number):
+            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was handed out and not handled that nothing more goes."""
+        return self._handling is not None and self._handling.open_messages > _MOST_OPEN + len(self.buffer)
+
+    def _held_back(self) -> float:
+        """Seconds until something may be handed out that is there; 0: now."""
+        if self.is_paused:
+            return _STEP
+        if self.is_full:
+            return _STEP
+        if not self.buffer or self._wish.pace is None:
+            return 0.0
+        left = self._wish.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
+        return left if left > _SHORTEST else 0.0
+
+    def _wanted(self, entries: list[Entry]) -> list[Entry]:
+        """What of a page is for the subscription."""
+        if self._bearings is not None:
+            entries = self._bearings.take_in(entries)
+        # Mostly an entry is a body, and nothing else.
+        wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
+        if self._wish.filter is not None:
+            matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
+            type_of = self.type_of
+            wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance, type_of(entry[0])))]
+        return wanted
+
+    def _receive(self, entries: list[Entry]) -> None:
+        wanted = self._wanted(entries)
+        if self._handling is None or self._reader is None:
+            self.buffer.extend([(entry, None) for entry in wanted])
+        elif entries:
+            passed = self._bearings.passed if self._bearings is not None else {}
+            sources = [source_in(entry[2]) if passed else "" for entry in wanted]
+            messages = [(*entry[:2], source) for entry, source in zip(wanted, sources, strict=True)]
+            received = self._handling.receive(messages, self._reader.places(), passed)
+            self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
+
+    def take(self, owner: Any) -> Handed | None:
+        """The next message that may be handed out now.
+
+        Args:
+            owner: the thread or task that says by asking for another one that it was handled; None: it is said.
+        """
+        if self._held_back() > 0:
+            return None
+        try:
+            # Taking from a deque is atomic: threads never get the same message.
+            taken = self.buffer.popleft()
+        except IndexError:
+            return None
+        entry, received = taken
+        if self._wish.pace is not None:
+            self._wish.pace.spend(time.monotonic(), _recorded(entry), len(entry[2][1]))
+        if received is not None and self.auto_ack and owner is not None:
+            self._handed[owner] = received
+        return taken
+
+    # -- what was handled
+
+    def asks(self, owner: Any) -> None:
+        """Somebody asks for the next message: the former one is handled."""
+        if self._handling is not None and (received := self._handed.pop(owner, None)) is not None:
+            self._handling.handle(received)
+
+    def handle(self, received: Received | None) -> None:
+        """Note that a message was handled."""
+        if self._handling is not None and received is not None:
+            self._handling.handle(received)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for what is to be done from time to time, also while nothing is read."""
+        return time.monotonic() >= self._due_at
+
+    async def attend(self, channel: Any) -> None:
+        """Keep from being trimmed what is not handed on yet; `save` goes before."""
+        self._due_at = time.monotonic() + self._save_after
+        if self._reader is not None and self._reader.is_hold_due:
+            await self._reader.hold(channel)
+
+    async def save(self) -> None:
+        """Write down what was handled.
+
+        Raises:
+            NameInUse: another durable subscription of its name began.
+        """
+        if self._handling is None or self._name is None:
+            return
+        if self._superseded is not None:
+            raise self._superseded
+        try:
+            await self._name.note(self._session, self._handling)
+        except NameInUse as error:
+            raise self._ended(error) from None
+
+    # -- at another instance
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it goes on anywhere."""
+        refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
+        return self.closed or self._superseded is not None or refused
+
+    async def elsewhere(self, session: ClientContext, reporting: Reporting, channel: Any) -> Arrival:
+        """Find where it goes on at another instance, and begin there; nothing changes here before `move`.
+
+        Args:
+            session: of its client there.
+            reporting: of its client there.
+            channel: its own there.
+
+        Raises:
+            AmpsqError: it cannot go on there; see `open`.
+        """
+        bearings, floor = self._bearings or Bearings(self.origin), self._reader.floor if self._reader else FIRST
+        durability = await self._durability(session.instance)
+
+        async def find(vectors: Mapping[str, Vector]) -> Found:
+            return await find_places(session.instance, session.origin, vectors, self.instance)
+
+        found: Found = await find(bearings.vectors)
+        now = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
+        asked, kept = asked_elsewhere(self._wish.asked, now), Kept(floor, found.places)
+        # What was trimmed there and not had is told, and nothing else is left out.
+        not_found: NotFound = "fail" if self._wish.not_found == "fail" else "epoch"
+        reader = self._reader_at(session, asked, kept, not_found, durability)
+        if self._handling is None or self._name is None:
+            await reader.open(channel)
+            self._check_filter(reader)
+            return Arrival(session, reporting, reader, found, None, None)
+        handled = await find(vectors_in(self._handling.passed))
+        there = self._handling.kept_at(floor, handled.places)
+        reader.needed_from = there.last_before
+        await reader.open(channel)
+        self._check_filter(reader)
+        claimed = await self._name.claim_at(session, there)
+        return Arrival(session, reporting, reader, found, claimed, there)
+
+    def move(self, arrival: Arrival) -> None:
+        """Go on there; what was read and not handed out stays."""
+        if isinstance(self._reader, LimitedReader):
+            self._reader.desert()
+        self._session, self._reporting, self._reader = arrival.session, arrival.reporting, arrival.reader
+        self.instance, self.origin = arrival.session.instance, arrival.session.origin
+        if self._bearings is not None:
+            self._bearings.move(self.origin, arrival.found.doubles)
+        if self._handling is not None and self._name is not None and arrival.kept is not None:
+            self._handling.move(arrival.kept)
+            self._name.claimed, arrival.reader.needed_from = arrival.claimed, self._handling.place
+
+    # -- the rest
+
+    def resume(self) -> None:
+        """Hand out again; what was paused is not caught up with in a burst."""
+        self.is_paused = False
+        if self._wish.pace is not None:
+            self._wish.pace.forget()
+
+    async def close(self, channel: Any) -> None:
+        """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
+        try:
+            await self._save_last()
+            if self._reader is not None:
+                # Who is closed in order, to be started anew, must not miss what one that is killed would get.
+                await (self._reader.close if self._handling is None else self._reader.leave)(channel)
+        except AmpsqError as error:
+            with contextlib.suppress(ValueError):
+                _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)
+
+    async def _save_last(self) -> None:
+        """Write down what was handled, unless another one has the name by now."""
+        if self._superseded is not None:
+            return
+        if self._name is not None:
+            self._name.look_now()
+        try:
+            await self.save()
+        except NameInUse as error:
+            _log.warning("subscription %r: what it handled last is not written down: %s", self, error)
+
+
+def _recorded(entry: Entry) -> int:
+    """When an entry was recorded, ms."""
+    return int(entry[1].partition(b"-")[0])

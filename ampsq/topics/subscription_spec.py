@@ -1,0 +1,146 @@
+"""What is asked for of subscriptions to topics, as it is said and as it is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from ampsq.base.errors import DefinitionError
+from ampsq.base.log_positions import MOST_RECENT, NOW, Asked, parse_asked
+from ampsq.base.values import parse_name, shown
+from ampsq.queues.query import parse_query_filter
+from ampsq.topics.bookmark_store import BookmarkStore, RedisBookmarkStore
+from ampsq.topics.conflation import ConflationKey, conflation_asked
+from ampsq.topics.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from ampsq.definitions.topic import ConflatedTopic
+    from ampsq.expressions import Expression
+    from ampsq.topics.replay import NotFound
+
+__all__ = ["ReplayOptions", "TopicWish"]
+
+_NOT_FOUND: Final = ("now", "epoch", "fail")
+
+
+class ReplayOptions(TypedDict, total=False):
+    """What `Client.subscribe` takes of subscriptions to topics, beside `bookmark`.
+
+    Attributes:
+        sub_id: makes the subscription durable under this name: it is written down what was handled, so that another
+            one of the name, with `bookmark` ``most_recent`` (then the default), goes on there: nothing is missed, and
+            only what was not yet written down comes again. Another `bookmark` forgets what was kept, and begins there.
+            A name has one subscription at a time: a later one ends the one before it (`NameInUse`), which is so how
+            another process takes over at once from one that died, or was not closed.
+        bookmark_store: where; default `RedisBookmarkStore`, beside the logs. `SqliteBookmarkStore` for a file,
+            `MemoryBookmarkStore` for as long as the process lives.
+        auto_ack: of a durable subscription: a message counts as handled when the same thread or task asks for the
+            next one (default). False: when `ack` was called, in any order.
+        rate: hand out no faster: messages a second (``1000``), bytes a second (``100KB``), or a multiple of the pace
+            at which they were recorded (``1.5X``). Default: as fast as they are taken.
+        rate_max_gap: with a multiple of the recorded pace: the longest time between two messages that is kept.
+        fully_durable: hand out only what cannot be lost any more, and all sync destinations have: True (``fsync``): on
+            the server's disk; ``replicas=1``: acknowledged by so many replicas. Default False: at once.
+        bookmark_not_found: when a log does not have everything any more from where it is to be read: ``now``
+            (default): only what comes, of that topic; ``epoch``: what is still there; ``fail``: raise
+            `BookmarkNotFound`.
+        conflation: of messages with the same key only the latest: ``1s``: so long after the key's first change that was
+            not handed out; ``auto``: whenever the consumer takes one. Default ``none``: every message. Not with
+            `sub_id` or `rate`. A message without the key is handed out as it is (docs/slow-clients.md).
+        conflation_key: identifiers, as in ``["/id"]``; default the `key` of the topic, if it has one.
+    """
+
+    sub_id: str | None
+    bookmark_store: BookmarkStore | None
+    auto_ack: bool
+    rate: float | str | None
+    rate_max_gap: timedelta | float | str | None
+    fully_durable: bool | str
+    bookmark_not_found: NotFound
+    conflation: timedelta | float | str | None
+    conflation_key: str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class TopicWish:
+    """What is asked for, checked; see `ReplayOptions`."""
+
+    name: str
+    asked: Asked
+    filter: Expression | None
+    sub_id: str | None
+    store: BookmarkStore | None
+    auto_ack: bool
+    pace: Pace | None
+    fully_durable: bool | str
+    not_found: NotFound
+    conflation: float | None = None
+    conflation_key: ConflationKey | None = None
+    reads_queues: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        text: str | None,
+        bookmark: object,
+        options: ReplayOptions,
+        *,
+        max_backlog: int = 1,
+        renew: bool = False,
+        conflated: ConflatedTopic | None = None,
+    ) -> TopicWish:
+        """Check what somebody asks for; of a conflated topic that is its underlying one, conflated.
+
+        Raises:
+            DefinitionError: an option is wrong.
+        """
+        if max_backlog != 1 or renew:
+            raise DefinitionError(
+                f"max_backlog and renew (--max-backlog and --no-ack) are of queues, whose messages are leased; "
+                f"{shown(name)} is read as topics: leave them out"
+            )
+        left: dict[str, Any] = dict(options)
+        if conflated is not None:
+            name, text = conflated.underlying_topic, conflated.filter_with(text)
+            left |= conflated.options
+        sub_id, store = left.pop("sub_id", None), left.pop("bookmark_store", None)
+        rate, gap = left.pop("rate", None), left.pop("rate_max_gap", None)
+        not_found = left.pop("bookmark_not_found", "now")
+        auto_ack, durable = left.pop("auto_ack", True), left.pop("fully_durable", False)
+        conflation, conflation_key = left.pop("conflation", None), left.pop("conflation_key", None)
+        if left:
+            raise TypeError(f"subscribe() has no argument {next(iter(left))!r}")
+        if not_found not in _NOT_FOUND:
+            raise DefinitionError(f"bookmark_not_found={shown(not_found)}: allowed are 'now', 'epoch' and 'fail'")
+        if store is not None and not isinstance(store, BookmarkStore):
+            raise DefinitionError(
+                f"bookmark_store={shown(store)}: allowed is a BookmarkStore, as MemoryBookmarkStore()"
+            )
+        if sub_id is None and store is not None:
+            raise DefinitionError("bookmark_store needs sub_id, under which it keeps the subscription's place")
+        if rate is None and gap is not None:
+            raise DefinitionError("rate_max_gap needs rate, a multiple of the recorded pace, as in rate='1X'")
+        # Without a bookmark a queue's name means the queue.
+        reads_queues = bookmark is not None
+        if bookmark is None:
+            bookmark = NOW if sub_id is None else MOST_RECENT
+        asked = parse_asked(bookmark)
+        if asked.needs_store and sub_id is None:
+            raise DefinitionError("bookmark 'most_recent' needs sub_id, the name under which the place is kept")
+        return cls(
+            name,
+            asked,
+            None if text is None else parse_query_filter(text),
+            None if sub_id is None else parse_name(sub_id),
+            store or (None if sub_id is None else RedisBookmarkStore()),
+            auto_ack,
+            None if rate is None else Pace(rate, gap),
+            durable,
+            not_found,
+            *conflation_asked(conflation, conflation_key, sub_id, rate),
+            reads_queues=reads_queues,
+        )

@@ -1,0 +1,351 @@
+"""Places that hold at every instance: of each origin of a topic, the last message that is before them.
+
+A message has one bookmark everywhere, but each instance has an order of its own, in which it received everything. What
+all have in common is the order of each origin. So a reader that goes on at another instance says of each origin how far
+it has come, begins there before the first entry that is behind that, and passes over what it had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from ampsq.base.bookmarks import Origin, parse_ref, recorded_by, ref_of
+from ampsq.base.log_positions import FIRST, next_id, parse_id, previous_id, text_of
+from ampsq.protocol.entries import source_in
+from ampsq.protocol.reads.origin import name_of
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.base.log_positions import Id, Span
+    from ampsq.topics.merge import Entry
+
+__all__ = ["Bearings", "Found", "Stretch", "Vector", "find_places", "vectors_of"]
+
+#: Origin -> the ID there of the last message that is before a place.
+Vector: TypeAlias = "Mapping[str, Id]"
+_SOURCE: Final = FIELDS["source"].encode()
+_PATH: Final = FIELDS["path"].encode()
+#: Runs of copies before a place that are looked through for some that are out of line.
+_NEAR: Final = 100
+#: A place before everything that is no beginning: from there on something was trimmed.
+_ALMOST_FIRST: Final = (0, 1)
+
+
+class Stretch(NamedTuple):
+    """A part of a topic's log that is asked for.
+
+    Attributes:
+        after: behind what it begins: a place that holds everywhere, or an ID of whichever log is read.
+        last: up to where it goes, as `after`; None: for ever.
+    """
+
+    after: Vector | Id
+    last: Vector | Id | None
+
+
+class Bearings:
+    """How far a reader has come.
+
+    Args:
+        origin: of the instance where it reads.
+
+    Attributes:
+        passed: topic and origin -> the ID there up to which it has everything that it is to have.
+    """
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self.passed: dict[tuple[str, str], Id] = {}
+        self._stretches: dict[str, list[Stretch]] = {}
+        # What it had when it came here, and entries here that it had under another bookmark; None: it never moved.
+        self._had: dict[tuple[str, str], Id] | None = None
+        self._doubles: frozenset[tuple[str, bytes]] = frozenset()
+
+    # -- what is asked for
+
+    def lacks(self, number: int) -> bool:
+        """Whether of so many topics not all are charted."""
+        return number > len(self._stretches)
+
+    async def chart(self, instance: str, spans: Mapping[str, Sequence[Span]], now: Id) -> None:
+        """Note what is asked for of topics, so that it holds elsewhere, too.
+
+        Args:
+            instance: the instance where it reads.
+            spans: of each topic, what is asked for of its log.
+            now: up to where the logs are settled.
+        """
+        came = {topic: found for topic, found in spans.items() if topic not in self._stretches}
+        places = {(topic, end) for topic, found in came.items() for span in found for end in span}
+        vectors = await vectors_of(
+            instance, self._origin, [(topic, end) for topic, end in places if end is not None and FIRST < end <= now]
+        )
+        for topic, found in came.items():
+            stretches = [
+                Stretch(vectors.get((topic, span.after), span.after), _end(vectors, topic, span)) for span in found
+            ]
+            self._stretches[topic] = stretches
+            if stretches and not isinstance(stretches[0].after, tuple):
+                self.had(topic, stretches[0].after)
+
+    def had(self, topic: str, vector: Vector) -> None:
+        """Note that everything of a topic up to a place was had, or is not to be."""
+        for origin, last in vector.items():
+            self.passed[topic, origin] = max(self.passed.get((topic, origin), FIRST), last)
+
+    def has_had(self, topic: str, source: str) -> bool:
+        """Whether it had a message, by its origin and ID there as in a bookmark."""
+        origin, _, text = source.partition("~")
+        return parse_id(text) <= self.passed.get((topic, origin), FIRST)
+
+    @property
+    def vectors(self) -> dict[str, Vector]:
+        """Topic -> how far it has come there."""
+        found: dict[str, dict[str, Id]] = {topic: {} for topic in self._stretches}
+        for (topic, origin), last in self.passed.items():
+            found.setdefault(topic, {})[origin] = last
+        return dict(found)
+
+    # -- what is read
+
+    def take_in(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Note entries; gives those that are to be handed on, each saying whose it is, wherever it is looked at."""
+        news: list[Entry] = []
+        lasts: dict[tuple[str, str], str] = {}
+        for topic, stream_id, flat in entries:
+            source = source_in(flat)
+            if not source:
+                text = stream_id.decode()
+                source = f"{recorded_by(self._origin, text)}~{text}"
+                flat = [*flat, _SOURCE, source.encode(), _PATH, b""]  # noqa: PLW2901  (the same, with its source)
+            origin, _, text = source.partition("~")
+            if self._had is None or self._is_news(topic, origin, parse_id(text), stream_id):
+                lasts[topic, origin] = text
+                news.append((topic, stream_id, flat))
+        for (topic, origin), text in lasts.items():
+            self.had(topic, {origin: parse_id(text)})
+        return news
+
+    def _is_news(self, topic: str, origin: str, number: Id, here: bytes) -> bool:
+        """Whether a reader that came from elsewhere is to have an entry, and has not had it."""
+        if self._had is not None and number <= self._had.get((topic, origin), FIRST):
+            return False
+        if (topic, here) in self._doubles:
+            return False
+        stretches = self._stretches.get(topic)
+        return stretches is None or any(
+            not _is_before(each.after, origin, number, here)
+            and (each.last is None or _is_before(each.last, origin, number, here))
+            for each in stretches
+        )
+
+    def move(self, origin: str, doubles: frozenset[tuple[str, bytes]]) -> None:
+        """From here on entries are those of another instance.
+
+        Args:
+            origin: its own.
+            doubles: topics and IDs there of what was had under another bookmark.
+        """
+        self._origin, self._had, self._doubles = origin, dict(self.passed), doubles
+
+
+def _end(vectors: Mapping[tuple[str, Id], Vector], topic: str, span: Span) -> Vector | Id | None:
+    return None if span.last is None else vectors.get((topic, span.last), span.last)
+
+
+def _is_before(end: Vector | Id, origin: str, number: Id, here: bytes) -> bool:
+    if isinstance(end, tuple):
+        return parse_id(here) <= end
+    return number <= end.get(origin, FIRST)
+
+
+# -- between an instance's own places and those that hold everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """IDs of an origin that follow each other, and the IDs here under which they are; see the key `copies`."""
+
+    first: Id
+    count: int
+    here: Id
+
+    @classmethod
+    def parse(cls, member: bytes) -> _Run:
+        order, count, here = member.decode().split(" ")
+        return cls(parse_id(parse_ref(f"{order}/-")[1]), int(count), parse_id(here))
+
+    def there(self, here: Id) -> Id:
+        """The last ID there that is recorded here up to an ID, which is behind the beginning of the run."""
+        steps = min(here[1] - self.here[1], self.count - 1) if here[0] == self.here[0] else self.count - 1
+        return self.first[0], self.first[1] + steps
+
+    def behind(self, there: Id) -> Id | None:
+        """The ID here of the first one behind an ID there; None: all of it is before that."""
+        if self.first > there:
+            return self.here
+        steps = there[1] - self.first[1] + 1 if there[0] == self.first[0] else self.count
+        return (self.here[0], self.here[1] + steps) if steps < self.count else None
+
+
+def _order_of(number: Id) -> str:
+    """The beginning of a ref."""
+    return ref_of("", text_of(number)).partition("/")[0]
+
+
+def _runs(reply: Any) -> list[_Run]:
+    return [_Run.parse(member) for member in reply]
+
+
+async def _received(instance: str) -> dict[str, Id]:
+    def read(reply: Any) -> dict[str, Id]:
+        pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+        return {name.decode(): parse_id(value.partition(b" ")[0]) for name, value in pairs}
+
+    received: dict[str, Id] = await command(["HGETALL", key(instance, "received")], read)
+    return received
+
+
+async def _origins(instance: str, topic: str) -> list[str]:
+    """The origins of which a topic's log has copies."""
+    names: list[bytes] = await command(["SMEMBERS", key(instance, "origins", topic)], list)
+    return sorted(name.decode() for name in names)
+
+
+async def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> dict[tuple[str, Id], Vector]:
+    """Say of places in topics' logs here, none before the first message, what holds everywhere.
+
+    Args:
+        instance: the instance.
+        origin: its own.
+        places: topics, and IDs of their logs.
+    """
+    found: dict[tuple[str, Id], Vector] = {}
+    if not places:
+        return found
+    received = await _received(instance)
+    for topic, place in places:
+        former = origin.former if isinstance(origin, Origin) else ()
+        vector = {name: min(last, place) for last, name in former}
+        stream = f"log {topic}@"
+        named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
+        for each in sorted(named.union(await _origins(instance, topic))):
+            last, is_all = await _last_before(key(instance, "copies", topic, each), place)
+            # What is not noted any more was trimmed, and is before everything that is.
+            last = max(last, received.get(f"{stream}{each}", FIRST) if is_all else FIRST)
+            vector[each] = max(last, vector.get(each, FIRST))
+        vector[str(origin)] = place
+        found[topic, place] = vector
+    return found
+
+
+async def _last_before(copies: str, place: Id) -> tuple[Id, bool]:
+    """The last ID there of what is recorded here up to a place, and whether nothing is behind that."""
+    number = await command(["ZCARD", copies], int)
+    # The first run that is not before the place is among these; mostly there is none.
+    low, high, probe = 0, number, number - 1
+    while low < high:
+        found: list[_Run] = await command(["ZRANGE", copies, probe, probe], _runs)
+        if found and found[0].here <= place:
+            low = probe + 1
+        else:
+            high = probe
+        probe = (low + high) // 2
+    runs: list[_Run] = (await command(["ZRANGE", copies, max(low - _NEAR, 0), low - 1], _runs)) if low else []
+    # What came under two bookmarks may be out of line: behind it nothing counts.
+    out = next((at for at, run in enumerate(runs) if run.here > place), len(runs))
+    is_all = low == number and out == len(runs) and (not runs or runs[-1].behind(runs[-1].there(place)) is None)
+    return (runs[out - 1].there(place) if out else FIRST), is_all
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a reader begins that comes from elsewhere.
+
+    Attributes:
+        places: topic -> the ID here up to which it has everything.
+        doubles: topics and IDs here, behind those, of what it had under another bookmark.
+    """
+
+    places: dict[str, Id] = field(default_factory=dict)
+    doubles: frozenset[tuple[str, bytes]] = frozenset()
+
+
+async def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], former: str) -> Found:
+    """Find where a reader goes on that comes from another instance.
+
+    Args:
+        instance: the instance here.
+        origin: its own.
+        vectors: topic -> how far the reader has come.
+        former: the name of the instance that it comes from; "" where it is not known.
+    """
+    found, doubles = Found(), set[tuple[str, bytes]]()
+    here = _Here(instance, origin, (await _sent_to(instance, former)))
+    received = await _received(instance)
+    for topic, vector in vectors.items():
+        trimmed = await _trimmed(instance, topic)
+        place = max(_own_place(here, topic, vector), trimmed)
+        near: list[Id] = []
+        stream = f"log {topic}@"
+        named = {name.removeprefix(stream) for name in received if name.startswith(stream)}
+        for each in named.union(await _origins(instance, topic)):
+            copies, last = key(instance, "copies", topic, each), vector.get(each, FIRST)
+            order = f"[{_order_of(last)}~"
+            before = await command(["ZRANGE", copies, order, "-", "BYLEX", "REV", "LIMIT", 0, _NEAR], _runs)
+            behind = await command(["ZRANGE", copies, f"({order[1:]}", "+", "BYLEX", "LIMIT", 0, 1], _runs)
+            firsts = [first for run in [*before[:1], *behind] if (first := run.behind(last)) is not None]
+            if not firsts and received.get(f"{stream}{each}", FIRST) > last and trimmed > FIRST:
+                # What it had not was trimmed.
+                firsts = [next_id(_ALMOST_FIRST)]
+            place = min([place, *map(previous_id, firsts)])
+            near += [run.here for run in before if run.count == 1 and run.first <= last]
+        found.places[topic] = place
+        doubles.update((topic, text_of(each).encode()) for each in near if each > place)
+    return Found(found.places, frozenset(doubles))
+
+
+async def _trimmed(instance: str, topic: str) -> Id:
+    """The last ID that was removed from a topic's log."""
+    removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
+    trimmed: Id = await command(removed, lambda reply: parse_id(reply) if reply else FIRST)
+    return trimmed
+
+
+async def _sent_to(instance: str, former: str) -> dict[str, Id]:
+    """What this instance has sent to another one: stream -> ID, that of an origin behind an ``@``."""
+    names = await command(["HKEYS", key(instance, "destinations")], lambda reply: [one.decode() for one in reply])
+    for name in names:
+        sent = await command(["HGETALL", key(instance, "sent", name)], _texts)
+        if former and name_of(sent.get(FIELDS["peer"], "")) == former:
+            return {stream: parse_id(text) for stream, text in sent.items() if stream.startswith("log ")}
+    return {}
+
+
+def _texts(reply: Any) -> dict[str, str]:
+    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+    return {name.decode(): value.decode() for name, value in pairs}
+
+
+class _Here(NamedTuple):
+    """The instance that a reader comes to, and what that has sent to the one before."""
+
+    instance: str
+    origin: str
+    sent: Mapping[str, Id]
+
+
+def _own_place(here: _Here, topic: str, vector: Vector) -> Id:
+    """Up to where the reader has what was published here."""
+    last = vector.get(str(here.origin), FIRST)
+    stream = f"log {topic}"
+    if stream in here.sent and here.sent.get(f"{stream}@{here.origin}", FIRST) <= last:
+        # Of all that it could have had where it comes from, it has what is of here.
+        last = max(last, here.sent[stream])
+    former = here.origin.former if isinstance(here.origin, Origin) else ()
+    others = [vector.get(name, FIRST) for end, name in former if vector.get(name, FIRST) < end]
+    return min([last, *others])

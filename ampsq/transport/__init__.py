@@ -1,0 +1,1 @@
+"""Connections: finding the server, sending calls, repeating them where that is harmless, failing over."""

@@ -1,0 +1,131 @@
+"""Who serves an instance now: Sentinels and cluster nodes are asked for it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from ampsq.base.addresses import redacted
+from ampsq.base.errors import AuthenticationFailed, PrimaryUnknown, Unavailable
+from ampsq.transport.errors import unreached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampsq.base.addresses import Endpoint
+    from ampsq.base.errors import AmpsqError
+
+__all__ = ["ask_cluster", "ask_sentinels", "options_of", "slot_of"]
+
+_NO_CLUSTER: Final = "cluster support disabled"
+
+
+def options_of(seconds: float) -> dict[str, Any]:
+    """What every connection has: deadlines, and no retries of redis-py's own, which would run a script twice."""
+    return {
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
+def slot_of(instance: str) -> int:
+    """The slot of a cluster in which all keys of an instance are."""
+    return int(key_slot(("{" + instance + "}").encode()))
+
+
+def ask_sentinels(endpoint: Endpoint, seconds: float) -> str:
+    """The address of the primary that the Sentinels name.
+
+    Raises:
+        PrimaryUnknown: none of them names one. AuthenticationFailed: they want another name or password.
+    """
+    parsed = redis.connection.parse_url(endpoint.at(*endpoint.hosts[0]))
+    tls = {name: value for name, value in parsed.items() if name.startswith("ssl_")}
+    if issubclass(parsed.get("connection_class", redis.Connection), redis.SSLConnection):
+        tls["ssl"] = True
+    sentinel = Sentinel(endpoint.hosts, sentinel_kwargs={**options_of(seconds), **dict(endpoint.asking), **tls})
+    failures: list[str] = []
+    kinds: set[type[AmpsqError]] = set()
+    try:
+        for client, (host, port) in zip(sentinel.sentinels, endpoint.hosts, strict=True):
+            try:
+                masters: Any = client.sentinel_masters()
+                state = masters.get(endpoint.service)
+            except (redis.RedisError, OSError) as error:
+                ours = unreached(error, f"{host}:{port}")
+                kinds.add(type(ours))
+                failures.append(str(ours))
+                continue
+            if state and sentinel.check_master_state(state, endpoint.service):
+                return endpoint.at(str(state["ip"]), int(state["port"]))
+            kinds.add(PrimaryUnknown)
+            failures.append(f"{host}:{port} " + ("says that it is down" if state else "does not know it"))
+    finally:
+        for client in sentinel.sentinels:
+            with contextlib.suppress(redis.RedisError, OSError):
+                client.close()
+    text = f"{endpoint}: the Sentinels name no primary {endpoint.service!r} that is up: {'; '.join(failures)}"
+    if kinds == {AuthenticationFailed}:
+        raise AuthenticationFailed(f"{text}; their own password is ?sentinel_password=...")
+    raise PrimaryUnknown(f"{text}; wait for the failover, or correct the name of the service")
+
+
+def ask_cluster(
+    endpoint: Endpoint, hosts: Iterable[tuple[str, int]], slot: int, seconds: float
+) -> tuple[str, list[tuple[str, int]]]:
+    """The address of the primary that serves a slot, and all nodes that were named.
+
+    Args:
+        endpoint: whose credentials and options to use.
+        hosts: the nodes to ask, one after the other, until one names it.
+        slot: the instance's.
+        seconds: for each step.
+
+    Raises:
+        PrimaryUnknown: no node names one. Unavailable: no node answers; the cause of the first.
+    """
+    failures: list[Unavailable] = []
+    for host, port in hosts:
+        try:
+            reply = _slots(endpoint.at(host, port), seconds)
+        except Unavailable as error:
+            failures.append(error)
+            continue
+        nodes = [(_name(node[0]) or host, int(node[1])) for part in reply for node in part[2:]]
+        for first, last, primary, *_ in reply:
+            if first <= slot <= last:
+                return endpoint.at(_name(primary[0]) or host, int(primary[1])), nodes
+        failures.append(PrimaryUnknown(f"{endpoint}: no node serves slot {slot} now"))
+    kind = type(failures[0]) if len({type(error) for error in failures}) == 1 else PrimaryUnknown
+    raise kind("; ".join(map(str, failures)))
+
+
+def _name(host: bytes | None) -> str:
+    return "" if host in (None, b"", b"?") else host.decode()
+
+
+def _slots(url: str, seconds: float) -> list[Any]:
+    client = redis.Redis.from_url(url, **options_of(seconds))
+    connection = None
+    try:
+        connection = client.connection_pool.get_connection()
+        connection.send_command("CLUSTER", "SLOTS")
+        return list(connection.read_response())
+    except (redis.RedisError, OSError) as error:
+        if _NO_CLUSTER in str(error):
+            raise PrimaryUnknown(
+                f"{redacted(url)}: this server is no cluster's: write redis:// instead of cluster://"
+            ) from error
+        raise unreached(error, url) from error
+    finally:
+        if connection is not None:
+            connection.disconnect()
+        client.close()

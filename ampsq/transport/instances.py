@@ -1,0 +1,100 @@
+"""The instances that a client may work at, and which of them it may go on at when its own is out of reach."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ampsq.base.addresses import joined, redacted
+from ampsq.base.errors import DefinitionError
+from ampsq.base.values import is_name, shown
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+__all__ = ["POLICIES", "Home", "barriers_to_failover", "parse_homes", "parse_policy"]
+
+_BETWEEN: Final = re.compile(r"\s*,\s*(?=[a-z+]+://)")
+#: What a client does where what it was told may be missing at the next instance.
+POLICIES: Final = ("refuse", "warn")
+
+
+class Home(NamedTuple):
+    """An instance.
+
+    Attributes:
+        url: the addresses of its server, with commas between.
+        instance: its name.
+    """
+
+    url: str
+    instance: str
+
+    def __str__(self) -> str:
+        return f"{redacted(self.url)}#{self.instance}"
+
+    def __repr__(self) -> str:
+        return f"<Home {self}>"
+
+
+def parse_homes(url: str | Sequence[str], instance: str) -> list[Home]:
+    """Read addresses of one instance or of several, in the order in which they are tried.
+
+    Args:
+        url: addresses, each with the name of its instance behind ``#`` if that is not `instance`.
+        instance: that of the others.
+
+    Raises:
+        DefinitionError: behind a ``#`` is no name.
+    """
+    found: dict[str, list[str]] = {}
+    for text in _BETWEEN.split(joined(url).strip()):
+        address, mark, name = text.partition("#")
+        if mark and not is_name(name):
+            raise DefinitionError(
+                f"{shown(redacted(text))}: behind the # is no instance's name; allowed: letters, digits, . _ -, as in "
+                "redis://host:6379#nyc-1"
+            )
+        found.setdefault(name or instance, []).append(address)
+    return [Home(",".join(addresses), name) for name, addresses in found.items()]
+
+
+def parse_policy(value: object) -> str:
+    """Read what to do where what was told may be missing.
+
+    Raises:
+        DefinitionError: it is no such thing.
+    """
+    if value not in POLICIES:
+        raise DefinitionError(
+            f"failover={shown(value)}: allowed: 'refuse' (stay, and go on when the instance is back) or 'warn' (go on "
+            "at another one, where something may be missing)"
+        )
+    return str(value)
+
+
+async def barriers_to_failover(instance: str) -> dict[str, str]:
+    """The instances that sync destinations lead to, each with what speaks against going on there, "" if nothing."""
+    states = await command(["HGETALL", key(instance, "sync")], _texts)
+    found: dict[str, str] = {}
+    for name, since in sorted(states.items()):
+        peer = await command(
+            ["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: (reply or b"").decode()
+        )
+        there = peer.rpartition(".")[0]
+        if not there or found.get(there) == "":
+            continue
+        found[there] = ""
+        if since:
+            moment = datetime.fromtimestamp(int(since) / 1000, UTC).isoformat(timespec="seconds")
+            found[there] = f"destination {name!r} of {instance!r} was downgraded at {moment}, and may lack messages"
+    return found
+
+
+def _texts(reply: Any) -> dict[str, str]:
+    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+    return {name.decode(): value.decode() for name, value in pairs}

@@ -1,0 +1,327 @@
+"""Where the server is now: a list of addresses, what came of each, and which one is used.
+
+One `Route` is shared by all connections of a client, so that all of them go to the same server. It decides; it opens
+no connections but those that ask Sentinels and cluster nodes, which the asyncio client lets it do in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+
+from ampsq.base.addresses import joined, parse_endpoints, redacted
+from ampsq.base.errors import (
+    AuthenticationFailed,
+    ConnectionRefused,
+    DefinitionError,
+    NameNotResolved,
+    NoAnswer,
+    NotAPrimary,
+    OtherIncarnation,
+    PrimaryUnknown,
+    StillLoading,
+    TlsFailed,
+    Unavailable,
+)
+from ampsq.base.values import Interval
+from ampsq.protocol.schema import FIELDS, key
+from ampsq.transport.connection_state import ConnectionEvent, ConnectionState, Listeners
+from ampsq.transport.discovery import ask_cluster, ask_sentinels, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
+
+    from redis.typing import EncodableT
+
+    from ampsq.base.addresses import Endpoint
+
+__all__ = ["Place", "Route", "parse_heartbeat"]
+
+_log = logging.getLogger("ampsq")
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+#: Milliseconds of a heartbeat: a server keeps a silent subscription for 30 s.
+_SHORTEST, _LONGEST = 200, 10_000
+#: After these another address is tried at once; after others, as a broken connection, the same one first.
+_NOT_HERE: Final = (
+    *(AuthenticationFailed, ConnectionRefused, NameNotResolved, NoAnswer, NotAPrimary),
+    *(OtherIncarnation, PrimaryUnknown, StillLoading, TlsFailed),
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Place:
+    """A server that is used, from one reconnect to the next: another object after each."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return redacted(self.url)
+
+    def __repr__(self) -> str:
+        return f"<Place {self}>"
+
+
+class Route:
+    """The way to an instance.
+
+    Args:
+        url: an address, or several: a list, or one text with commas. They are tried in order.
+        instance: the instance's name.
+        heartbeat: seconds after which a connection that says nothing is taken to be dead, and for connecting.
+        listeners: who is told what the connection comes to.
+        confirmed: gives an ID that the server has confirmed, or "": a server that does not have it lost messages.
+
+    Raises:
+        DefinitionError: an address is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        instance: str,
+        *,
+        heartbeat: float = 5.0,
+        listeners: Listeners | None = None,
+        confirmed: Callable[[], str] = str,
+    ) -> None:
+        self.url, self.instance, self.heartbeat = joined(url), instance, heartbeat
+        self.listeners = listeners or Listeners()
+        self.current: Place | None = None
+        #: Why the client does not go on at another instance; "" where there is none, or all is well.
+        self.stays = ""
+        #: Where the client went on instead; "" while it is here.
+        self.left = ""
+        self._endpoints = list(parse_endpoints(url))
+        self._index = 0
+        self._nodes: dict[int, list[tuple[str, int]]] = {}
+        self._causes: dict[int, Unavailable] = {}
+        self._lock = threading.RLock()
+        # One asks where the server is; who comes meanwhile waits for the answer.
+        self._asking = threading.Lock()
+        self._up = False
+        self._origin = ""
+        self._confirmed, self._known = confirmed, (0, 0)
+
+    @property
+    def number(self) -> int:
+        """How many addresses there are."""
+        return len(self._endpoints)
+
+    # -- where to go
+
+    def find(self) -> Place:
+        """The server to use; asks Sentinels or cluster nodes where that is needed.
+
+        Raises:
+            Unavailable: they do not know it.
+        """
+        with self._asking:
+            with self._lock:
+                if self.current is not None:
+                    return self.current
+                index, endpoint = self._index, self._endpoints[self._index]
+            try:
+                # Without the lock: asking takes its time, and an event loop must not wait for that.
+                url = self._look_up(index, endpoint)
+            except Unavailable as error:
+                error.may_have_run = False
+                with self._lock:
+                    if self._index == index:
+                        self._next(error)
+                raise
+            with self._lock:
+                self.current = self.current or Place(url)
+                return self.current
+
+    def _look_up(self, index: int, endpoint: Endpoint) -> str:
+        if endpoint.kind == "sentinel":
+            return ask_sentinels(endpoint, self.heartbeat)
+        if endpoint.kind == "server":
+            return endpoint.text
+        hosts = dict.fromkeys((*self._nodes.get(index, ()), *endpoint.hosts))
+        url, nodes = ask_cluster(endpoint, hosts, slot_of(self.instance), self.heartbeat)
+        self._nodes[index] = nodes or self._nodes.get(index, [])
+        return url
+
+    def redirect(self, place: Place, moved: redis.exceptions.MovedError) -> bool:
+        """Follow a cluster's word that the instance is at another node; False: it is not about the instance."""
+        if moved.slot_id != slot_of(self.instance):
+            return False
+        with self._lock:
+            if self.current is place:
+                endpoint = self._endpoints[self._index]
+                here = redis.connection.parse_url(place.url)
+                host = moved.host or str(here.get("host", "localhost"))
+                self._nodes.setdefault(self._index, []).append((host, moved.port))
+                if endpoint.kind == "server":
+                    # Where that node fails, the others are asked who follows it.
+                    seeds = ((str(here.get("host", "localhost")), int(here.get("port", 6379))), (host, moved.port))
+                    endpoint = self._endpoints[self._index] = endpoint.of_cluster(seeds)
+                self._down(f"the cluster serves the instance at {host}:{moved.port} now")
+                self.current = Place(endpoint.at(host, moved.port))
+        return True
+
+    def aside(self, place: Place, moved: redis.exceptions.MovedError) -> str:
+        """The address of the node that has a key outside of the instance."""
+        here = redis.connection.parse_url(place.url)
+        host = moved.host or str(here.get("host", "localhost"))
+        with self._lock:
+            return self._endpoints[self._index].at(host, moved.port)
+
+    # -- what came of it
+
+    def failed(self, place: Place, error: Unavailable, *, connecting: bool = False) -> None:
+        """Note that a server could not be used, or was lost; the next look takes the next address, where that helps."""
+        with self._lock:
+            if self.current is not place:
+                return
+            self.current = None
+            self._down(str(error))
+            if connecting or isinstance(error, _NOT_HERE):
+                self._next(error)
+
+    def _down(self, reason: str) -> None:
+        if self._up:
+            self._up = False
+            _log.warning("connection of instance %s lost: %s", self.instance, reason)
+            self.listeners.tell(ConnectionEvent(ConnectionState.DISCONNECTED, str(self.current or ""), reason))
+
+    def _next(self, error: Unavailable) -> None:
+        self._causes[self._index] = error
+        self._index = (self._index + 1) % len(self._endpoints)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every address refuses, for a reason that waiting does not change."""
+        with self._lock:
+            return len(self._causes) == len(self._endpoints) and all(e.is_lasting for e in self._causes.values())
+
+    def pause(self, number: int) -> float:
+        """Seconds before the next attempt: none until each address was tried; then more and more, by chance."""
+        rounds, rest = divmod(number, len(self._endpoints))
+        if rest:
+            return 0.0
+        return min(_FIRST_PAUSE * 2.0**rounds, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
+
+    def summed_up(self, error: Unavailable, patience: float) -> Unavailable:
+        """What to tell when nothing helped: with several addresses, what came of each."""
+        beside = f"; this client works at {self.left} now" if self.left else f"; {self.stays}" if self.stays else ""
+        with self._lock:
+            if len(self._endpoints) == 1 and not beside:
+                return error
+            known = self._causes or {self._index: error}
+            causes = [(str(self._endpoints[index]), cause) for index, cause in sorted(known.items())]
+        lasting = next((cause for _, cause in causes if cause.is_lasting), error)
+        tried = "; ".join(f"({number}) {cause}" for number, (_, cause) in enumerate(causes, 1))
+        told = type(lasting)(
+            f"no server of instance {self.instance!r} was reached within {patience:g} s: {tried}{beside}"
+        )
+        told.may_have_run = error.may_have_run
+        return told
+
+    # -- greeting
+
+    def questions(self) -> list[tuple[EncodableT, ...]]:
+        """What every new connection asks first; `judge` reads the replies."""
+        if not self.instance:
+            return [("ROLE",)]
+        return [
+            ("ROLE",),
+            ("HGET", key(self.instance, "instance"), FIELDS["origin"]),
+            ("GET", key(self.instance, "clock")),
+        ]
+
+    def confirmed(self) -> tuple[int, int]:
+        """The last ID that is known to be recorded."""
+        with self._lock:
+            self._known = max(self._known, _number(self._confirmed().encode()))
+            return self._known
+
+    def judge(self, place: Place, confirmed: tuple[int, int], replies: list[Any]) -> None:
+        """Read the answers of a server.
+
+        Args:
+            place: the server.
+            confirmed: what was known to be recorded before it was asked.
+            replies: each a reply, or what was raised in its stead.
+
+        Raises:
+            NotAPrimary, OtherIncarnation: it cannot be used. RedisError: it answered that it does not serve us now.
+        """
+        role, origin, clock = (
+            None if isinstance(reply, Exception) else reply for reply in (*replies, None, None, None)[:3]
+        )
+        if role and role[0] == b"sentinel":
+            raise NotAPrimary(f"{place}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
+        if role and role[0] != b"master":
+            raise NotAPrimary(
+                f"{place}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
+            )
+        for reply in replies:
+            # A right that a user does not have is no reason: the calls themselves show what it may.
+            if isinstance(reply, Exception) and not isinstance(reply, redis.exceptions.NoPermissionError):
+                raise reply
+        self._reached(place, (origin or b"").decode(), _number(clock), confirmed)
+
+    def _reached(self, place: Place, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
+        with self._lock:
+            if self._origin and origin != self._origin:
+                found = f"holds {origin!r}" if origin else "has no keys of it: it was emptied, or is another server"
+                raise OtherIncarnation(
+                    f"{place}: this client works on {self._origin!r}, and the server {found}; what was leased and "
+                    "published there is unknown here. Make a new client, or restore the server"
+                )
+            if self.current is not place:
+                return
+            reason = ""
+            if self._origin and clock < confirmed:
+                reason = "the server lost messages: its last is {}-{}, and {}-{} was there".format(*clock, *confirmed)
+                _log.error("%s: %s", place, reason)
+                self._known = clock
+                self._down("the server was restarted, or restored")
+            if not self._up:
+                self._up = True
+                self._causes.clear()
+                self.listeners.tell(ConnectionEvent(ConnectionState.CONNECTED, str(place), reason))
+                if self._origin:
+                    self._say(ConnectionState.LOGGED_ON)
+
+    def logged_on(self, origin: str) -> None:
+        """The instance is open under this origin: from now on no server with another one is used."""
+        with self._lock:
+            self._origin = origin
+            self._say(ConnectionState.LOGGED_ON)
+
+    def tell(self, place: Place | None, state: ConnectionState) -> None:
+        """Say what a connection has reached, unless it is lost meanwhile."""
+        with self._lock:
+            if place is not None and self.current is place:
+                self._say(state)
+
+    def _say(self, state: ConnectionState) -> None:
+        if self._up:
+            self.listeners.tell(ConnectionEvent(state, str(self.current or "")))
+
+
+def parse_heartbeat(value: timedelta | float | str) -> float:
+    """Read a heartbeat: seconds.
+
+    Raises:
+        DefinitionError: it is shorter than 200ms or longer than 10s.
+    """
+    interval = Interval.parse(value)
+    if not _SHORTEST <= interval <= _LONGEST:
+        raise DefinitionError(f"heartbeat={value!r}: allowed is {_SHORTEST}ms to {_LONGEST // 1000}s")
+    return interval / 1000
+
+
+def _number(stream_id: bytes | None) -> tuple[int, int]:
+    milliseconds, _, sequence = (stream_id or b"").decode().partition("-")
+    return (int(milliseconds), int(sequence or 0)) if milliseconds.isdigit() else (0, 0)

@@ -1,0 +1,328 @@
+"""The two ways to run calls and wait for them, synchronous and asyncio.
+
+`Store` and `AsyncStore` differ in how they wait and in nothing else: what is sent, what is repeated after a failure
+and what an error means is decided once, here. A call is repeated only where it was not done, or says that this is
+harmless; where to, the route knows (`ampsq.transport.route`), and connections come from
+`ampsq.transport.connection_pool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import redis
+
+from ampsq.base.errors import AmpsqError, Closed, Unavailable
+from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post
+from ampsq.transport.connection_pool import AsyncLines, Lines
+from ampsq.transport.discovery import slot_of
+from ampsq.transport.errors import harmless, translated
+from ampsq.transport.pipeline import AsyncChannel, Channel, PinnedChannel, packed
+from ampsq.transport.route import Route
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from ampsq.protocol.request import Flow, Step
+    from ampsq.transport.connection_pool import AsyncLine, Line
+    from ampsq.transport.route import Place
+
+__all__ = ["AsyncStore", "Store"]
+
+T = TypeVar("T")
+#: Calls of a stream that are sent before the first one's reply is read.
+_AHEAD = 2
+
+
+class _Attempts:
+    """When to send a call again, and where: the decision is here, the waiting is the store's."""
+
+    def __init__(self, call: Call[Any], route: Route, patience: float) -> None:
+        self._call, self._route, self._patience, self._number = call, route, patience, 0
+        self._until = time.monotonic() + patience
+        self.whole = False
+
+    def after(self, error: Exception, place: Place | None) -> float:
+        """Seconds to wait before the next attempt; raises when there is none.
+
+        Args:
+            error: what came instead of an answer.
+            place: the server that the call was sent to; None: to none.
+        """
+        if isinstance(error, redis.exceptions.NoScriptError):
+            self.whole = True
+            return 0.0
+        if place is not None and isinstance(error, redis.exceptions.MovedError):
+            self._route.redirect(place, error)
+        ours = translated(error, self._call, place.url if place else "")
+        if place is not None and isinstance(ours, Unavailable) and _is_lost(error, ours):
+            self._route.failed(place, ours)
+        if not isinstance(ours, Unavailable) or not harmless(ours, self._call):
+            raise ours from error
+        # Every address is tried once, however little patience there is.
+        is_over = time.monotonic() >= self._until and self._number + 1 >= self._route.number
+        if self._route.is_hopeless or is_over or self._route.left:
+            ours.may_have_run = ours.may_have_run or self._call.repeated
+            raise self._route.summed_up(ours, self._patience) from error
+        self._call.repeated = self._call.repeated or ours.may_have_run
+        self._number += 1
+        return self._route.pause(self._number)
+
+
+def _is_lost(error: Exception, ours: Unavailable) -> bool:
+    """Whether the connection is of no use any more; a server that only refuses for now keeps it."""
+    if isinstance(error, redis.exceptions.AskError):
+        return False
+    return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)
+
+
+def _route_to(where: str | Sequence[str] | Route, instance: str) -> Route:
+    return where if isinstance(where, Route) else Route(where, instance)
+
+
+class Store:
+    """Runs calls and waits for them in this thread; safe to share between threads.
+
+    Args:
+        where: an address or several, as `ampsq.base.addresses` reads them; or a route that others use too.
+        instance: the instance whose keys the scripts work on.
+        patience: seconds for which a harmless call is repeated while the server cannot be reached.
+        revive: called before a call is repeated: what can bring the server back.
+    """
+
+    def __init__(
+        self,
+        where: str | Sequence[str] | Route,
+        instance: str,
+        *,
+        patience: float = 15.0,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
+        self.route = _route_to(where, instance)
+        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
+        self._closed = False
+        self.key = "{" + instance + "}"
+        self._lines = Lines(self.route)
+
+    @property
+    def redis(self) -> redis.Redis:
+        """A client of redis-py's on the connections of the server that is used now; for tools and tests."""
+        return redis.Redis(connection_pool=self._lines.pool(self.route.current or self.route.find()))
+
+    def line(self) -> Line:
+        """A connection of one's own, to be given back; raises `Unavailable`."""
+        return self._lines.take()
+
+    def call(self, call: Call[T]) -> T:
+        """Send one call and read its reply; raises `AmpsqError`s only."""
+        if self._closed:
+            raise Closed("this client was closed")
+        attempts = _Attempts(call, self.route, self.patience)
+        while True:
+            line = None
+            try:
+                line = self._lines.take()
+                return call.read(self._send(line, call, whole=attempts.whole))
+            except redis.exceptions.MovedError as error:
+                if line is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(self._aside(self.route.aside(line.place, error), call))
+                pause = attempts.after(error, line.place if line else None)
+            except (redis.RedisError, OSError, Unavailable) as error:
+                pause = attempts.after(error, line.place if line else None)
+            if pause:
+                time.sleep(pause)
+                if self._revive is not None:
+                    self._revive()
+
+    def _send(self, line: Line, call: Call[Any], *, whole: bool) -> Any:
+        try:
+            line.send(packed(call, self.key, whole=whole))
+            return line.read(call.blocks + self.route.heartbeat if call.blocks else None)
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            # A reply that nobody read would be taken for the answer to the next request.
+            line.drop()
+            raise
+        finally:
+            line.release()
+
+    def _aside(self, url: str, call: Call[Any]) -> Any:
+        """Run a call about a key that another node of the cluster has."""
+        with contextlib.closing(Store(url, "", patience=self.patience)) as other:
+            return other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
+
+    def channel(self) -> Channel:
+        """Open a connection on which calls may be sent before earlier ones are answered."""
+        return Channel(self)
+
+    def pinned(self) -> PinnedChannel:
+        """Open a channel whose calls run on one connection or not at all."""
+        return PinnedChannel(self)
+
+    def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
+        """Send calls one after the other without waiting for each reply: one is answered while the next is made.
+
+        They run in order on one connection. A failure ends the stream; calls already sent may have taken effect. Calls
+        that are repeated after a lost reply are not sent ahead: one that overtook another would make it look recorded.
+        """
+        with self.channel() as channel:
+            for call in calls:
+                if call.repeatable:
+                    yield self.call(call)
+                    continue
+                channel.post(call)
+                if channel.open_calls > _AHEAD:
+                    yield channel.collect()
+            while channel.open_calls:
+                yield channel.collect()
+
+    def _step(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return self.call(step)
+        if isinstance(step, Post):
+            return step.channel.post(step.call)
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        if isinstance(step, Collect):
+            return step.channel.collect()
+        raise ForeignStep(step)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = flow.send(None)
+            while True:
+                try:
+                    result = self._step(step)
+                except (AmpsqError, ForeignStep) as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            # Interrupted, it learns at once that the step was not answered.
+            flow.close()
+
+    def close(self) -> None:
+        """Close the connections; a call after this raises `Closed`."""
+        self._closed = True
+        self._lines.close()
+
+
+class AsyncStore:
+    """The same as `Store` for asyncio; one event loop a store."""
+
+    def __init__(
+        self,
+        where: str | Sequence[str] | Route,
+        instance: str,
+        *,
+        patience: float = 15.0,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
+        self.route = _route_to(where, instance)
+        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
+        self._closed = False
+        self.key = "{" + instance + "}"
+        self._lines = AsyncLines(self.route)
+
+    async def line(self) -> AsyncLine:
+        """A connection of one's own, to be given back; raises `Unavailable`."""
+        return await self._lines.take()
+
+    async def call(self, call: Call[T]) -> T:
+        """Send one call and read its reply; raises `AmpsqError`s only."""
+        if self._closed:
+            raise Closed("this client was closed")
+        attempts = _Attempts(call, self.route, self.patience)
+        while True:
+            line = None
+            try:
+                line = await self._lines.take()
+                return call.read(await self._send(line, call, whole=attempts.whole))
+            except redis.exceptions.MovedError as error:
+                if line is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(await self._aside(self.route.aside(line.place, error), call))
+                pause = attempts.after(error, line.place if line else None)
+            except (redis.RedisError, OSError, Unavailable) as error:
+                pause = attempts.after(error, line.place if line else None)
+            if pause:
+                await asyncio.sleep(pause)
+                if self._revive is not None:
+                    await asyncio.to_thread(self._revive)
+
+    async def _send(self, line: AsyncLine, call: Call[Any], *, whole: bool) -> Any:
+        try:
+            await line.send(packed(call, self.key, whole=whole))
+            return await line.read(call.blocks + self.route.heartbeat if call.blocks else None)
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            # Also when the task was cancelled: the reply would be taken for the answer to the next request.
+            await line.drop()
+            raise
+        finally:
+            await line.release()
+
+    async def _aside(self, url: str, call: Call[Any]) -> Any:
+        """Run a call about a key that another node of the cluster has."""
+        other = AsyncStore(url, "", patience=self.patience)
+        try:
+            return await other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
+        finally:
+            await other.close()
+
+    def channel(self) -> AsyncChannel:
+        """Open a connection on which calls may be sent before earlier ones are answered."""
+        return AsyncChannel(self)
+
+    async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
+        """Send calls one after the other without waiting for each reply; see `Store.stream`."""
+        async with self.channel() as channel:
+            for call in calls:
+                if call.repeatable:
+                    yield await self.call(call)
+                    continue
+                await channel.post(call)
+                if channel.open_calls > _AHEAD:
+                    yield await channel.collect()
+            while channel.open_calls:
+                yield await channel.collect()
+
+    async def _step(self, step: Step) -> Any:
+        if isinstance(step, Call):
+            return await self.call(step)
+        if isinstance(step, Post):
+            return await step.channel.post(step.call)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Collect):
+            return await step.channel.collect()
+        raise ForeignStep(step)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = flow.send(None)
+            while True:
+                try:
+                    result = await self._step(step)
+                except (AmpsqError, ForeignStep) as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            # Interrupted, it learns at once that the step was not answered.
+            flow.close()
+
+    async def close(self) -> None:
+        """Close the connections; a call after this raises `Closed`."""
+        self._closed = True
+        await self._lines.close()

@@ -1,0 +1,369 @@
+"""Keeping a view's rows in step with what they are made of: the available messages of a queue, or topics' logs.
+
+A `Follower` first walks over everything and then looks at what changed. From a queue it hears in two ways: new
+messages are in the topics' logs, and of every other change the queue's `events` tell which message it concerns. Each
+time the message's state *now* is what counts, so that it does not matter in which order the two are read, or how often.
+The coordinator follows for views, and a client for its aggregated subscriptions. All of it is flows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.base.values import parse_topic_or_pattern
+from ampsq.definitions.queue import Queue, View
+from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import BATCH, FIELDS, key
+from ampsq.queues.browse import sow_queue
+from ampsq.queues.query import check_text, select
+from ampsq.views.rows import Rows, group_of, key_of
+from ampsq.views.sources import RecordedMessages, Source, WaitingMessages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ampsq.protocol.calls.queues import Catalog
+    from ampsq.protocol.context import Scene
+    from ampsq.queues.query import Query, SowMessage
+    from ampsq.views.rows import Group
+
+__all__ = [
+    "MADE",
+    "PENDING",
+    "STATE",
+    "Change",
+    "Follower",
+    "aggregated",
+    "check_view",
+    "fingerprint",
+    "follow",
+    "is_over_queue",
+    "next_rows",
+    "sow",
+    "stored_rows",
+]
+
+#: Seconds between two looks for a restarted server and for new topics.
+_CHECK: Final = 1.0
+#: Seconds for which changes are gathered before they are told.
+_CONFLATE: Final = 0.1
+#: Fields of a view's hash that are no rows: the definition whose rows they all are, the one that made each of them,
+#: and what is being published.
+STATE: Final = "state"
+MADE: Final = "made"
+PENDING: Final = "pending"
+#: The name of the view that an aggregated subscription is to its client.
+_NAMELESS: Final = "aggregate"
+
+
+class Change(NamedTuple):
+    """A row that changed.
+
+    Attributes:
+        key: its group, as JSON.
+        text: the row as it is now, as JSON; of a group whose last message is gone, the row of no messages; empty for
+            a group that the view's grouping cannot make.
+        gone: whether the group's last message is gone.
+        group: where `Rows` has it; None where that does not know it.
+    """
+
+    key: str
+    text: bytes
+    gone: bool = False
+    group: Group | None = None
+
+
+class Follower:
+    """One view's rows, and how to keep them in step.
+
+    Args:
+        scene: where the view is.
+        view: its definition.
+        catalog: what is defined, as it was read last.
+        given: rows that are known outside already, by their keys: only what differs from them is a change.
+
+    Attributes:
+        view: its definition.
+        complete: whether everything was read; before that there are no changes.
+
+    Raises:
+        DefinitionError: the view cannot be kept; see `check_view`.
+    """
+
+    def __init__(self, scene: Scene, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None) -> None:
+        check_view(catalog, view)
+        self.view, self._instance = view, scene.instance
+        self._rows = Rows(view)
+        self._source: Source = (
+            WaitingMessages(scene, view.underlying_topic[0], view, catalog.message_type(view.underlying_topic[0]))
+            if is_over_queue(catalog, view)
+            else RecordedMessages(
+                scene, view, {name: catalog.message_type(name) for name in catalog.topics if view.feeds_from(name)}
+            )
+        )
+        self._given = dict(given or {})
+        self._changed: dict[Group, None] = {}
+        self._gone: set[str] = set()
+        self._started = self._compared = False
+        self._checked_at = float("-inf")
+        self._run_id, self._version = b"", b"%d" % catalog.version
+        self.complete = False
+
+    async def step(self, wait: float = 0.0) -> bool:
+        """Do one bounded piece of the work; True when there is more to do at once.
+
+        Args:
+            wait: seconds to wait for news, if there are none.
+        """
+        if time.monotonic() - self._checked_at >= _CHECK:
+            await self._check()
+        if not self._started:
+            await self._source.start()
+            self._started = True
+        if not self.complete:
+            self.complete = not (await self._source.read_all(self._rows))
+            return True
+        news = await self._news(min(wait, self._source.overdue()))
+        if self._source.overdue() <= 0:
+            self._started = self.complete = False
+            return True
+        if not news:
+            return False
+        await self._source.read_news(self._rows, news)
+        return True
+
+    async def _check(self) -> None:
+        """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
+        run_id = await command(["INFO", "server"], _run_id)
+        version = await command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
+        if self._run_id not in (b"", run_id):
+            self._rows = Rows(self.view)
+            self._started = self.complete = self._compared = False
+        if self._version != version:
+            await self._source.refresh()
+        await self._source.renew()
+        self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
+
+    async def _news(self, wait: float) -> list[str]:
+        """The names of the streams that have something unread."""
+        streams = self._source.streams()
+        if not streams:
+            return []
+        block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
+        keys, cursors = zip(*streams.values(), strict=True)
+        asked = ["XREAD", "COUNT", 1, *block, "STREAMS", *keys, *cursors]
+        found = await command(asked, _stream_keys, blocks=max(wait, 0.0))
+        return [name for name, (where, _) in streams.items() if where.encode() in found]
+
+    def changes(self, most: int | None = None) -> list[Change]:
+        """The rows that differ from what was given; `accept` them, or they come again.
+
+        Args:
+            most: look at this many rows at most. While some that changed before were not looked at or not accepted,
+                later changes wait, so that no row comes twice in one turn; `is_told` says when all were.
+        """
+        if not self.complete:
+            return []
+        if not self._compared:
+            self._changed.update(dict.fromkeys(self._rows.groups()))
+            self._gone, self._compared = set(self._given), True
+        if not self._changed:
+            self._changed.update(dict.fromkeys(self._rows.take_changed()))
+        changes = []
+        for group in list(itertools.islice(self._changed, most)):
+            change = self._change(group)
+            self._gone.discard(change.key)
+            known = self._given.get(change.key)
+            if known is None if change.gone else known == change.text:
+                del self._changed[group]
+            else:
+                changes.append(change)
+        if not self._changed:
+            changes += [self._vanished(name, group_of(name)) for name in itertools.islice(self._gone, most)]
+        return changes
+
+    def _change(self, group: Group) -> Change:
+        row = self._rows.row(group)
+        if row is None:
+            return self._vanished(key_of(group), group)._replace(group=group)
+        return Change(key_of(group), _as_text(row), group=group)
+
+    def _vanished(self, name: str, group: Group) -> Change:
+        row = self._rows.row_of_nothing(group, self._instance)
+        return Change(name, b"" if row is None else _as_text(row), gone=True)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether all that had changed at the beginning of the turn was looked at and accepted."""
+        return self.complete and self._compared and not self._changed and not self._gone
+
+    def go_on_from(self, former: Follower) -> None:
+        """Tell only what differs from what another one told, at another instance; nothing was read yet."""
+        self._given = dict(former._given)
+
+    def accept(self, changes: Iterable[Change]) -> None:
+        """Note that these changes were dealt with."""
+        for change in changes:
+            if change.gone:
+                self._given.pop(change.key, None)
+                self._gone.discard(change.key)
+            else:
+                self._given[change.key] = change.text
+            if change.group is not None:
+                del self._changed[change.group]
+
+
+def is_over_queue(catalog: Catalog, view: View) -> bool:
+    """Whether a view is made of the available messages of a queue, not of topics."""
+    return len(view.underlying_topic) == 1 and view.underlying_topic[0] in catalog.queues
+
+
+def check_view(catalog: Catalog, view: View, title: str | None = None) -> None:
+    """Refuse a view that cannot be kept.
+
+    Args:
+        catalog: what is defined.
+        view: its definition.
+        title: what the text calls it; default by its name.
+
+    Raises:
+        DefinitionError: it is over another view.
+    """
+    title = title or f"View {view.name!r}: underlying_topic"
+    for name in view.underlying_topic:
+        if name in catalog.views:
+            raise DefinitionError(
+                f"{title}: {name!r} is a view, whose topic has every version of its rows; allowed: a queue, or topics "
+                "that are no views"
+            )
+
+
+def aggregated(
+    name: str,
+    projection: Sequence[str],
+    grouping: Sequence[str] = (),
+    filter: str | None = None,  # noqa: A002
+) -> View:
+    """The view of an aggregated subscription, which nobody but its client keeps and which has no topic.
+
+    Raises:
+        DefinitionError: an argument is wrong; the text lists every fault.
+    """
+    topic = parse_topic_or_pattern(name)
+    try:
+        view = View(name=_NAMELESS, underlying_topic="none", projection=projection, grouping=grouping, filter=filter)
+    except DefinitionError as fault:
+        # It has no name to anybody.
+        text = str(fault).removeprefix(f"View {_NAMELESS!r}").removeprefix(": ").lstrip()
+        raise DefinitionError(f"aggregate of {name!r}: {text}") from None
+    # A view must not feed itself; this one, without a topic, cannot, whatever its name: that is not checked again.
+    return BaseModel.model_copy(view, update={"underlying_topic": (topic,)})
+
+
+async def follow(scene: Scene, view: View) -> Follower:
+    """A follower of a view over what exists.
+
+    Raises:
+        UnknownQueue: there is neither a queue nor a topic of that name. DefinitionError: it cannot be followed.
+    """
+    catalog = await calls.catalog()
+    check_view(catalog, view, f"aggregate of {view.underlying_topic[0]!r}")
+    known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
+    if not known and not view.is_pattern:
+        raise UnknownQueue(queue=view.underlying_topic[0])
+    return Follower(scene, view, catalog)
+
+
+async def next_rows(follower: Follower, wait: float) -> list[dict[str, Any]]:
+    """The rows that changed, as they are now; all of them the first time; empty when none did within `wait` seconds.
+
+    A group that vanished has the row of no messages. Within those seconds everything may not have been read yet; the
+    next call goes on.
+    """
+    deadline = time.monotonic() + wait
+    more = await follower.step(wait)
+    # What changes all the time is told about ten times a second.
+    tell_at = min(time.monotonic() + _CONFLATE, deadline)
+    while more and time.monotonic() < (tell_at if follower.complete else deadline):
+        more = await follower.step()
+    changes = follower.changes()
+    follower.accept(changes)
+    return [json.loads(change.text) for change in changes if change.text]
+
+
+def fingerprint(view: View) -> str:
+    """What marks stored rows as those of this definition."""
+    return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
+
+
+async def stored_rows(instance: str, view: str) -> dict[str, bytes]:
+    """The rows that the coordinator has written down, by their groups; each as it was at some moment of the call."""
+    rows: dict[bytes, bytes] = {}
+    cursor = b"0"
+    while True:
+        cursor, flat = await command(
+            ["HSCAN", key(instance, "view", view), cursor, "COUNT", BATCH], lambda reply: (reply[0], reply[1])
+        )
+        rows.update(zip(flat[::2], flat[1::2], strict=True))
+        if cursor == b"0":
+            break
+    return {name.decode(): text for name, text in sorted(rows.items()) if name.startswith(b"[")}
+
+
+async def sow(scene: Scene, name: str, query: Query) -> list[SowMessage]:
+    """Query the available messages of a queue or the rows of a view.
+
+    Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.
+
+    Raises:
+        UnknownQueue: there is neither a queue nor a view of that name. DefinitionError: it is no name.
+    """
+    check_text("name of a queue or view", name)
+    definition = await command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
+    if definition is not None:
+        return await sow_queue(scene, Queue.from_json(definition), query)
+    definition = await command(["HGET", key(scene.instance, "views"), name], lambda reply: reply)
+    if definition is None:
+        raise UnknownQueue(queue=name)
+    view = View.from_json(definition)
+    if await _is_kept(scene.instance, view):
+        rows = await stored_rows(scene.instance, name)
+    else:
+        rows = await _computed_rows(scene, view)
+    return select(query, rows.items(), name)
+
+
+async def _is_kept(instance: str, view: View) -> bool:
+    """Whether somebody keeps the rows of this definition, and has all of them."""
+    state = await command(["HGET", key(instance, "view", view.name), STATE], lambda reply: reply)
+    kept = await command(["HGET", key(instance, "keepers"), view.name], lambda reply: reply)
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    return state == fingerprint(view).encode() and kept is not None and int(kept.rpartition(b" ")[2]) > now
+
+
+async def _computed_rows(scene: Scene, view: View) -> dict[str, bytes]:
+    catalog = await calls.catalog()
+    follower = Follower(scene, view, catalog)
+    while not follower.complete:
+        await follower.step()
+    return {change.key: change.text for change in sorted(follower.changes())}
+
+
+def _as_text(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _run_id(reply: bytes) -> bytes:
+    return next(line for line in reply.splitlines() if line.startswith(b"run_id:"))
+
+
+def _stream_keys(reply: list[tuple[bytes, Any]] | None) -> set[bytes]:
+    return {name for name, _ in reply or ()}

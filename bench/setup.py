@@ -1,0 +1,122 @@
+"""What measurements share: a server, clients of instances of their own, and what they look at there."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+
+from ampsq.client.client import Client
+from ampsq.protocol.schema import INSTANCES, key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Settings", "Stage"]
+
+_numbers = itertools.count(1)
+#: No call is to hold the server longer, ms.
+_GOAL: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How much is measured.
+
+    Attributes:
+        messages: of one throughput round.
+        rounds: of publish and consume, ours and raw in turn.
+        backlog: waiting messages of the growth figures.
+        many: subscriptions, and queues on one topic, of the growth figures.
+        latency: messages of the latency figures, 1,000 a second.
+        letters: dead letters that are put back.
+        outage: seconds for which a link is down.
+    """
+
+    messages: int = 20_000
+    rounds: int = 5
+    backlog: int = 1_000_000
+    many: int = 1_000
+    latency: int = 3_000
+    letters: int = 100_000
+    outage: int = 60
+
+
+class Stage:
+    """Where something is measured.
+
+    Args:
+        url: the server; its keys beside the benchmark's own are left alone.
+        settings: how much is measured.
+        progress: called with what is measured next.
+    """
+
+    def __init__(self, url: str, settings: Settings, progress: Callable[[str], None]) -> None:
+        self.url, self.settings, self.progress = url, settings, progress
+        self.redis = redis.Redis.from_url(url, protocol=2)
+
+    def client(self) -> Client:
+        """A client of a fresh instance."""
+        return Client(self.url, instance=f"bench-{next(_numbers)}-{time.time_ns():x}")
+
+    def remove(self, client: Client) -> None:
+        """Leave nothing behind: unlink every key of the client's instance."""
+        client.close()
+        for name in self.redis.scan_iter("{" + client.instance + "}:*", count=1000):
+            self.redis.unlink(name)
+        self.redis.srem(INSTANCES, client.instance)
+        # Freed in the background, by a thread that would take the processor from what is measured next.
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            memory: Any = self.redis.info("memory")
+            if not memory.get("lazyfree_pending_objects"):
+                return
+            time.sleep(0.05)
+
+    def held(self, client: Client) -> int:
+        """Bytes of the instance's keys, without its logs."""
+        logs = key(client.instance, "log", "")
+        total = 0
+        for name in self.redis.scan_iter("{" + client.instance + "}:*", count=1000):
+            if not name.decode().startswith(logs):
+                total += int(self.redis.memory_usage(name, samples=0) or 0)
+        return total
+
+    @contextlib.contextmanager
+    def timed_calls(self) -> Iterator[dict[str, float]]:
+        """Gives a dict, filled at the end: the longest script call, the 99.9th percentile, how many took over 10 ms.
+
+        It is the time that passed, by the server's own log: more than it worked, where others want the processor too.
+        """
+        names = ("slowlog-log-slower-than", "slowlog-max-len")
+        former: Any = {name: self.redis.config_get(name)[name] for name in names}
+        self.redis.config_set("slowlog-max-len", 100_000)
+        self.redis.config_set("slowlog-log-slower-than", 0)
+        self.redis.slowlog_reset()
+        times: dict[str, float] = {}
+        try:
+            yield times
+            entries: Any = self.redis.slowlog_get(100_000)
+            # What is not a script of ours is not asked for by any client.
+            spent = sorted(entry["duration"] / 1000 for entry in entries if entry["command"].startswith(b"EVAL")) or [
+                0.0
+            ]
+            times["longest_call_ms"] = round(spent[-1], 2)
+            times["p999_call_ms"] = round(spent[len(spent) * 999 // 1000], 2)
+            times["calls_over_10_ms"] = sum(each > _GOAL for each in spent)
+        finally:
+            for name, value in former.items():
+                self.redis.config_set(name, value)
+
+    @contextlib.contextmanager
+    def script_time(self) -> Iterator[list[float]]:
+        """Gives a list with the server's microseconds in scripts, filled at the end of the block."""
+        spent = [0.0]
+        self.redis.config_resetstat()
+        yield spent
+        stats: Any = self.redis.info("commandstats")
+        spent[0] = sum(float(stats[name]["usec"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)

@@ -1,0 +1,104 @@
+"""What commands look at before they open an instance: whether a server answers, and whether it has that instance.
+
+A client makes an instance that is not there, which is right for a program that is the first one. Behind a command, a
+name that nobody made is a mistyped one: it would read an empty instance, or publish where nobody subscribes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ampsq.base.errors import Unavailable
+from ampsq.base.suggestions import no_instance
+from ampsq.base.values import parse_name
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, INSTANCES, key
+from ampsq.transport.instances import parse_homes
+from ampsq.transport.runner import Store
+
+if TYPE_CHECKING:
+    from ampsq.transport.instances import Home
+
+__all__ = ["DEFAULT", "Opening", "look", "refuse_new_folder"]
+
+#: The instance of who names none.
+DEFAULT: Final = "ampsq"
+
+
+class Opening:
+    """An instance as it was found before it was opened.
+
+    Attributes:
+        home: where it is; None: no server could be reached.
+        is_there: whether it has keys.
+        others: the instances that the server has.
+    """
+
+    def __init__(self, home: Home | None, *, is_there: bool = False, others: tuple[str, ...] = ()) -> None:
+        self.home, self.is_there, self.others = home, is_there, others
+
+    def check(self, *, is_named: bool) -> None:
+        """Refuse what is not there; the default name begins a server that has none yet.
+
+        Args:
+            is_named: whether somebody said the instance's name.
+
+        Raises:
+            click.UsageError: it is not there.
+        """
+        if self.home is not None and not self.is_there and (is_named or self.others):
+            raise _missing(str(self.home).rpartition("#")[0], self.home.instance, self.others)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it would be the first one of its server."""
+        return self.home is not None and not self.is_there and not self.others
+
+
+def look(url: str, instance: str | None, *, patient: bool = False) -> Opening:
+    """Look once: a client waits for a server that is away, a person at a terminal wants to know it.
+
+    Args:
+        url: addresses, of which the first that can be reached counts.
+        instance: the instance's name; None: the default one.
+        patient: find nothing where no server can be reached, instead of refusing it.
+
+    Raises:
+        DefinitionError: the name is none. Unavailable: no server can be reached.
+    """
+    failures: list[Unavailable] = []
+    homes = parse_homes(url, parse_name(instance or DEFAULT))
+    for home in homes:
+        # Scripts are not needed for this: it is asked what roles of all kinds may ask.
+        with contextlib.closing(Store(home.url, home.instance, patience=0.0)) as store:
+            try:
+                format_ = store.call(command(["HGET", key(home.instance, "instance"), FIELDS["format"]], bool))
+                others = () if format_ else store.call(command(["SMEMBERS", INSTANCES], _names))
+            except Unavailable as error:
+                failures.append(error)
+            else:
+                return Opening(home, is_there=format_, others=others)
+    if patient:
+        return Opening(None)
+    raise failures[0] if len(homes) == 1 else Unavailable("; ".join(map(str, failures)))
+
+
+def refuse_new_folder(instance: str | None, folder: str) -> None:
+    """Refuse an instance that was named in a folder that has no data; raises `click.UsageError`."""
+    if instance is not None and parse_name(instance) != DEFAULT:
+        raise _missing(f"{Path(folder).resolve()}, a folder without data,", instance, ())
+
+
+def _names(reply: list[bytes]) -> tuple[str, ...]:
+    return tuple(sorted(name.decode() for name in reply))
+
+
+def _missing(where: str, instance: str, others: tuple[str, ...]) -> click.UsageError:
+    return click.UsageError(
+        f"{where} has {no_instance(instance, others)}. --instance NAME or AMPSQ_INSTANCE says which; "
+        f"`ampsq apply FILE --instance {instance}` makes it"
+    )

@@ -1,0 +1,134 @@
+"""What modules export, and which of them may know redis-py."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import ampsq
+
+ROOT = Path(ampsq.__file__).parent
+BESIDE = ROOT.parent / "cli"
+
+#: Who may open connections: on which calls run, and to ask who serves an instance.
+OPENERS = {"ampsq.transport.connection_pool", "ampsq.transport.discovery"}
+#: Who may know redis-py: those, who read its addresses and errors, and the demo that cleans up.
+REDIS = OPENERS | {
+    "ampsq.base.addresses",
+    "ampsq.transport.errors",
+    "ampsq.transport.pipeline",
+    "ampsq.transport.route",
+    "ampsq.transport.runner",
+    "ampsq.queues.keepalive",
+    "ampsq.cli.demo_world",
+}
+
+
+def module_name(path):
+    base, prefix = (BESIDE, ["ampsq", "cli"]) if path.is_relative_to(BESIDE) else (ROOT, ["ampsq"])
+    parts = [*prefix, *path.relative_to(base).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {
+    module_name(path): path
+    for path in sorted([*ROOT.rglob("*.py"), *BESIDE.rglob("*.py")])
+    if "lua" not in path.relative_to(ROOT.parent).parts
+}
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def nodes_at_run_time(node):
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child):
+            continue
+        yield child
+        yield from nodes_at_run_time(child)
+
+
+@cache
+def imports(name):
+    """What a module imports at run time, also inside its functions."""
+    found = set()
+    for node in nodes_at_run_time(ast.parse(PATHS[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in PATHS else node.module)
+    return found
+
+
+def test_a_look_at_the_package_shows_what_it_is_for():
+    assert {name for name in dir(ampsq) if not name.startswith("__")} == set(ampsq.__all__)
+
+
+def test_only_lines_and_finding_open_connections():
+    made = ("Redis.from_url(", "ConnectionPool.from_url(", "Sentinel(", "RedisCluster(")
+
+    assert {name for name in PATHS if any(text in PATHS[name].read_text() for text in made)} <= OPENERS | {
+        "ampsq.server.embedded"  # in its docstring
+    }
+
+
+def test_only_what_is_about_connections_knows_redis_py():
+    users = {name for name in PATHS if any(target.split(".")[0] == "redis" for target in imports(name))}
+
+    assert users <= REDIS
+
+
+def public_names(name):
+    """What a module defines at its top level without an underscore, and does not import."""
+    found = set()
+    for node in ast.parse(PATHS[name].read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {defined for defined in found if not defined.startswith("_")}
+
+
+WITH_ALL = [name for name in PATHS if "__all__" in PATHS[name].read_text()]
+
+
+@pytest.mark.parametrize("name", WITH_ALL)
+def test_what_a_module_exports_exists_and_is_sorted(name):
+    module = importlib.import_module(name)
+
+    exported = module.__all__
+
+    kinds = [(not n.isupper(), not n[:1].isupper(), n) for n in exported]
+    assert kinds == sorted(kinds), "constants, classes, then functions, each sorted"
+    assert [n for n in exported if not hasattr(module, n)] == []
+    assert len(exported) == len(set(exported))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ampsq.protocol.schema",
+        "ampsq.base.errors",
+        "ampsq.protocol.scripts",
+        "ampsq.protocol.request",
+        "ampsq.transport.runner",
+        "ampsq.protocol.calls.queues",
+        "ampsq.protocol.calls.publish",
+    ],
+)
+def test_what_a_module_defines_is_exported_or_underscored(name):
+    defined = public_names(name)
+    exported = set(importlib.import_module(name).__all__)
+
+    # type variables are nobody's business
+    assert defined - exported - {"T"} == set()
