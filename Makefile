@@ -10,11 +10,15 @@ unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
 # Folders or files whose tests `make roles` runs, and those of them that `make test` does.
-ROLES ?= tests/semantics tests/lua tests/replication tests/faults tests/cli tests/web/test_gateway.py tests/web/test_gateway_writing.py
-ROLES_IN_TEST := $(patsubst %,tests/semantics/test_%.py,acknowledging actions at_most_once check \
-	conflated_topics durable_subscriptions foreign_entries guaranteed_names guaranteed_publishing history \
-	letters message_flow publishers publishing record_subscriptions redrive retention returning sow subscribing \
-	view_publishing views) tests/replication/test_running.py
+ROLES ?= $(addprefix tests/,queues publishing topics records views catalog client operations tracing lua replication faults cli \
+	coordinator/test_actions.py coordinator/test_foreign_entries.py gateway/test_gateway.py gateway/test_gateway_writing.py)
+ROLES_IN_TEST := tests/replication/test_running.py tests/operations/test_check.py \
+	$(patsubst %,tests/queues/test_%.py,acknowledging at_most_once history letters message_flow redrive returning subscribing) \
+	$(patsubst %,tests/coordinator/test_%.py,actions foreign_entries) \
+	$(patsubst %,tests/topics/test_%.py,conflated_topics durable_subscriptions retention) \
+	$(patsubst %,tests/publishing/test_%.py,guaranteed_names guaranteed_publishing publishers publishing) \
+	$(patsubst %,tests/records/test_%.py,record_subscriptions sow) \
+	$(patsubst %,tests/views/test_%.py,view_publishing views)
 # What `make compare` measures: revisions, or folders of checkouts.
 OLD ?= HEAD~1
 NEW ?= HEAD

@@ -20,7 +20,9 @@ from pathlib import Path
 
 import pytest
 import redis
+from scene import Journal
 
+from ampsq import Client
 from ampsq.coordinator import Coordinator
 from ampsq.operations.roles import rules
 from ampsq.transport.runner import Store
@@ -237,6 +239,63 @@ def coordinate(instance):
     """Start a coordinator of the test's instance in a thread: ``coordinate(url)``; it stops with the test."""
     with contextlib.ExitStack() as stack:
         yield lambda url: stack.enter_context(_coordinating(url, instance))
+
+
+def _connecting(server, instance):
+    @contextlib.contextmanager
+    def opened():
+        with contextlib.ExitStack() as stack:
+            yield lambda **options: stack.enter_context(Client(server.url, instance=instance, **options))
+
+    return opened()
+
+
+@pytest.fixture
+def connect(valkey, instance):
+    """Open clients of the test's instance on Valkey; they are closed with the test."""
+    with _connecting(valkey, instance) as connect:
+        yield connect
+
+
+@pytest.fixture
+def client(connect):
+    return connect()
+
+
+@pytest.fixture
+def connect_to_each(server, instance):
+    """The same, once on Valkey and once on Redis."""
+    with _connecting(server, instance) as connect:
+        yield connect
+
+
+@pytest.fixture
+def either(connect_to_each):
+    """A client, once on Valkey and once on Redis."""
+    return connect_to_each()
+
+
+@pytest.fixture(name="redis")
+def plain_client(valkey):
+    """A plain client of the server."""
+    with contextlib.closing(valkey.client()) as client:
+        yield client
+
+
+@pytest.fixture
+def journal(redis, client):
+    return Journal(redis, client.instance, client.origin)
+
+
+@pytest.fixture
+def start_coordinator(valkey, coordinate):
+    """Start a coordinator of the test's instance on Valkey."""
+    return lambda: coordinate(valkey.url)
+
+
+@pytest.fixture
+def coordinator(start_coordinator):
+    return start_coordinator()
 
 
 def _text(value):

@@ -195,12 +195,12 @@ def _in_roles():
 
 
 def _found(name):
-    for module in ("sync_subscription", "async_subscription", "delivery"):
+    for module in ("subscription", "async_subscription", "message"):
         found = getattr(__import__(f"ampsq.queues.{module}", fromlist=[name]), name, None)
         if found is not None:
             return found
-    for module in ("topics.topic_subscription", "topics.topic_message", "records.record_subscription",
-                   "views.row_subscription", "worker"):  # fmt: skip
+    for module in ("topics.subscription", "topics.message", "records.subscription",
+                   "views.subscription", "worker"):  # fmt: skip
         found = getattr(__import__(f"ampsq.{module}", fromlist=[name]), name, None)
         if found is not None:
             return found

@@ -456,7 +456,7 @@ def _remove_socket(folder: Path, path: Path) -> None:
 
 def _let_children_find_ampsq() -> None:
     """Where ampsq was found through the working folder or a changed sys.path, name the place to children."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
     spec = importlib.util.find_spec("ampsq")
     places = list(spec.submodule_search_locations or ()) if spec else []
     if not any(Path(place).resolve() == here for place in places):

@@ -340,7 +340,7 @@ def test_a_right_that_roles_lack_fails_a_test_under_roles(tmp_path, lacking, cod
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-n", "0", "-p", "lacking", "-p", "under_roles"),
-            *(folder / "test_subscribing.py", "-k", "test_one_backlog_counts"),
+            *(folder.parent / "queues" / "test_subscribing.py", "-k", "test_one_backlog_counts"),
         ],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}:{folder.parent}"},
         capture_output=True,

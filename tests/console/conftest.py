@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from gateway_scene import Asking
-from gateway_scene import serve as serve_gateway
 from prometheus_client.parser import text_string_to_metric_families
 
-from ampsq import Client, LocalQueue
+from ampsq import LocalQueue
 from ampsq.console import Access, Console
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import COMPILED, key
@@ -105,54 +102,6 @@ def define_many():
 
 
 @pytest.fixture
-def client(valkey, instance):
-    with Client(valkey.url, instance=instance) as client:
-        yield client
-
-
-@pytest.fixture
 def asked(serve, valkey, client):
     """A console of the test's instance, where `client` is."""
     return serve(valkey.url, [client.instance])
-
-
-@pytest.fixture
-def serving_on():
-    """Start gateways with further rules on the instance of a client; they end with the test."""
-    with contextlib.ExitStack() as stack:
-
-        def start(client, rules="", **options):
-            gateway = serve_gateway(client.url, client.instance, rules, **options)
-            stack.callback(gateway.stop)
-            return gateway
-
-        yield start
-
-
-@pytest.fixture
-def serving(client, serving_on):
-    """The same, on that of `client`."""
-    return partial(serving_on, client)
-
-
-@pytest.fixture
-def gateway(serving):
-    return serving()
-
-
-@pytest.fixture
-def audit(gateway):
-    """Who may do everything."""
-    return Asking(gateway, "audit")
-
-
-@pytest.fixture
-def desk(gateway):
-    """Who may read the orders of EU, the queue over them, and positions of more than one."""
-    return Asking(gateway, "desk")
-
-
-@pytest.fixture
-def till(gateway):
-    """Who may write its own orders, and write and read positions."""
-    return Asking(gateway, "till")

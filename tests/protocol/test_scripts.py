@@ -21,7 +21,7 @@ from ampsq.protocol import schema, scripts
 from ampsq.protocol.request import Call
 from ampsq.protocol.scripts import ComposeError, compose
 
-LUA = Path(scripts.__file__).parent.parent / "lua"
+LUA = Path(scripts.__file__).parents[2] / "lua"
 
 
 @pytest.fixture

@@ -1,0 +1,32 @@
+"""The duty that keeps views, a round at a time."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from ampsq.coordinator import views as keeping
+from ampsq.protocol.schema import key
+from ampsq.transport.runner import Store
+from ampsq.views import upkeep as views
+
+
+@pytest.fixture
+def is_kept(redis, instance):
+    """Whether a coordinator keeps a view and has all of its rows."""
+    return lambda name="totals": redis.hexists(key(instance, "view", name), views.STATE)
+
+
+@pytest.fixture
+def view_duty(valkey, instance, redis):
+    """The duty of views of one coordinator, on a store of its own; whoever kept views before keeps them no more."""
+    with contextlib.ExitStack() as stack:
+
+        def begin():
+            redis.delete(key(instance, "keepers"))
+            store = stack.enter_context(contextlib.closing(Store(valkey.url, instance, patience=0.5)))
+            views_duty = keeping.Views()
+            return store, lambda: views_duty.run_once(store)
+
+        yield begin
