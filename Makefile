@@ -64,7 +64,7 @@ check: $(TOOLS) ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@rm -rf $(VENV)/types && mkdir -p $(VENV)/types
-	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli && cp -r spark $(VENV)/types/ampsq/spark
+	@cp -r ampsq $(VENV)/types/ampsq && cp -r bench $(VENV)/types/ampsq/bench && cp -r cli $(VENV)/types/ampsq/cli && cp -r spark $(VENV)/types/ampsq/spark && cp -r lua $(VENV)/types/ampsq/lua
 	cd $(VENV)/types && ../bin/mypy --config-file ../../pyproject.toml -p ampsq
 	cd $(VENV)/types && MYPYPATH=../../examples ../bin/mypy --config-file ../../pyproject.toml ../../examples/*.py
 

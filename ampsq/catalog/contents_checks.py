@@ -55,7 +55,7 @@ def _has_log(catalog: Catalog, topic: str) -> Call[bool]:
 
 
 def _is_empty(figures: Figures) -> bool:
-    """As lua/lib/emptiness.lua has it."""
+    """As lua/definitions/lib/queue_emptiness.lua has it."""
     waiting = (figures.leased, figures.ready, figures.sorted, figures.held, figures.remote)
     later = (figures.fields.get(field) not in (None, "0", "") for field in _FIELDS)
     unread = (count > 0 and read != last for count, read, last in figures.topics.values())

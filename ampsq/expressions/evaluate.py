@@ -1,4 +1,4 @@
-"""Evaluating a tree in Python: closures, made once, that do what `lua/lib/expression.lua` does on the server."""
+"""Evaluating a tree in Python: closures, made once, that do what `lua/expressions/lib/expression.lua` does."""
 
 from __future__ import annotations
 

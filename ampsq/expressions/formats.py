@@ -1,4 +1,4 @@
-"""Bodies of other message types than JSON as documents: what `lua/lib/formats.lua` does on the server."""
+"""Bodies of other message types than JSON as documents: what `lua/expressions/lib/body_formats.lua` does."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def measure(queue: str) -> Call[Ages]:
         message, leased, lease = (None if ms is None else max((now or 0) - ms, 0) / 1000 for ms in moments)
         return Ages(message, leased, lease, int(reply[4]), bool(reply[5]))
 
-    return script_call("measure", ["", queue], read, repeatable=True)
+    return script_call("measure_ages", ["", queue], read, repeatable=True)
 
 
 @lru_cache(maxsize=4096)

@@ -40,27 +40,32 @@ _CONNECTION: Final = "CLUSTER|SLOTS EVAL EVALSHA INFO PING ROLE SCRIPT|LOAD SELE
 _USER: Final = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _USER_ALLOWED: Final = "1 to 128 of the characters A-Z a-z 0-9 _ . @ -"
 
-_OPENING: Final = "catalog happen open"
+_OPENING: Final = "read_catalog emit_event open"
 _LOOKING: Final = """
-    browse browse_records behind count_entries count_owners explain find_bookmarks find_point lacking lag locate look
-    measure name_messages read_journal skip_entries stats verify walk watch
+    browse browse_records find_oldest_unacknowledged count_entries count_owners explain find_bookmarks find_index_point
+    find_lacking_destinations measure_lag locate_in_log read_available measure_ages name_messages read_journal
+    skip_entries read_stats verify begin_browse watch_queue
 """
-_TOPICS: Final = "catch_up claim hold note_place pin report"
+_TOPICS: Final = "catch_up_records begin_session hold_log save_bookmarks pin_messages report_reader"
 _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage_rows write_rows"
 _CHECKS: Final = """
-    check_counts check_due check_index check_leased check_live check_log check_queue check_room correct_count repair
+    check_delayed_counts check_timetable check_filter_index check_lease_count check_structure check_log check_queue
+    check_free_subscriptions correct_read_count repair
 """
 #: A topic, or a queue that an address setting wants, is made by whoever first names it.
 _FIRST_USE: Final = "define_queue define_topic"
-_PUBLISHING: Final = f"{_OPENING} {_LOOKING} {_FIRST_USE} catch_up confirm logoff logon mark publish sow_delete"
+_PUBLISHING: Final = (
+    f"{_OPENING} {_LOOKING} {_FIRST_USE} catch_up_records confirm_sequence logoff logon set_mark publish sow_delete"
+)
 #: Where no coordinator is at work, a subscription sweeps and notices for itself.
 _SUBSCRIBING: Final = f"""
-    {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} beat mark notice replace resize resume settle subscribe sweep take
-    unsubscribe
+    {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} heartbeat set_mark scan_foreign_entries replace_subscription
+    resize_backlog push_again settle subscribe sweep take unsubscribe
 """
 #: What is of consumers, jobs and the far ends of links alone: who administers does without.
 _NOT_ADMINISTERING: Final = f"""
-    {_JOBS} apply apply_journal assume beat claim grant relay replace report request resize resume subscribe sweep take
+    {_JOBS} apply_log apply_journal assume_ownership heartbeat begin_session grant_messages relay_requests
+    replace_subscription report_reader request_messages resize_backlog push_again subscribe sweep take
 """
 
 
@@ -131,17 +136,24 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         # that tries failed events again (ZADD).
         "coordinator": _role(
             "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
-            f"""{_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance apply apply_journal assume count define_queue
-            define_topic discard downgrade end_recovery forget_publishers grant hold_view index_log notice note_flushing
-            overdue pause_queue proxy publish rebuild recover redo redrive relay report_sent request resume_queue
-            set_aside settle sow_delete sweep track trim trim_journal unsubscribe""",
+            f"""
+                {_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance_action apply_log apply_journal assume_ownership
+                raise_counter define_queue define_topic discard_unsettled downgrade end_recovery forget_publishers
+                grant_messages keep_duty index_log scan_foreign_entries note_flushing emit_overdue begin_rebuild
+                set_proxied_transfer publish rebuild begin_recovery retry_event redrive relay_requests report_sent
+                request_messages end_rebuild set_event_aside settle sow_delete sweep track_matches trim_log trim_journal
+                unsubscribe
+            """,
             f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
         ),
         # It has no clients of ours, but stores: it opens nothing and shows no presence. A link says how it is (HSET),
         # begins anew (DEL) and closes incarnations that are over (SADD).
         "replicator": _role(
             "the other end of a link: brings copies, fetches them, and says how far it is",
-            f"catalog {_FIRST_USE} apply apply_journal grant read_journal recover relay report_sent",
+            f"""
+                read_catalog {_FIRST_USE} apply_log apply_journal grant_messages read_journal begin_recovery
+                relay_requests report_sent
+            """,
             f"{_READS} {_FLUSHING} DEL HEXISTS HSET SADD",
         ),
         # It makes instances (HSETNX) and cuts off who uses a former incarnation (CLIENT|KILL).

@@ -20,8 +20,8 @@ _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 def source_in(flat: Sequence[bytes]) -> str:
     """Where the message of an entry was published first, ``<origin>~<id>``; "" of one that was published here.
 
-    The last two fields of a copy say that and the way it came, as lua/lib/source.lua reads them. An entry that somebody
-    wrote without ampsq may end with fields of these names, too.
+    The last two fields of a copy say that and the way it came, as lua/log/lib/source.lua reads them. An entry that
+    somebody wrote without ampsq may end with fields of these names, too.
 
     Args:
         flat: names and values in turn.

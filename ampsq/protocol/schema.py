@@ -142,11 +142,11 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":instance", "hash",
             "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
             "its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
-            "open, begin_incarnation, recover, and every script that changes the catalog", "never",
+            "open, begin_incarnation, begin_recovery, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
         "clock": Key(
-            ":clock", "string", "the last ID given to any topic", "publish, notice", "never", "the logs",
+            ":clock", "string", "the last ID given to any topic", "publish, scan_foreign_entries", "never", "the logs",
         ),
         "topics": Key(
             ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
@@ -178,18 +178,21 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":readers", "hash",
             "reader -> its last report: whose pools of memory and disk, state, bytes behind and spooled, ms of the "
             "oldest message, reason, use and limit; and behind a line break what it is, JSON",
-            "report", "report", "its client, which reports again",
+            "report_reader", "report_reader", "its client, which reports again",
         ),
         "reporting": Key(
-            ":reporting", "zset", "reader -> ms when it counts as gone if it does not report", "report", "report",
+            ":reporting", "zset", "reader -> ms when it counts as gone if it does not report", "report_reader",
+            "report_reader",
             "the readers",
         ),
         "pools": Key(
-            ":pools", "hash", "pool `<memory|disk> <transport>` -> bytes that its readers use together", "report",
-            "report", "the readers",
+            ":pools", "hash", "pool `<memory|disk> <transport>` -> bytes that its readers use together",
+            "report_reader",
+            "report_reader", "the readers",
         ),
         "uses": Key(
-            ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report", "report", "the readers",
+            ":uses:<pool>", "zset", "reader -> bytes that it uses of the pool", "report_reader", "report_reader",
+            "the readers",
         ),
         "conflated": Key(
             ":conflated", "hash", "conflated topic -> definition, JSON", "define_conflated", "remove_conflated",
@@ -206,46 +209,47 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":received", "hash",
             "`log <topic>@<origin>` and `journal <queue>@<origin>` -> ID up to which everything of that origin in that "
             "stream is here, the digest of the filters that it passed, `-` for none",
-            "apply, apply_journal", "never", "the sources of the copies",
+            "apply_log, apply_journal", "never", "the sources of the copies",
         ),
         "origins": Key(
-            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply", "trim", "the log",
+            ":origins:<topic>", "set", "origins of which the topic's log has copies", "apply_log", "trim_log",
+            "the log",
         ),
         "copies": Key(
             ":copies:<topic>@<origin>", "zset",
             "runs of IDs that follow each other there and here, all scores 0: order of the first there, count, ID of "
             "the first here",
-            "apply", "trim", "the sources of the copies",
+            "apply_log", "trim_log", "the sources of the copies",
         ),
         "same": Key(
             ":same:<topic>", "stream",
             "in the order of the clock: a message that is here came under another bookmark, too: ID here, source, path",
-            "apply", "trim", "the sources of the copies",
+            "apply_log", "trim_log", "the sources of the copies",
         ),
         "counting": Key(
             ":counting", "hash",
             "`<topic> <ID here>` of a message with several bookmarks -> `<origin>~<id>` of the lowest, where that is "
             "not its entry's",
-            "apply", "trim", "the sources of the copies",
+            "apply_log", "trim_log", "the sources of the copies",
         ),
         "sequences": Key(
             ":sequences", "hash",
             "publisher -> runs of its numbers that are recorded, `<first>-<last>`, rising; `<publisher> open`: the "
             "first of a run that its session goes on with, and its last one where copies overtook it; `<publisher> "
             "after`: topic and bookmark of its last message, of another origin, that its next one there names",
-            "apply, logon, publish", "forget_publishers",
+            "apply_log, logon, publish", "forget_publishers",
             "nothing: its loss may let a message that was published twice be two",
         ),
         "deferred": Key(
             ":deferred:<topic>", "hash",
             "`<queue> <origin>~<id>` of a message that is not here yet -> ms when it is given up, and what its owner "
             "journaled: how, owner, epoch, reason, consumer_reason",
-            "apply_journal", "apply, apply_journal", "not needed: it is given up in time",
+            "apply_journal", "apply_log, apply_journal", "not needed: it is given up in time",
         ),
         "requests": Key(
             ":requests", "stream",
             "messages that instances ask for: queue, who asks, how much room of whom, journals heard, bookmarks",
-            "request, relay",
+            "request_messages, relay_requests",
             "its own length", "not needed: whoever has room asks again",
         ),
         "closed": Key(
@@ -256,7 +260,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":recovery", "hash",
             "while a new incarnation holds its queues: `from <instance>` that everything was read of -> the word of "
             "`recovering`, the group there; `without <destination>` that is not waited for -> that word",
-            "links, the operator", "begin_incarnation, recover, define_queue, end_recovery",
+            "links, the operator", "begin_incarnation, begin_recovery, define_queue, end_recovery",
             "not needed: links read it again",
         ),
         "links": Key(
@@ -270,7 +274,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "define_destination, downgrade", "remove_destination", "the destinations",
         ),
         "marks": Key(
-            ":marks", "stream", "marks behind what is waited for: a link that read one has read all before it", "mark",
+            ":marks", "stream", "marks behind what is waited for: a link that read one has read all before it",
+            "set_mark",
             "its own length", "not needed: whoever waits sets another one",
         ),
         "confirmed": Key(
@@ -299,7 +304,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "sessions": Key(
             ":sessions", "hash", "publisher that is logged on -> its session, ms of its last sign, its client",
-            "logon, confirm", "logoff, forget_publishers", "its client, which logs on again",
+            "logon, confirm_sequence", "logoff, forget_publishers", "its client, which logs on again",
         ),
         "partitions": Key(
             ":partitions", "hash",
@@ -326,16 +331,16 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":sow:<topic>", "hash",
             "of a topic with a key: the key's trees, the `format` of its bodies, `life` of a record in ms, `read_to` "
             "where its records come to in the log, `keyless`, entries there without the key",
-            "define_topic, publish, catch_up, sow_delete, sweep", "define_topic", "the definition and the log",
+            "define_topic, publish, catch_up_records, sow_delete, sweep", "define_topic", "the definition and the log",
         ),
         "records": Key(
             ":records:<topic>", "hash",
             "key -> the last message with it: ID, ms when its life is over or 0, kind, other fields, body",
-            "publish, catch_up, sweep", "sow_delete, sweep, define_topic",
+            "publish, catch_up_records, sweep", "sow_delete, sweep, define_topic",
             "the log, as far as it is still there",
         ),
         "ends": Key(
-            ":ends:<topic>", "zset", "key of a record whose life ends -> when, ms", "publish, catch_up, sweep",
+            ":ends:<topic>", "zset", "key of a record whose life ends -> when, ms", "publish, catch_up_records, sweep",
             "publish, sow_delete, sweep, define_topic", "the records",
         ),
         "retention": Key(
@@ -344,18 +349,18 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "ms when it came to the end or 0, the furthest place of all walks; `pin <topic>` -> what it found needed "
             "first, and by whom; `removed <topic>` -> the greatest ID that was removed; `forgotten <topic>@<origin>` "
             "-> the same of copies, by the origin's ID; `index <topic>` -> up to where its index was looked through",
-            "trim, trim_journal, index_log", "define_topic", "not needed: a walk begins anew",
+            "trim_log, trim_journal, index_log", "define_topic", "not needed: a walk begins anew",
         ),
         "holds": Key(
             ":holds:<topic>", "hash",
             "`<kind> <name>` of a replay, destination or action -> the least ID that it needs, until when, ms, or 0",
-            "hold", "hold, trim", "its holder, which holds again",
+            "hold_log", "hold_log, trim_log", "its holder, which holds again",
         ),
         "bookmarks": Key(
             ":bookmarks:<subscription>", "hash",
             "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
             "handled behind that: `beyond <topic> <ID>`; with any bookmark store: `session` -> its number, its client",
-            "claim, note_place", "note_place", "nothing: it is the record",
+            "begin_session, save_bookmarks", "save_bookmarks", "nothing: it is the record",
         ),
         "marker": Key(
             ":marker", "string", "nothing: whoever waits for disk or replicas writes it, behind what it waits for",
@@ -364,10 +369,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "pins": Key(
             ":pins:<topic>", "zset",
             "single messages that somebody needs: score 0, the ID in the order of refs, a space, `<kind> <name>`",
-            "pin", "pin", "its holder, which pins again",
+            "pin_messages", "pin_messages", "its holder, which pins again",
         ),
         "subscriptions": Key(
-            ":subscriptions", "zset", "subscription -> heartbeat deadline, ms", "subscribe, beat", "unsubscribe",
+            ":subscriptions", "zset", "subscription -> heartbeat deadline, ms", "subscribe, heartbeat", "unsubscribe",
             "the subscription hashes",
         ),
         "due": Key(
@@ -375,13 +380,13 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "the timetable: `leases <queue>`, `dispatch <queue>`, `ready <queue> <ref>`, `scheduled <queue> <ref>`, "
             "`expiry <queue>`, `expirations <topic>`, `records <topic>`, `filter <queue> <id>`, "
             "`watch <queue>` -> ms",
-            "publish, dispatch, settle, unsubscribe, watch", "sweep",
+            "publish, dispatch, settle, unsubscribe, watch_queue", "sweep",
             "leases, log and definitions; for delays of what came back: nothing, they are not durable",
         ),
         "subscription": Key(
             ":s:<subscription>", "hash",
             "queues, asked, max, leased, client, filter and its tree, `turn <queue>`; `left`: queues left with leases",
-            "subscribe, replace, dispatch, settle", "unsubscribe", "its client, which subscribes again",
+            "subscribe, replace_subscription, dispatch, settle", "unsubscribe", "its client, which subscribes again",
         ),
         "departed": Key(
             ":departed", "hash", "subscription that ended with leases -> its client, for an hour", "unsubscribe",
@@ -401,13 +406,13 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "publish", "sweep", "the log",
         ),
         "log": Key(
-            ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim",
+            ":log:<topic>", "stream", "this instance's order of the topic's messages", "publish, anyone", "trim_log",
             "nothing: it is the record",
         ),
         "index": Key(
             ":index:<topic>", "zset",
             "ID of about every thousandth entry of the log -> how many were ever added to it up to there",
-            "whatever records, trim, index_log", "trim", "the log, by index_log",
+            "whatever records, trim_log, index_log", "trim_log", "the log, by index_log",
         ),
         "queue": Key(
             ":q:<queue>", "hash", "compiled definition, counters, the filters' names", "define_queue, dispatch, settle",
@@ -421,7 +426,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "behind": Key(
             ":q:<queue>:behind", "zset",
             "of a queue over several topics: those with something unread -> at most the ms of the first unread ID",
-            "publish, notice", "dispatch", "cursors and logs",
+            "publish, scan_foreign_entries", "dispatch", "cursors and logs",
         ),
         "ahead": Key(
             ":q:<queue>:ahead", "hash", "refs settled or scheduled beyond the cursor -> how", "publish, settle",
@@ -481,22 +486,24 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "remote": Key(
             ":q:<queue>:remote", "zset", "refs that were read and that another instance owns; score 0",
-            "dispatch, grant", "apply_journal", "log, journal, owners",
+            "dispatch, grant_messages", "apply_journal", "log, journal, owners",
         ),
         "owners": Key(
             ":q:<queue>:owners", "hash",
             "ref -> owner, epoch, who journaled it; only what was transferred and is not settled",
-            "grant, assume, apply_journal", "settle, trim", "the journal",
+            "grant_messages, assume_ownership, apply_journal", "settle, trim_log", "the journal",
         ),
         "asked": Key(
-            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request", "request, apply_journal, trim",
+            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request_messages",
+            "request_messages, apply_journal, trim_log",
             "not needed: it is asked for again",
         ),
         "granted": Key(
             ":q:<queue>:granted", "hash",
             "name of an instance that asked -> its origin, the own one, up to where it has heard this journal; then of "
             "each grant behind that the ID in the journal and how many messages",
-            "grant", "grant, remove_queue", "not needed: without it an instance may be granted its room once more",
+            "grant_messages", "grant_messages, remove_queue",
+            "not needed: without it an instance may be granted its room once more",
         ),
         "journal": Key(
             ":q:<queue>:journal", "stream", "what was settled, one entry a batch", "settle, dispatch", "trim_journal",
@@ -506,15 +513,15 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":q:<queue>:definitions", "stream",
             "where the queue begins in its topics, if not at their start, and the filters that it had, each with the "
             "cursors up to which it judged",
-            "define_queue, pause_queue", "remove_queue", "nothing: it is the record",
+            "define_queue, begin_rebuild", "remove_queue", "nothing: it is the record",
         ),
         "rebuilding": Key(
             ":rebuilding", "zset", "queue that is being rebuilt -> ms when somebody else may begin anew",
-            "pause_queue, rebuild", "resume_queue", "the queues' hashes",
+            "begin_rebuild, rebuild", "end_rebuild", "the queues' hashes",
         ),
         "rebuilt": Key(
             ":q:<queue>:rebuilt", "zset", "what becomes part of `ready` at the end of a rebuild", "rebuild",
-            "pause_queue, resume_queue", "log and journal: a rebuild begins anew",
+            "begin_rebuild, end_rebuild", "log and journal: a rebuild begins anew",
         ),
         "view": Key(
             ":view:<view>", "hash",
@@ -529,47 +536,49 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             ":keepers", "hash",
             "view -> who keeps it up to date, and until when, ms; `action:<action>` of those with effects outside, "
             "`link <destination>` of links",
-            "hold_view", "remove_view, remove_action, remove_destination", "not needed: any coordinator takes it again",
+            "keep_duty", "remove_view, remove_action, remove_destination", "not needed: any coordinator takes it again",
         ),
         "action": Key(
             ":action:<action>", "hash",
             "of each source `<kind> <name>`, and `<kind> <name> <pattern>` of a pattern: `cursor`, the ID of the last "
             "entry that is done, and `+<events>` if a part of it is; `sequence`, events up to there; `read`, entries. "
             "`counted <place>`: sequence and value of its last increment. `failures`, `done`, `error`",
-            "define_action, advance, set_aside, redo, count, track", "never", "the sources and the targets' logs",
+            "define_action, advance_action, set_event_aside, retry_event, raise_counter, track_matches", "never",
+            "the sources and the targets' logs",
         ),
         "failed": Key(
             ":action:<action>:failed", "hash", "events that failed, by number -> revision and the event, JSON",
-            "set_aside, redo", "redo", "nothing: it is the record",
+            "set_event_aside, retry_event", "retry_event", "nothing: it is the record",
         ),
         "retries": Key(
             ":action:<action>:retries", "zset", "number of an event that failed -> ms when to try again",
-            "set_aside, redo", "redo", "the failed events",
+            "set_event_aside, retry_event", "retry_event", "the failed events",
         ),
         "counters": Key(
-            ":counters", "hash", "counter of actions -> its value", "count", "never", "nothing: it is the record",
+            ":counters", "hash", "counter of actions -> its value", "raise_counter", "never",
+            "nothing: it is the record",
         ),
         "tracked": Key(
             ":action:<action>:tracked", "hash",
             "`<topic> <key, JSON>` of what matches a condition -> since when, ms, 1 if its time-out was told, ID and "
             "body of the last message",
-            "track, overdue", "track, define_action", "the topic's log",
+            "track_matches, emit_overdue", "track_matches, define_action", "the topic's log",
         ),
         "waits": Key(
             ":action:<action>:waits", "zset", "what is tracked and not told yet -> ms when its time is over",
-            "track", "overdue, track, define_action", "what is tracked",
+            "track_matches", "emit_overdue, track_matches, define_action", "what is tracked",
         ),
         "overdue": Key(
-            ":action:<action>:overdue", "stream", "messages whose time is over", "overdue", "the coordinator",
+            ":action:<action>:overdue", "stream", "messages whose time is over", "emit_overdue", "the coordinator",
             "nothing: it is the record",
         ),
         "happenings": Key(
             ":happenings", "stream", "while an action asks for it: who came, went, subscribed; events that were raised",
-            "happen, subscribe, unsubscribe", "its own length", "nothing: it is the record",
+            "emit_event, subscribe, unsubscribe", "its own length", "nothing: it is the record",
         ),
         "clients": Key(
             ":clients", "hash", "client that came while an action asks for it -> since when, ms",
-            "happen, subscribe", "happen", "not needed: it says whose leaving is told",
+            "emit_event, subscribe", "emit_event", "not needed: it says whose leaving is told",
         ),
         "deliveries": Key(
             ":q:<queue>:deliveries", "stream",

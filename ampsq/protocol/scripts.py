@@ -1,15 +1,16 @@
 """Composes the Lua scripts; the only module that knows Lua text.
 
-A file of ``lua/`` is one atomic operation. Its head says what it does:
+A file ``lua/<room>/<verb>.lua`` is one atomic operation, known by its verb. Its head says what it does:
 
     --- take: pick up what was pushed ...
     --- ARGV now, subscription_id, wanted, acks...
     --- FAIL UNKNOWN_SUBSCRIPTION
     --- GIVES {elements, refusals}
     --- FLAGS allow-oom
-    --- @include clock, fail, settle
+    --- @include clock, fail, settlement
 
-Composing takes the includes (flat local functions from ``lua/lib``, each once, only those that are reached), folds
+Composing takes the includes (flat local functions from the ``lib`` of any room and from ``lua/lib``, known by their
+nouns, each once, only those that are reached), folds
 `K.<key>(...)`, `F.<field>`, `V.<value>` and `E.<CODE>` into literals of `ampsq.protocol.schema`, binds the ARGV names
 after the includes, so that no include can read them by accident, and puts the check of the instance's format in front.
 `name...` stands for the rest of ARGV and binds ``name_from``, the index of its first value.
@@ -55,7 +56,7 @@ _FORMAT_CHECK = (
 
 
 class ComposeError(Exception):
-    """A Lua file cannot be composed: the text starts with its place, ``take.lua:12``."""
+    """A Lua file cannot be composed: the text starts with its place, ``lua/delivery/take.lua:12``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _File:
-    name: str
+    path: str
     meaning: str = ""
     head: dict[str, str] = field(default_factory=dict)
     includes: list[str] = field(default_factory=list)
@@ -109,6 +110,31 @@ _Defined = dict[str, list[_Line] | _File]
 
 def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _is_include(path: str) -> bool:
+    return "lib" in path.split("/")[:-1]
+
+
+@cache
+def _paths() -> tuple[dict[str, str], dict[str, str]]:
+    """Where each script is, ``delivery/take`` by its verb, and each include, ``leases/lib/handover`` by its noun."""
+    scripts: dict[str, str] = {}
+    includes: dict[str, str] = {}
+    folders = [("", resources.files("ampsq.lua"))]
+    while folders:
+        folder, files = folders.pop()
+        for file in sorted(files.iterdir(), key=lambda each: each.name):
+            if file.is_dir():
+                folders.append((f"{folder}{file.name}/", file))
+            elif file.name.endswith(".lua"):
+                name = file.name.removesuffix(".lua")
+                path = f"{folder}{name}"
+                known = includes if _is_include(path) else scripts
+                if name in known:
+                    raise ComposeError(f"lua/{path}.lua: lua/{known[name]}.lua has the same name")
+                known[name] = path
+    return scripts, includes
 
 
 def _parse(path: str, text: str) -> _File:
@@ -125,7 +151,7 @@ def _parse(path: str, text: str) -> _File:
             continue
         if not raw.strip() or raw.lstrip().startswith("--"):
             continue
-        if not path.startswith("lib/"):
+        if not _is_include(path):
             file.body.append(_Line(raw, place))
             continue
         if variable := _VARIABLE.match(raw):
@@ -141,18 +167,17 @@ def _parse(path: str, text: str) -> _File:
 
 @cache
 def _read(path: str) -> _File:
-    file = resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/"))
-    if not file.is_file():
-        raise ComposeError(f"lua/{path}.lua: no such file")
-    return _parse(path, file.read_text())
+    return _parse(path, resources.files("ampsq.lua").joinpath(*f"{path}.lua".split("/")).read_text())
 
 
 def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defined: _Defined) -> None:
     for include in file.includes:
         name = include.removesuffix("()")
-        path = f"lib/{name}"
+        path = _paths()[1].get(name)
+        if path is None:
+            raise ComposeError(f"lua/{file.path}.lua: no include has the name {name}")
         if path in chain:
-            raise ComposeError(f"lua/{file.name}.lua: include cycle: {' -> '.join((*chain, path))}")
+            raise ComposeError(f"lua/{file.path}.lua: include cycle: {' -> '.join((*chain, path))}")
         included = _read(path)
         if path not in done:
             if included.body:
@@ -166,7 +191,7 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
                     raise ComposeError(f"{lines[0].place}: {function} is defined twice")
                 defined[function] = lines
         if include != name and defined.setdefault(name, included) is not included:
-            raise ComposeError(f"lua/{file.name}.lua: {include} cannot be nested: {name} is defined as something else")
+            raise ComposeError(f"lua/{file.path}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
 def _wanted(defined: _Defined, body: list[_Line], around: frozenset[str]) -> set[str]:
@@ -218,7 +243,7 @@ def _table(file: _File) -> _Line:
     """What a nest returns: a table of its file's functions."""
     exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
     return _Line(
-        f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.name}.lua:1"
+        f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.path}.lua:1"
     )
 
 
@@ -302,7 +327,7 @@ def compose(name: str, *, shebang: bool = True) -> Script:
     """Compose one script of ``lua/``.
 
     Args:
-        name: the file's name without ``.lua``.
+        name: its verb, the file's name without ``.lua``.
         shebang: False leaves the first line with the flags out, for servers that do not know it. Such a server
             refuses acknowledgements when its memory is full.
 
@@ -310,7 +335,10 @@ def compose(name: str, *, shebang: bool = True) -> Script:
         ComposeError: a name is unknown, an include is missing or in a cycle.
     """
     with _ONE_AT_A_TIME:
-        return _compose(_read(name), shebang=shebang)
+        path = _paths()[0].get(name)
+        if path is None:
+            raise ComposeError(f"lua/: no script has the name {name}")
+        return _compose(_read(path), shebang=shebang)
 
 
 def compose_text(name: str, text: str) -> Script:
@@ -324,11 +352,12 @@ def compose_text(name: str, text: str) -> Script:
 
 
 def _compose(main: _File, *, shebang: bool) -> Script:
-    name = main.name
+    name = main.path.rpartition("/")[2]
+    start = f"lua/{main.path}.lua:1"
     done: dict[str, _File] = {}
     defined: _Defined = {}
-    _includes(main, (name,), done, defined)
-    body = main.body if name == "open" else [_Line(_FORMAT_CHECK, f"lua/{name}.lua:1"), *main.body]
+    _includes(main, (main.path,), done, defined)
+    body = main.body if name == "open" else [_Line(_FORMAT_CHECK, start), *main.body]
     arguments = tuple(_split(main.head.get("ARGV", "")))
     parts = _reached(defined, body, frozenset())
     folded = [(_fold(line), line.place) for line in parts]
@@ -339,7 +368,6 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
     head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
-    start = f"lua/{name}.lua:1"
     lines = [(text, start) for text in head] + folded + check
     lines += [(text, start) for text in _bind(arguments)] + last
     lines += [("end", start), ("return main()", start)]
@@ -364,5 +392,5 @@ def script(name: str) -> Script:
 
 def names() -> list[str]:
     """The names of all scripts, sorted."""
-    files = resources.files("ampsq.lua").iterdir()
-    return sorted(file.name.removesuffix(".lua") for file in files if file.name.endswith(".lua"))
+    with _ONE_AT_A_TIME:
+        return sorted(_paths()[0])

@@ -121,7 +121,7 @@ class PublishSession:
         self._flushed = self._level.watch(self._store.run(examine_flushing(self._store.instance)))
         self._sending.load("logon", *_CALLS)
         if self._is_proved_later:
-            self._confirming.load("confirm")
+            self._confirming.load("confirm_sequence")
         # On the connection that sends: what it writes here is behind everything that an earlier session recorded.
         found = self._sending.ask(publish_calls.logon(*self._identity, first, answered, former))
         self.number = found.session

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SCRIPTS", "Acknowledged"]
 
 #: What a channel that runs nothing else must have loaded.
-SCRIPTS = ("mark", "lacking")
+SCRIPTS = ("set_mark", "find_lacking_destinations")
 
 
 class Acknowledged:

@@ -208,7 +208,7 @@ class Look:
     def priority(self) -> int | None:
         """Its priority, read as the queue reads it; None for the lowest."""
         score, prefix = self.text("priority").split(" ")
-        # The lowest bits of a large priority stand in the member: see lua/lib/expression.lua.
+        # The lowest bits of a large priority stand in the member: see lua/expressions/lib/expression.lua.
         low = 2047 - int(prefix[1:], 16) if prefix else 0
         return None if float(score) > 0 else int(-float(score)) + low
 

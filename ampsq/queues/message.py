@@ -1,4 +1,4 @@
-"""A delivered message: read from the two strings of lua/lib/element.lua, settled through its subscription."""
+"""A delivered message: the two strings of lua/leases/lib/delivery_element.lua, settled through its subscription."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How a message came back each time, read from its attempts and the journal; what consumers say of it, checked.
 
-A reason is one line: what a consumer says of a message that it hands back or removes. lua/lib/returns.lua writes what
-is read here.
+A reason is one line: what a consumer says of a message that it hands back or removes. lua/leases/lib/return_history.lua
+writes what is read here.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _PIECE: Final = re.compile(rb"\\.|\||[^\\|]+", re.DOTALL)
 
 
 class RecordKey:
-    """What makes messages of a topic versions of one record; the same as lua/lib/record_key.lua.
+    """What makes messages of a topic versions of one record; the same as lua/records/lib/record_key.lua.
 
     Args:
         topic: the topic, with a key.

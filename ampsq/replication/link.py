@@ -1,7 +1,8 @@
 """One direction between two instances: reading the source's streams and applying them at the destination.
 
 A link keeps nothing that it could not ask for again. Where it goes on follows from what the destination has
-(`received`) beside what the link claimed to have sent (`sent`, at the source); `apply` passes over what comes twice.
+(`received`) beside what the link claimed to have sent (`sent`, at the source); `apply_log` passes over what comes
+twice.
 """
 
 from __future__ import annotations

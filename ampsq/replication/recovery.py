@@ -50,7 +50,7 @@ class Recovery:
 
 def recover(origins: Iterable[str]) -> Call[str]:
     """Tell an instance of incarnations that it had; gives the word under which it recovers, "" where it does not."""
-    return script_call("recover", ["", *origins], bytes.decode, repeatable=True)
+    return script_call("begin_recovery", ["", *origins], bytes.decode, repeatable=True)
 
 
 def close(instance: str, origins: Iterable[str]) -> Call[int]:

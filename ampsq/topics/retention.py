@@ -149,7 +149,7 @@ _HOWS: Final[Mapping[type, str]] = {On.expire: "expired", On.delete: "acknowledg
 
 
 def _readers(catalog: Catalog, queues: Sequence[str], topic: str = "") -> list[EncodableT]:
-    """Rows of who reads a topic's log or these queues' journals and deliveries later (lua/lib/handled.lua)."""
+    """Rows of who reads a topic's log or these queues' journals and deliveries later (retention/lib/stream_readers)."""
     return [*_actions(catalog, queues, topic), *_destinations(catalog, queues, topic)]
 
 
@@ -216,7 +216,7 @@ def trim_step(
         return Step(place.decode() or None, kept, given_up, removed, Pin.parse(stream_id.decode(), who.decode()))
 
     arguments = ["", catalog.version, topic, *policy.arguments, after, passed, int(dry_run), *readers]
-    return script_call("trim", arguments, read, repeatable=not after)
+    return script_call("trim_log", arguments, read, repeatable=not after)
 
 
 def trim_journal_step(catalog: Catalog, queue: str, after: str = "") -> Call[tuple[str | None, int]]:
@@ -237,7 +237,7 @@ def discard(
         return reply[0].decode() or None, reply[1], reply[2]
 
     arguments = ["", catalog.version, topic, *policy.arguments, after, passed]
-    return script_call("discard", arguments, read)
+    return script_call("discard_unsettled", arguments, read)
 
 
 def hold(topic: str, holder: str, stream_id: str | None, period: int = 0) -> Call[None]:
@@ -245,12 +245,12 @@ def hold(topic: str, holder: str, stream_id: str | None, period: int = 0) -> Cal
 
     `holder` is a kind and a name: ``replay <name>``, ``destination <name>``, ``action <name>``.
     """
-    return script_call("hold", ["", topic, holder, stream_id or "", period], lambda _: None, repeatable=True)
+    return script_call("hold_log", ["", topic, holder, stream_id or "", period], lambda _: None, repeatable=True)
 
 
 def pin(topic: str, holder: str, stream_ids: Sequence[str], *, wanted: bool = True) -> Call[None]:
     """Keep single messages of a topic's log for somebody who comes back to them, or let them go."""
-    return script_call("pin", [topic, holder, int(wanted), *stream_ids], lambda _: None, repeatable=True)
+    return script_call("pin_messages", [topic, holder, int(wanted), *stream_ids], lambda _: None, repeatable=True)
 
 
 def forget_publishers(cursor: str) -> Call[str]:

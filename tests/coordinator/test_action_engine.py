@@ -218,7 +218,7 @@ def test_what_fails_for_one_coordinator_and_not_for_another_is_done_once(fresh, 
         # When the able one has made all steps and dies before it moves on
         with Mortal(other, 0, lambda: None) as watched:
             call = watched._call
-            other.call = lambda c: die() if c.script is not None and c.script.name == "advance" else call(c)
+            other.call = lambda c: die() if c.script is not None and c.script.name == "advance_action" else call(c)
             with pytest.raises(Died):
                 able.run_once(other)
         made.append(1)
@@ -339,7 +339,7 @@ def test_a_definition_that_gets_another_first_step_doubles_nothing(fresh):
     client.apply(Topic(name="orders"), Action(name="a", on={"publish": "orders"}, do=[Do.publish(topic="x")]))
     client.publish_many("orders", [1, 2])
     call = store.call
-    store.call = lambda c: die() if c.script is not None and c.script.name == "advance" else call(c)
+    store.call = lambda c: die() if c.script is not None and c.script.name == "advance_action" else call(c)
     with pytest.raises(Died):
         quiet(store)
     store.call = call

@@ -107,7 +107,11 @@ def test_a_coordinator_that_dies_between_steps_leaves_the_rest_to_the_next(store
     left, call = [calls_before], store.call
 
     def mortal(request):
-        left[0] -= request.script is not None and request.script.name in ("trim", "discard", "trim_journal")
+        left[0] -= request.script is not None and request.script.name in (
+            "trim_log",
+            "discard_unsettled",
+            "trim_journal",
+        )
         if left[0] < 0:
             raise Died
         return call(request)

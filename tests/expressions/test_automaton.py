@@ -14,7 +14,7 @@ import pytest
 
 from ampsq.expressions.automaton import Automaton, Literal, PatternError, compile_pattern
 
-LIB = Path(__file__).parents[2] / "lua/lib"
+LIB = Path(__file__).parents[2] / "lua/expressions/lib"
 BUDGET = 20_000
 
 
@@ -410,7 +410,7 @@ return out
 @pytest.fixture
 def lua(server):
     """Run a verb of automaton.lua over texts: ``lua(form, verb, texts, budget)`` gives [result, steps left] each."""
-    source = "".join((LIB / f"{name}.lua").read_text() for name in ("subsets", "automaton")) + DRIVER
+    source = "".join((LIB / f"{name}.lua").read_text() for name in ("automaton_subsets", "automaton")) + DRIVER
     with server.client() as client:
         sha = client.script_load(source)
 

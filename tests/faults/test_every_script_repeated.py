@@ -74,31 +74,31 @@ PLAIN = Envelope.of(None, None, None, None)
 
 #: Where the second run of a script may write a later moment, and nothing else: keys, as regular expressions.
 MAY_BE_LATER = {
-    "beat": r":subscriptions",  # the second sign of life
+    "heartbeat": r":subscriptions",  # the second sign of life
     "subscribe": r":subscriptions",
-    "confirm": r":sessions",
-    "report": r":reporting",
+    "confirm_sequence": r":sessions",
+    "report_reader": r":reporting",
     "settle": r":q:\w+:leases",  # an extension counts from the second run on
-    "watch": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
-    "hold_view": r":keepers",
-    "track": r":keepers",
-    "hold": r":holds:.*",
-    "pause_queue": r":rebuilding|:q:\w+",
+    "watch_queue": r":due|:q:\w+",  # whoever watches, keeps, holds or rebuilds does so for longer
+    "keep_duty": r":keepers",
+    "track_matches": r":keepers",
+    "hold_log": r":holds:.*",
+    "begin_rebuild": r":rebuilding|:q:\w+",
 }
 _MOMENT = re.compile(r"\d{13}")
 #: What may do more of what is due the second time: what it did is never done again, and the work below proves it, since
 #: every message of it is handed out and settled once.
 DOES_MORE = {
-    "take": "the messages of the lost reply are leased; `resume` pushes them again, and what came later is new",
+    "take": "the messages of the lost reply are leased; `push_again` pushes them again, and what came later is new",
     "sweep": "whatever is due by then",
-    "mark": "another mark, of which the last one counts",
+    "set_mark": "another mark, of which the last one counts",
     "report_sent": "those who wait are woken twice",
-    "overdue": "whatever is due by then; an event of each is made once",
-    "resume": "pushes what is leased and not named once more: the client is told which by their tokens",
+    "emit_overdue": "whatever is due by then; an event of each is made once",
+    "push_again": "pushes what is leased and not named once more: the client is told which by their tokens",
     "logon": "a second session of the same client, whose first one nobody knows the number of",
-    "claim": "a second session of the same client, whose first one nobody knows the number of",
-    "happen": "a user's own event is raised again, as it says; comings and goings once",
-    "trim": "the walk goes on from where it is remembered",
+    "begin_session": "a second session of the same client, whose first one nobody knows the number of",
+    "emit_event": "a user's own event is raised again, as it says; comings and goings once",
+    "trim_log": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
     "rebuild": "the walk goes on",
     "index_log": "the next part of what is lacking is added",
@@ -106,12 +106,13 @@ DOES_MORE = {
 #: Never sent again; the caller is told, and does it anew from what it reads.
 NOT_REPEATED = {
     "define_action", "define_queue", "define_setting", "define_topic", "define_transport", "define_view",
-    "set_aside", "discard", "correct_count", "resume_queue", "define_destination", "define_instance",
+    "set_event_aside", "discard_unsettled", "correct_read_count", "end_rebuild", "define_destination",
+    "define_instance",
     "remove_destination", "remove_action", "remove_queue", "remove_setting", "remove_transport", "remove_view",
     "define_conflated", "remove_conflated",
 }  # fmt: skip
 #: Sent again only where something tells the second run: a publisher, tokens, no place of the caller's own.
-SOMETIMES = {"publish", "settle", "sow_delete", "trim", "trim_journal"}
+SOMETIMES = {"publish", "settle", "sow_delete", "trim_log", "trim_journal"}
 
 
 class Ledger:

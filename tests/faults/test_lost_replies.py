@@ -204,7 +204,7 @@ def test_the_asyncio_client_survives_the_same(  # noqa: PLR0917 - fixtures and p
 
 
 @pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
-@pytest.mark.parametrize("name", ["publish", "sow_delete", "browse_records", "catch_up"])
+@pytest.mark.parametrize("name", ["publish", "sow_delete", "browse_records", "catch_up_records"])
 def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valkey, proxy, connect, name, late):
     # Given a topic that keeps records, and a publisher with a name behind a connection that breaks
     other = connect(valkey.url)

@@ -177,14 +177,14 @@ def test_a_server_that_is_killed_has_what_it_persisted_and_gets_the_rest(  # noq
 
 
 @pytest.mark.default_user(reason="no coordinator notes how the server flushes")
-@pytest.mark.parametrize("name", ["publish", "logon", "confirm", "INFO", "SCRIPT"])
+@pytest.mark.parametrize("name", ["publish", "logon", "confirm_sequence", "INFO", "SCRIPT"])
 @pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
 @pytest.mark.parametrize("nth", [1, 3])
 def test_a_publisher_s_lost_calls_take_effect_once(  # noqa: PLR0917 - fixtures and parameters
     start_server, instance, log_of, name, late, nth
 ):
     # Given a publisher behind a connection that breaks
-    flushed = "everysec" if name in {"confirm", "INFO"} else "always"
+    flushed = "everysec" if name in {"confirm_sequence", "INFO"} else "always"
     server = start_server(appendonly=True, options=["--appendfsync", flushed])
     kept = MemoryPublishStore()
     with tempfile.TemporaryDirectory(prefix="aq-", dir="/tmp") as folder:

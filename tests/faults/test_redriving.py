@@ -39,7 +39,7 @@ def taken(client, number):
 
 
 @pytest.mark.parametrize("late", [None, 0.15], ids=["lost", "late"])
-@pytest.mark.parametrize("name", ["redrive", "browse", "walk", "catalog"])
+@pytest.mark.parametrize("name", ["redrive", "browse", "begin_browse", "read_catalog"])
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_a_lost_call_is_made_again_and_the_count_is_true(  # noqa: PLR0917 - fixtures and parameters
     valkey, proxy, connect, name, nth, late

@@ -16,7 +16,7 @@ def define(world, *orders, heard=0, text="{}"):
 
 def failed(world, *publishers, expected="0-0", sequence=1):
     place = ("expire work", expected, "1-0", sequence, 1)
-    return world.run("set_aside", "a", *place, '{"x":1}', "why", 2_000, *publishers)
+    return world.run("set_event_aside", "a", *place, '{"x":1}', "why", 2_000, *publishers)
 
 
 # -- define_action
@@ -49,8 +49,8 @@ def test_an_action_keeps_its_places_and_drops_those_that_it_leaves(world):
     world.queue("work", "orders")
     world.publish("orders", "one")
     define(world, "begin", "track orders", "log orders", "follow", "expire work", "journal work", heard=1)
-    world.run("advance", "a", "expire work", "0-0", "7-0", 5, 5, 2)
-    world.run("track", "a", "track orders", "0-0", "1000-0", 1, 500, "orders [1]", 1_000, "1000-0", "one")
+    world.run("advance_action", "a", "expire work", "0-0", "7-0", 5, 5, 2)
+    world.run("track_matches", "a", "track orders", "0-0", "1000-0", 1, 500, "orders [1]", 1_000, "1000-0", "one")
     world.mark()
 
     again = ("follow", "expire work", "journal work", "leave", "publish orders", "", "forget", "track orders", "")
@@ -85,16 +85,16 @@ def test_deliveries_are_recorded_as_an_action_asks(world):
 def test_an_action_advances_only_from_where_it_is(world):
     world.mark()
 
-    assert world.run("advance", "a", "expire work", "0-0", "5-0+2", 3, 4, 2) == 1
+    assert world.run("advance_action", "a", "expire work", "0-0", "5-0+2", 3, 4, 2) == 1
     assert world.changes() == {
         ":action:a": {"cursor expire work": "5-0+2", "sequence expire work": "3", "read expire work": "4", "done": "2"}
     }
     world.mark()
-    assert world.run("advance", "a", "expire work", "0-0", "5-0", 4, 5, 1) == 0
-    assert world.run("advance", "a", "expire work", "5-0", "6-0", 4, 5, 1) == 0
+    assert world.run("advance_action", "a", "expire work", "0-0", "5-0", 4, 5, 1) == 0
+    assert world.run("advance_action", "a", "expire work", "5-0", "6-0", 4, 5, 1) == 0
     assert world.changes() == {}
     # Nothing done raises no figure
-    world.run("advance", "a", "expire work", "5-0+2", "5-0", 4, 5, 0)
+    world.run("advance_action", "a", "expire work", "5-0+2", "5-0", 4, 5, 0)
     assert world.changes() == {
         ":action:a": {"cursor expire work": "5-0", "sequence expire work": "4", "read expire work": "5"}
     }
@@ -147,7 +147,7 @@ def test_a_failed_event_moves_on_and_publishes_in_one_step(world):
     arguments = (world.now, "a", 1, 1, '{"x":2}', 9_000, "", "work", "body", '{"h":"1"}', "action:a:failed:1:0")
     world.topic("orders")
     world.mark()
-    assert world.run("redo", *arguments) == 1
+    assert world.run("retry_event", *arguments) == 1
 
     changes = world.changes()
     assert changes[":log:orders"] == [("1000-0", {"b": "body", "p": "action:a:failed:1:0", "n": "1", "h": '{"h":"1"}'})]
@@ -157,17 +157,17 @@ def test_a_failed_event_moves_on_and_publishes_in_one_step(world):
     assert ":publishers" not in changes
     # Again, it changes nothing
     world.mark()
-    assert world.run("redo", *arguments) == 0
-    assert world.run("redo", world.now, "a", 7, 1, "", 0, "", "", "", "", "") == 0
+    assert world.run("retry_event", *arguments) == 0
+    assert world.run("retry_event", world.now, "a", 7, 1, "", 0, "", "", "", "", "") == 0
     assert world.changes() == {}
 
 
 def test_a_failed_event_that_is_done_leaves_nothing_behind(world):
     failed(world)
-    world.run("count", "a", "failed 1", 1, "seen")
+    world.run("raise_counter", "a", "failed 1", 1, "seen")
     world.mark()
 
-    assert world.run("redo", world.now, "a", 1, 1, "", 0, "done", "", "", "", "") == 1
+    assert world.run("retry_event", world.now, "a", 1, 1, "", 0, "done", "", "", "", "") == 1
 
     assert world.changes() == {
         ":action:a:failed": None,
@@ -180,7 +180,7 @@ def test_a_failed_event_is_not_published_to_an_unknown_topic(world):
     failed(world)
     world.mark()
     with pytest.raises(UnknownTopic) as refusal:
-        world.run("redo", world.now, "a", 1, 1, "", 0, "", "nowhere", "body", "", "p")
+        world.run("retry_event", world.now, "a", 1, 1, "", 0, "", "nowhere", "body", "", "p")
     assert refusal.value.detail == {"name": "nowhere"}
     assert world.changes() == {}
 
@@ -190,14 +190,14 @@ def test_a_failed_event_is_not_published_to_an_unknown_topic(world):
 
 def test_a_counter_rises_once_for_each_sequence(world):
     world.mark()
-    assert world.run("count", "a", "expire work 0", 3, "seen") == "1"
+    assert world.run("raise_counter", "a", "expire work 0", 3, "seen") == "1"
     assert world.changes() == {":counters": {"seen": "1"}, ":action:a": {"counted expire work 0": "3 1"}}
-    assert world.run("count", "b", "expire work 0", 1, "seen") == "2"
+    assert world.run("raise_counter", "b", "expire work 0", 1, "seen") == "2"
     world.mark()
-    assert world.run("count", "a", "expire work 0", 3, "seen") == "1"
-    assert world.run("count", "a", "expire work 0", 2, "seen") == "2"
+    assert world.run("raise_counter", "a", "expire work 0", 3, "seen") == "1"
+    assert world.run("raise_counter", "a", "expire work 0", 2, "seen") == "2"
     assert world.changes() == {}
-    assert world.run("count", "a", "expire work 0", 4, "seen") == "3"
+    assert world.run("raise_counter", "a", "expire work 0", 4, "seen") == "3"
 
 
 # -- happenings
@@ -210,8 +210,8 @@ def told(world):
 def test_nothing_is_told_while_nobody_asks(world):
     world.queue("work", "orders")
     world.mark()
-    assert world.run("happen", world.now, "connect", "c", "", "") == 0
-    assert world.run("happen", world.now, "event", "", "x", "data") == 0
+    assert world.run("emit_event", world.now, "connect", "c", "", "") == 0
+    assert world.run("emit_event", world.now, "event", "", "x", "data") == 0
     assert world.changes() == {}
     world.unsubscribe(world.subscribe("work"))
     assert told(world) == []
@@ -219,9 +219,9 @@ def test_nothing_is_told_while_nobody_asks(world):
 
 def test_comings_goings_and_events_are_told(world):
     define(world, heard=1)
-    assert [world.run("happen", world.now, "connect", "c", "", "") for _ in range(2)] == [1, 0]
-    assert world.run("happen", world.now, "event", "c", "lost", "data") == 1
-    assert [world.run("happen", world.now, "disconnect", "c", "", "") for _ in range(2)] == [1, 0]
+    assert [world.run("emit_event", world.now, "connect", "c", "", "") for _ in range(2)] == [1, 0]
+    assert world.run("emit_event", world.now, "event", "c", "lost", "data") == 1
+    assert [world.run("emit_event", world.now, "disconnect", "c", "", "") for _ in range(2)] == [1, 0]
     assert told(world) == [
         {"what": "connect", "client": "c", "topic": "", "data": ""},
         {"what": "event", "client": "c", "topic": "lost", "data": "data"},
@@ -303,17 +303,17 @@ def test_a_plain_queue_records_no_deliveries(world):
 def test_what_matches_is_tracked_from_its_first_message_on(world):
     world.mark()
     changes = ("orders [1]", 5_000, "5000-0", "one", "orders [2]", 6_000, "6000-0", "two\nlines")
-    assert world.run("track", "a", "track orders", "0-0", "6000-0", 2, 500, *changes) == 1
+    assert world.run("track_matches", "a", "track orders", "0-0", "6000-0", 2, 500, *changes) == 1
     assert world.changes() == {
         ":action:a": {"cursor track orders": "6000-0", "read track orders": "2"},
         ":action:a:tracked": {"orders [1]": "5000 0 5000-0\none", "orders [2]": "6000 0 6000-0\ntwo\nlines"},
         ":action:a:waits": {"orders [1]": 5_500.0, "orders [2]": 6_500.0},
     }
     world.mark()
-    assert world.run("track", "a", "track orders", "0-0", "7000-0", 3, 500, "orders [1]", "", "", "") == 0
+    assert world.run("track_matches", "a", "track orders", "0-0", "7000-0", 3, 500, "orders [1]", "", "", "") == 0
     assert world.changes() == {}
     later = ("orders [1]", 7_000, "7000-0", "new", "orders [2]", "", "", "")
-    assert world.run("track", "a", "track orders", "6000-0", "7000-0", 4, 500, *later) == 1
+    assert world.run("track_matches", "a", "track orders", "6000-0", "7000-0", 4, 500, *later) == 1
     assert world.changes() == {
         ":action:a": {"cursor track orders": "7000-0", "read track orders": "4"},
         ":action:a:tracked": {"orders [1]": "5000 0 7000-0\nnew", "orders [2]": None},
@@ -323,10 +323,10 @@ def test_what_matches_is_tracked_from_its_first_message_on(world):
 
 def test_a_time_that_is_over_is_told_once(world):
     changes = ("orders [1]", 5_000, "5000-0", "one\nbody", "orders [2]", 6_000, "6000-0", "two")
-    world.run("track", "a", "track orders", "0-0", "6000-0", 2, 500, *changes)
+    world.run("track_matches", "a", "track orders", "0-0", "6000-0", 2, 500, *changes)
     world.now = 5_500
     world.mark()
-    assert world.run("overdue", world.now, "a") == 1
+    assert world.run("emit_overdue", world.now, "a") == 1
     told = world.changes()
     ((_, entry),) = told.pop(":action:a:overdue")
     assert entry == {"topic": "orders", "key": "[1]", "since": "5000", "id": "5000-0", "b": "one\nbody"}
@@ -334,10 +334,10 @@ def test_a_time_that_is_over_is_told_once(world):
         ":action:a:tracked": {"orders [1]": "5000 1 5000-0\none\nbody"},
         ":action:a:waits": {"orders [1]": None},
     }
-    assert world.run("overdue", world.now, "a") == 0
+    assert world.run("emit_overdue", world.now, "a") == 0
     # What still matches is told no more, until it did not match
-    world.run("track", "a", "track orders", "6000-0", "7000-0", 3, 500, "orders [1]", 7_000, "7000-0", "three")
+    world.run("track_matches", "a", "track orders", "6000-0", "7000-0", 3, 500, "orders [1]", 7_000, "7000-0", "three")
     assert world.state()[":action:a:tracked"]["orders [1]"] == "5000 1 7000-0\nthree"
     again = ("orders [1]", "", "", "", "orders [1]", 9_000, "9000-0", "four")
-    world.run("track", "a", "track orders", "7000-0", "9000-0", 5, 500, *again)
+    world.run("track_matches", "a", "track orders", "7000-0", "9000-0", 5, 500, *again)
     assert world.state()[":action:a:waits"]["orders [1]"] == 9_500.0

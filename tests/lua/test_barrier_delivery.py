@@ -80,13 +80,13 @@ def test_after_a_lost_reply_resume_pushes_a_barrier_again_unless_its_token_is_na
     put(world, END, message(1))
     barrier, _ = world.take(subscription, 5)
     world.mark()
-    assert world.run("resume", world.now, subscription, "work", "0", "1", "2") == "0"
+    assert world.run("push_again", world.now, subscription, "work", "0", "1", "2") == "0"
     assert world.changes() == {}
-    assert world.run("resume", world.now, subscription, "work", "0") == "0"
+    assert world.run("push_again", world.now, subscription, "work", "0") == "0"
     assert texts(world.take(subscription, 5)) == [END, message(1)]
     # Twice pushes it once
-    world.run("resume", world.now, subscription, "work", "0", "2")
-    world.run("resume", world.now, subscription, "work", "0", "2")
+    world.run("push_again", world.now, subscription, "work", "0", "2")
+    world.run("push_again", world.now, subscription, "work", "0", "2")
     (again,) = world.take(subscription, 5)
     assert again == barrier
 

@@ -312,7 +312,7 @@ def test_a_body_that_is_not_json_is_no_barrier_and_a_foreign_entry_may_be_one(qu
     subscription = world.subscribe("work", asked=5)
     put(world, "end")
     world.xadd("orders", "2000-0", "end", "1", "who", "me")
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
     first = world.take(subscription, 5)
     assert texts(first) == ["end"]
     (barrier,) = world.take(subscription, 5, first)

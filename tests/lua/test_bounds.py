@@ -105,8 +105,8 @@ def test_unsubscribe_ends_a_subscription_at_its_first_call_and_later_ones_empty_
     for suffix in (f":s:{subscription}", ":subscriptions", ":q:work:subscriptions", ":q:work:free:none"):
         assert suffix not in state
     assert len(world.inbox(subscription)) == 1_000
-    assert world.run("beat", world.now, 1_000, subscription) == [subscription]
-    for verb in (world.take, lambda name: world.run("resume", world.now, name, "work", "0")):
+    assert world.run("heartbeat", world.now, 1_000, subscription) == [subscription]
+    for verb in (world.take, lambda name: world.run("push_again", world.now, name, "work", "0")):
         with pytest.raises(UnknownSubscription):
             verb(subscription)
     world.publish("orders", "later")
@@ -165,7 +165,7 @@ def test_what_is_large_in_any_field_stays_in_the_log_when_it_is_pushed(world, fi
     for number in range(30):
         world.xadd("orders", f"{number + 1}-0", *fields)
     for _ in range(10):
-        world.run("notice", world.now, "orders", "")
+        world.run("scan_foreign_entries", world.now, "orders", "")
         world.sweep_all()
     assert {message.kind for message in world.inbox(subscription)} == {"r"}
     assert world.store.redis.memory_usage(world.key(f":s:{subscription}:inbox"), samples=0) < 30 * 1_000

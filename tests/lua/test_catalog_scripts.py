@@ -25,32 +25,32 @@ def test_open_makes_an_instance_and_finds_it_again(world):
 
 
 ARGUMENTS = {
-    "apply": [1_000, 0, "orders", "o.1", "-", "o/o", "0-0", "5-0", 1, 1, "b", "5-0", "body"],
+    "apply_log": [1_000, 0, "orders", "o.1", "-", "o/o", "0-0", "5-0", 1, 1, "b", "5-0", "body"],
     "apply_journal": [1_000, "work", "", "o.1~5-0", "o/o", "acknowledged", "", "", "", "", "", "", 0],
-    "assume": [1_000, "work", 10, "o"],
+    "assume_ownership": [1_000, "work", 10, "o"],
     "count_owners": ["work", 10],
-    "grant": [1_000, "work", "o.1", "i.one 1", "", "orders~i.one~1000-0"],
-    "proxy": ["work", 1],
+    "grant_messages": [1_000, "work", "o.1", "i.one 1", "", "orders~i.one~1000-0"],
+    "set_proxied_transfer": ["work", 1],
     "read_journal": ["work", "0-0", 10],
-    "relay": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
+    "relay_requests": ["o.1~5-0", "o/o", "work", "o.1", "orders~i.one~1000-0"],
     "begin_incarnation": [1_000, "two"],
     "check_copies": [1_000, "orders", "0-0", 1],
     "check_owners": [1_000, "work", 1],
-    "recover": [1_000, "i.zero"],
+    "begin_recovery": [1_000, "i.zero"],
     "end_recovery": [1_000, "999-1", "work"],
-    "behind": [1_000, "o", "log orders"],
+    "find_oldest_unacknowledged": [1_000, "o", "log orders"],
     "report_sent": ["o", "log orders", "5-0"],
-    "request": [1_000, "work"],
-    "advance": ["a", "expire work", "0-0", "1-0", 1, 1, 1],
-    "beat": [1_000, 10, "s00000001"],
-    "catalog": [],
-    "count": ["a", "expire work 0", 1, "seen"],
+    "request_messages": [1_000, "work"],
+    "advance_action": ["a", "expire work", "0-0", "1-0", 1, 1, 1],
+    "heartbeat": [1_000, 10, "s00000001"],
+    "read_catalog": [],
+    "raise_counter": ["a", "expire work 0", 1, "seen"],
     "define_action": [1_000, 0, "a", "{}", 0],
     "define_destination": [0, "nyc-2", "{}", 1],
     "downgrade": [1_000, "nyc-2", 1],
-    "lacking": ["1-0"],
-    "mark": [],
-    "measure": [1_000, "work"],
+    "find_lacking_destinations": ["1-0"],
+    "set_mark": [],
+    "measure_ages": [1_000, "work"],
     "define_instance": [0, "NYC"],
     "define_queue": [
         1_000,
@@ -78,36 +78,36 @@ ARGUMENTS = {
     "finish_job": [1_000, "job", 1, "i/0"],
     "keep_stages": ["job", 60_000],
     "drop_stages": ["job", "i/0", "a"],
-    "check_counts": ["work", 1],
-    "check_due": ["0", 50, 1],
-    "check_index": [1_000, "work", "f", "all", "0", 1],
-    "check_leased": ["s00000001", 1],
-    "check_live": [1_000, "work", "ready", "0", 50, 1],
+    "check_delayed_counts": ["work", 1],
+    "check_timetable": ["0", 50, 1],
+    "check_filter_index": [1_000, "work", "f", "all", "0", 1],
+    "check_lease_count": ["s00000001", 1],
+    "check_structure": [1_000, "work", "ready", "0", 50, 1],
     "check_log": ["work", "orders", "0-0", "+"],
     "check_queue": [1_000, "work", 1, "orders"],
-    "check_room": ["work", "members", "0", 1],
-    "confirm": [1_000, "till-1", 1, 1],
-    "correct_count": ["work", "orders", 1],
+    "check_free_subscriptions": ["work", "members", "0", 1],
+    "confirm_sequence": [1_000, "till-1", 1, 1],
+    "correct_read_count": ["work", "orders", 1],
     "count_entries": ["orders", "0-0", "+"],
     "browse": [1_000, "work", "ready", "", "", ""],
     "define_setting": [0, "ring.#", "{}"],
     "define_topic": [1_000, 0, "orders", "{}", 0, "", ""],
     "browse_records": [1_000, "orders", "", ""],
-    "catch_up": ["orders"],
+    "catch_up_records": ["orders"],
     "sow_delete": [1_000, "orders", "", "", "", "", "keys", "1"],
     "define_transport": [0, "*", "{}", "- - - -"],
-    "lag": ["orders", "0-0"],
-    "report": [1_000, "r", "*", "online", 0, 0, 0, 15_000, "c", "{}"],
-    "discard": [1_000, 0, "orders", 0, "", "", "0-0", 0],
+    "measure_lag": ["orders", "0-0"],
+    "report_reader": [1_000, "r", "*", "online", 0, 0, 0, 15_000, "c", "{}"],
+    "discard_unsettled": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],
     "find_bookmarks": ["orders~o.1~5-0"],
-    "find_point": ["orders", "1-0"],
+    "find_index_point": ["orders", "1-0"],
     "forget_publishers": [1_000, "0"],
-    "hold": [1_000, "orders", "replay r", "1-0", 0],
+    "hold_log": [1_000, "orders", "replay r", "1-0", 0],
     "index_log": ["orders"],
-    "pin": ["orders", "action a", 1, "1-0"],
+    "pin_messages": ["orders", "action a", 1, "1-0"],
     "skip_entries": ["orders", "0-0", "+", 10],
-    "trim": [1_000, 0, "orders", 0, "", "", "", 0, 0],
+    "trim_log": [1_000, 0, "orders", 0, "", "", "", 0, 0],
     "trim_journal": [1_000, "work", ""],
     "define_view": [0, "board", "{}"],
     "remove_destination": ["nyc-2"],
@@ -118,41 +118,41 @@ ARGUMENTS = {
     "remove_setting": [0, "ring.#"],
     "remove_transport": [0, "*"],
     "remove_view": [0, "board"],
-    "happen": [1_000, "connect", "c", "", ""],
-    "hold_view": [1_000, "board", "me", 5_000],
-    "leave": ["work", FIRST],
-    "claim": [1_000, "audit", "c", ""],
+    "emit_event": [1_000, "connect", "c", "", ""],
+    "keep_duty": [1_000, "board", "me", 5_000],
+    "drop_before_start": ["work", FIRST],
+    "begin_session": [1_000, "audit", "c", ""],
     "note_flushing": ["run", "everysec", "no"],
-    "note_place": ["audit", 1, 1, "floor", "0-0"],
+    "save_bookmarks": ["audit", 1, 1, "floor", "0-0"],
     "logoff": ["till-1", 1],
     "logon": [1_000, "till-1", "c", 1, "", ""],
-    "locate": ["orders", "+"],
-    "look": [1_000, "work", FIRST],
+    "locate_in_log": ["orders", "+"],
+    "read_available": [1_000, "work", FIRST],
     "name_messages": [FIRST],
-    "notice": [1_000, "orders", ""],
+    "scan_foreign_entries": [1_000, "orders", ""],
     "open": [1_000, "i", "two"],
-    "overdue": [1_000, "a"],
+    "emit_overdue": [1_000, "a"],
     "publish": [1_000, "orders", "", "", "b", "body"],
     "redrive": [1_000, "work", "orders", "work", "c/9", FIRST, "body", ""],
-    "redo": [1_000, "a", 1, 1, "", 0, "", "", "", "", ""],
-    "pause_queue": [1_000, "work", "me", 5_000, 0, "orders 0-0 0"],
+    "retry_event": [1_000, "a", 1, 1, "", 0, "", "", "", "", ""],
+    "begin_rebuild": [1_000, "work", "me", 5_000, 0, "orders 0-0 0"],
     "rebuild": [1_000, "work", "me", 5_000, "0-0", "", FIRST, 0],
     "repair": [1_000, "work", "0-0", FIRST, 0],
-    "replace": [1_000, "", "s00000001", 1, 5, "none", "", "", "work"],
-    "resize": [1_000, "s00000001", 5],
-    "resume_queue": [1_000, "work", "me", "0-0", "", "", "orders 0-0 0"],
-    "resume": [1_000, "s00000001", "work", 0],
-    "set_aside": ["a", "expire work", "0-0", "1-0", 1, 1, "{}", "why", 2_000],
+    "replace_subscription": [1_000, "", "s00000001", 1, 5, "none", "", "", "work"],
+    "resize_backlog": [1_000, "s00000001", 5],
+    "end_rebuild": [1_000, "work", "me", "0-0", "", "", "orders 0-0 0"],
+    "push_again": [1_000, "s00000001", "work", 0],
+    "set_event_aside": ["a", "expire work", "0-0", "1-0", 1, 1, "{}", "why", 2_000],
     "settle": [1_000, "acknowledged", 0, "", "work", 1, FIRST, "1"],
-    "stats": ["work"],
+    "read_stats": ["work"],
     "subscribe": [1_000, "", "c/9", 1, "none", "", "", 10_000, "work"],
     "sweep": [9_000],
     "take": [1_000, "s00000001", 1],
-    "track": ["a", "track orders", "0-0", "1-0", 1, 5_000],
+    "track_matches": ["a", "track orders", "0-0", "1-0", 1, 5_000],
     "unsubscribe": [1_000, "s00000001"],
     "verify": [1_000, "work", "0-0", FIRST, 0],
-    "walk": ["work"],
-    "watch": [1_000, "work", 60_000],
+    "begin_browse": ["work"],
+    "watch_queue": [1_000, "work", 60_000],
 }
 
 
@@ -385,7 +385,7 @@ def test_the_catalog_is_one_picture(world):
     world.subscribe("work", pattern="w.*", version=world.version())
     world.mark()
 
-    assert world.run("catalog") == [
+    assert world.run("read_catalog") == [
         version_after(4),
         ["orders", "{}"],
         ["work", "{}"],
@@ -404,7 +404,7 @@ def test_the_catalog_is_one_picture(world):
 
 def test_stats_of_an_unknown_queue_are_refused(world):
     with pytest.raises(UnknownQueue) as refusal:
-        world.run("stats", "nowhere")
+        world.run("read_stats", "nowhere")
 
     assert refusal.value.detail == {"queue": "nowhere"}
 
@@ -418,7 +418,7 @@ def test_stats_count_each_thing_where_it_is(world):
     world.settle("cancelled", [first], period=500)
     world.mark()
 
-    fields, *numbers = world.run("stats", "work")
+    fields, *numbers = world.run("read_stats", "work")
 
     assert dict(zip(fields[::2], fields[1::2], strict=True)) == {
         "compiled": "0 0 0 0 1 0 0 0 1000 0",
@@ -438,7 +438,11 @@ def test_notice_finds_entries_of_others_and_moves_the_clock_above_them(world):
     world.xadd("orders", "5000-3", "b", "theirs")
     world.mark()
 
-    assert world.run("notice", world.now, "orders", "", "returns", "", "nowhere", "") == ["5000-3", "", ""]
+    assert world.run("scan_foreign_entries", world.now, "orders", "", "returns", "", "nowhere", "") == [
+        "5000-3",
+        "",
+        "",
+    ]
     assert world.changes() == {":clock": "5000-3", ":q:work:behind": {"orders": 0.0}}
     assert world.publish("returns", "ours")[2] == "5000-4"
 
@@ -448,7 +452,7 @@ def test_notice_of_what_was_seen_changes_nothing(world):
     world.xadd("orders", "5000-3", "b", "theirs")
     world.mark()
 
-    assert world.run("notice", world.now, "orders", "5000-3") == ["5000-3"]
+    assert world.run("scan_foreign_entries", world.now, "orders", "5000-3") == ["5000-3"]
     assert world.changes() == {}
 
 
@@ -456,12 +460,12 @@ def test_notice_of_what_was_seen_changes_nothing(world):
 def test_notice_late_or_twice_changes_nothing(world, pattern):
     world.queue("work", "orders", pattern=pattern)
     world.xadd("orders", "5000-3", "b", "theirs")
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
     world.take(world.subscribe("work", asked=5), 5)
     world.mark()
 
-    assert world.run("notice", world.now, "orders", "") == ["5000-3"]
-    assert world.run("notice", world.now, "orders", "4000-0") == ["5000-3"]
+    assert world.run("scan_foreign_entries", world.now, "orders", "") == ["5000-3"]
+    assert world.run("scan_foreign_entries", world.now, "orders", "4000-0") == ["5000-3"]
     assert world.changes() == {}
 
 
@@ -470,7 +474,7 @@ def test_notice_pushes_to_who_is_free(world):
     subscription = world.subscribe("work", asked=2)
     world.xadd("orders", "5000-3", "price", "1")
 
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
 
     assert [(m.kind, m.fields) for m in world.inbox(subscription)] == [("f", {"price": "1"})]
 

@@ -17,7 +17,7 @@ def queue(world):
     world.publish("orders", *"abcde")
     subscription = world.subscribe("work", asked=4)
     acked, _, ready, delayed = world.take(subscription, 4)
-    world.run("resize", world.now, subscription, 1)
+    world.run("resize_backlog", world.now, subscription, 1)
     world.settle("cancelled", [delayed], period=5_000)
     world.settle("cancelled", [ready])
     world.settle("acknowledged", [acked])
@@ -171,22 +171,22 @@ def test_check_log_goes_on_where_a_page_ended(world):
 
 def test_check_live_finds_leases_of_nobody_unless_a_pass_is_due_and_makes_one_due(queue):
     queue.store.redis.hset(queue.key(":q:work:leases"), WAITING, "9 s00009999 1 61000 60000")
-    cursor, unheld, refs, gone, holders, _ = queue.run("check_live", queue.now, "work", "leases", "0", 50, 0)
+    cursor, unheld, refs, gone, holders, _ = queue.run("check_structure", queue.now, "work", "leases", "0", 50, 0)
     assert (cursor, unheld, refs, gone) == ("0", 1, WAITING, 0)
     assert sorted(holders.split(" ")) == [queue.subscription, "s00009999"]
     queue.mark()
-    queue.run("check_live", queue.now, "work", "leases", "0", 50, 1)
+    queue.run("check_structure", queue.now, "work", "leases", "0", 50, 1)
     assert queue.changes() == {":due": {"leases work": 1_000.0}}
-    assert queue.run("check_live", queue.now, "work", "leases", "0", 50, 1)[1] == 0
+    assert queue.run("check_structure", queue.now, "work", "leases", "0", 50, 1)[1] == 0
 
 
 def test_locate_and_count_entries_find_a_place_and_what_lies_behind(world):
     world.queue("work", "orders")
     for _ in range(3):
         world.publish("orders", *map(str, range(400)))
-    assert world.run("locate", "orders", "1000-299") == ["1000-299", "1000-1199", 1200, 1200]
-    assert world.run("locate", "orders", "-")[:2] == ["0-0", "1000-1199"]
-    assert world.run("locate", "nothing", "+") == ["0-0", "0-0", 0, 0]
+    assert world.run("locate_in_log", "orders", "1000-299") == ["1000-299", "1000-1199", 1200, 1200]
+    assert world.run("locate_in_log", "orders", "-")[:2] == ["0-0", "1000-1199"]
+    assert world.run("locate_in_log", "nothing", "+") == ["0-0", "0-0", 0, 0]
     total, after = 0, "1000-299"
     while after:
         after, number = world.run("count_entries", "orders", after, "1000-1199")
@@ -216,7 +216,7 @@ def test_a_rebuild_step_by_step(queue):
     queue.store.redis.delete(queue.key(":q:work:cursors"), queue.key(":q:work:ready"))
     queue.mark()
     # When it is paused
-    assert queue.run("pause_queue", queue.now, "work", "me", 5_000, 0, "orders 0-0 0") == [0, "1000-4", 5]
+    assert queue.run("begin_rebuild", queue.now, "work", "me", 5_000, 0, "orders 0-0 0") == [0, "1000-4", 5]
     compiled = queue.compiled(lease=60_000)
     assert queue.changes() == {
         ":q:work": {"compiled": f"{compiled} ~", "paused": "orders", "rebuild": "me 6000"},
@@ -227,7 +227,7 @@ def test_a_rebuild_step_by_step(queue):
     other = queue.subscribe("work", asked=5)
     assert queue.take(other, 5) == []
     with pytest.raises(Rebuilding):
-        queue.run("pause_queue", queue.now, "work", "you", 5_000, 0, "orders 0-0 0")
+        queue.run("begin_rebuild", queue.now, "work", "you", 5_000, 0, "orders 0-0 0")
     with pytest.raises(Rebuilding):
         queue.run("rebuild", queue.now, "work", "you", 5_000, "0-0", "", WAITING, 0)
     # When what waits up to the boundary is collected, and what is live behind it noted
@@ -241,7 +241,7 @@ def test_a_rebuild_step_by_step(queue):
     }
     # Then the end is one step
     queue.mark()
-    assert queue.run("resume_queue", queue.now, "work", "me", "0-0", READY, "", "orders 1000-2 3")[0] == 0
+    assert queue.run("end_rebuild", queue.now, "work", "me", "0-0", READY, "", "orders 1000-2 3")[0] == 0
     changes = queue.changes()
     assert changes == {
         ":q:work": {"compiled": f"{compiled} orders", "paused": None, "rebuild": None},
@@ -256,29 +256,30 @@ def test_a_rebuild_step_by_step(queue):
 
 
 def test_what_nobody_holds_cannot_be_settled_while_a_queue_is_rebuilt(queue):
-    queue.run("pause_queue", queue.now, "work", "me", 5_000, 0, "orders 0-0 0")
+    queue.run("begin_rebuild", queue.now, "work", "me", 5_000, 0, "orders 0-0 0")
     queue.store.redis.delete(queue.key(":q:work:ready"))
     queue.run("rebuild", queue.now, "work", "me", 5_000, "0-0", WAITING, READY, 0, WAITING, 0)
     assert queue.settle("acknowledged", {"work": [(READY, "")]}) == {READY: "AMPSQ_REBUILDING"}
-    assert queue.run("resume_queue", queue.now, "work", "me", "0-0", WAITING, "", "orders 1000-4 5")[0] == 0
+    assert queue.run("end_rebuild", queue.now, "work", "me", "0-0", WAITING, "", "orders 1000-4 5")[0] == 0
     assert queue.state()[":q:work:ready"] == {READY: 0.0, WAITING: 0.0}
 
 
 def test_leave_takes_out_what_lies_before_the_recovery_point_but_no_leases(queue):
-    queue.run("pause_queue", queue.now, "work", "me", 5_000, 1, "orders 1000-3 4")
+    queue.run("begin_rebuild", queue.now, "work", "me", 5_000, 1, "orders 1000-3 4")
     queue.mark()
-    assert queue.run("leave", "work", LEASED, READY, DELAYED, WAITING) == 2
+    assert queue.run("drop_before_start", "work", LEASED, READY, DELAYED, WAITING) == 2
     changes = queue.changes()
     assert changes[":q:work:ready"] is None
     assert changes[":due"] == {f"ready work {DELAYED}": None}
     assert ":q:work:leases" not in changes
 
 
-@pytest.mark.parametrize("script", ["verify", "repair", "leave", "check_log", "check_counts"])
+@pytest.mark.parametrize("script", ["verify", "repair", "drop_before_start", "check_log", "check_delayed_counts"])
 def test_an_unknown_queue_is_refused_and_nothing_changed(world, script):
     arguments = {
-        "verify": (world.now, "nobody", "0-0"), "repair": (world.now, "nobody", "0-0"), "leave": ("nobody",),
-        "check_log": ("nobody", "orders", "0-0", "+"), "check_counts": ("nobody", 1),
+        "verify": (world.now, "nobody", "0-0"), "repair": (world.now, "nobody", "0-0"),
+        "drop_before_start": ("nobody",),
+        "check_log": ("nobody", "orders", "0-0", "+"), "check_delayed_counts": ("nobody", 1),
     }  # fmt: skip
     world.mark()
     with pytest.raises(UnknownQueue):

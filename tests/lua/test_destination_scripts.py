@@ -16,7 +16,7 @@ def test_a_destination_is_defined_and_changed_and_the_catalog_has_it(world):
         ":instance": {"catalog": version_after(1)},
     }
     world.run("define_destination", world.version(), "nyc-2", "{}", 0)
-    assert world.run("catalog")[-4:] == [["nyc-2", "{}"], [], "i", "i"]
+    assert world.run("read_catalog")[-4:] == [["nyc-2", "{}"], [], "i", "i"]
 
 
 def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world):
@@ -26,7 +26,7 @@ def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world
     for suffix in (":sent:nyc-2", ":sent:ldn-1"):
         world.store.redis.hset(world.key(suffix), "log orders", "1-0")
     for kept in ("link nyc-2", "link ldn-1", "nyc-2"):
-        world.run("hold_view", 1_000, kept, "me", 5_000)
+        world.run("keep_duty", 1_000, kept, "me", 5_000)
     world.mark()
 
     assert world.run("remove_destination", "nyc-2") == 1
@@ -44,11 +44,11 @@ def test_of_a_removed_destination_nothing_is_left_and_of_others_everything(world
 
 def test_an_instance_is_of_the_group_that_it_was_given_and_else_of_its_own_name(world):
     world.run("define_instance", world.version(), "NYC")
-    assert world.run("catalog")[-2:] == ["i", "NYC"]
+    assert world.run("read_catalog")[-2:] == ["i", "NYC"]
     world.mark()
     world.run("define_instance", world.version(), "")
     assert world.changes() == {":instance": {"group": None, "catalog": version_after(2)}}
-    assert world.run("catalog")[-2:] == ["i", "i"]
+    assert world.run("read_catalog")[-2:] == ["i", "i"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_nor_of_one_that_sorts_its_messages(world, sorted_by):
 
 def test_nor_of_one_that_is_being_rebuilt(world):
     world.queue("work", "orders", owner="*")
-    world.run("pause_queue", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
+    world.run("begin_rebuild", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
     with pytest.raises(QueueNotEmpty):
         world.queue("work", "orders", owner="")
 

@@ -10,7 +10,7 @@ from ampsq.protocol.schema import BATCH
 
 
 def discard(world, topic="orders", *, age=AGE, size="", count="", after="0-0", passed=0):
-    return tuple(world.run("discard", world.now, world.version(), topic, age, size, count, after, passed))
+    return tuple(world.run("discard_unsettled", world.now, world.version(), topic, age, size, count, after, passed))
 
 
 def missing(world, queue="work"):
@@ -20,7 +20,7 @@ def missing(world, queue="work"):
 
 
 def unread(world, queue="work"):
-    return world.run("stats", queue)[9]
+    return world.run("read_stats", queue)[9]
 
 
 def test_what_a_queue_has_not_read_is_passed_over_and_journaled(world):
@@ -171,7 +171,7 @@ def test_a_queue_whose_messages_were_lost_goes_on(world, once):
 def test_a_queue_that_is_being_rebuilt_loses_nothing(world):
     world.queue("work", "orders")
     publish(world, 3)
-    world.run("pause_queue", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
+    world.run("begin_rebuild", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
     world.now = LATER
     world.mark()
 

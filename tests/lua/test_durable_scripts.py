@@ -8,12 +8,12 @@ from ampsq.base.errors import NameInUse, UnknownSession
 
 
 def claim(world, client="c/1", subscription="audit", former=""):
-    return world.run("claim", world.now, subscription, client, former)
+    return world.run("begin_session", world.now, subscription, client, former)
 
 
 def note(world, session, kept=None, reached=(), subscription="audit"):
     texts = [text for two in (kept or {}).items() for text in two]
-    return world.run("note_place", subscription, session, len(kept or {}), *texts, *reached)
+    return world.run("save_bookmarks", subscription, session, len(kept or {}), *texts, *reached)
 
 
 def test_a_claim_gives_a_number_that_is_greater_than_every_earlier_one(world):

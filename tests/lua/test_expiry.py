@@ -483,12 +483,12 @@ def test_lives_wait_until_a_queue_is_rebuilt(world):
     world.unsubscribe(subscription)
     world.sweep_all()
     cursor = world.state()[":q:work:cursors"]["orders"]
-    world.run("pause_queue", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
+    world.run("begin_rebuild", world.now, "work", "me", 5_000, 0, "orders 0-0 0")
     world.now = 1_700
     # When they are over, then nothing is journaled before the rebuild has ended
     world.sweep_all()
     assert [entry["how"] for entry in world.state()[":q:work:journal"]] == ["acknowledged"]
-    assert world.run("resume_queue", world.now, "work", "me", "0-0", SECOND, "", f"orders {cursor}")[0] == 0
+    assert world.run("end_rebuild", world.now, "work", "me", "0-0", SECOND, "", f"orders {cursor}")[0] == 0
     world.now = 2_700
     world.sweep_all()
     assert [entry["refs"] for entry in world.state()[":q:work:journal"]] == [FIRST, SECOND]

@@ -75,7 +75,7 @@ def test_any_kind_of_element_is_found_in_an_inbox(world, body):
     world.subscribe("work", asked=5)
     world.xadd("orders", "5-0", "h", '{"a":"b"}', "b", body, "p", "somebody")
     world.xadd("orders", "6-0", "price", body)
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
 
     assert [told(world, ref(place), "where", "unseen") for place in ("5-0", "6-0")] == [["leased", "1"]] * 2
 

@@ -159,7 +159,7 @@ def test_bodies_that_are_not_json_match_no_filter_and_foreign_entries_do_by_thei
     filtered = world.subscribe("work", asked=9, filter="/a = '1' OR NOT /a = '1' OR /a IS NULL")
     put(world, "no json", "{}")
     world.xadd("orders", "5000-0", "a", "1")
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
     assert [(m.kind, m.body) for m in world.take(filtered, 9)] == [("b", "{}"), ("f", "")]
     plain = world.subscribe("work", asked=9)
     assert [m.body for m in world.take(plain, 9)] == ["no json"]

@@ -135,11 +135,11 @@ def test_a_point_is_found_at_an_id_or_before_it(orders):
     add_foreign(orders, 3_000)
     filled(orders)
 
-    assert orders.run("find_point", "orders", "999-9") == ["0-0", 0]
-    assert orders.run("find_point", "orders", "1000-0") == ["1000-0", 1_000]
-    assert orders.run("find_point", "orders", "2999-0") == ["2000-0", 2_000]
-    assert orders.run("find_point", "orders", "9999999999999-0") == ["3000-0", 3_000]
-    assert orders.run("find_point", "nothing", "5-0") == ["0-0", 0]
+    assert orders.run("find_index_point", "orders", "999-9") == ["0-0", 0]
+    assert orders.run("find_index_point", "orders", "1000-0") == ["1000-0", 1_000]
+    assert orders.run("find_index_point", "orders", "2999-0") == ["2000-0", 2_000]
+    assert orders.run("find_index_point", "orders", "9999999999999-0") == ["3000-0", 3_000]
+    assert orders.run("find_index_point", "nothing", "5-0") == ["0-0", 0]
 
 
 def test_entries_are_gone_over_up_to_a_number_or_an_end(orders):

@@ -186,7 +186,7 @@ def test_confirm_writes_that_the_session_stands(orders):
     orders.now = 2_000
     orders.mark()
 
-    assert orders.run("confirm", orders.now, "p", 1, 1) == 1
+    assert orders.run("confirm_sequence", orders.now, "p", 1, 1) == 1
     assert orders.changes() == {":sessions": {"p": "1 2000 c/1"}}
 
 
@@ -196,10 +196,10 @@ def test_a_server_that_lacks_something_does_not_confirm_it(orders):
     orders.mark()
 
     with pytest.raises(SequenceGap) as refusal:
-        orders.run("confirm", orders.now, "p", 1, 2)
+        orders.run("confirm_sequence", orders.now, "p", 1, 2)
     assert refusal.value.detail == {"publisher": "p", "expected": "2", "got": "2"}
     with pytest.raises(NameInUse):
-        orders.run("confirm", orders.now, "p", 7, 1)
+        orders.run("confirm_sequence", orders.now, "p", 7, 1)
     assert orders.changes() == {}
 
 

@@ -10,7 +10,7 @@ from ampsq.base.errors import UnknownQueue
 
 def measured(world, name="work"):
     """Milliseconds: of the oldest deliverable and the oldest leased message, and since when the oldest lease is."""
-    now, *moments = world.run("measure", world.now, name)[:4]
+    now, *moments = world.run("measure_ages", world.now, name)[:4]
     assert now == str(world.now)
     return moments
 
@@ -25,10 +25,10 @@ def test_nothing_is_measured_of_a_queue_that_has_nothing(world):
     world.queue("work", "orders")
     world.mark()
 
-    assert world.run("measure", world.now, "work") == [str(world.now), "", "", "", 0, 0]
+    assert world.run("measure_ages", world.now, "work") == [str(world.now), "", "", "", 0, 0]
     assert world.changes() == {}
     with pytest.raises(UnknownQueue):
-        world.run("measure", world.now, "nowhere")
+        world.run("measure_ages", world.now, "nowhere")
 
 
 def test_the_oldest_unread_message_counts_and_then_what_came_back(world):
@@ -89,10 +89,10 @@ def test_what_another_instance_owns_is_not_to_be_delivered_here(world):
     assert measured(world) == ["", "", ""]
 
     world.store.redis.zadd(world.key(":q:work:remote"), {ref("2000-0"): 0})
-    world.run("proxy", "work", 1)
+    world.run("set_proxied_transfer", "work", 1)
     world.store.redis.hset(world.key(":deferred:orders"), "work x~1-1", "5000 acknowledged")
 
-    assert world.run("measure", world.now, "work")[1:] == ["", "", "", 1, 1]
+    assert world.run("measure_ages", world.now, "work")[1:] == ["", "", "", 1, 1]
 
 
 def test_of_very_many_leases_a_thousand_are_looked_at(world):
@@ -104,5 +104,5 @@ def test_of_very_many_leases_a_thousand_are_looked_at(world):
     for _ in range(4):
         world.run("take", world.now, subscription, 500)
 
-    assert world.run("stats", "work")[1] == 2_000
+    assert world.run("read_stats", "work")[1] == 2_000
     assert measured(world)[1:] == ["2000", "2000"]

@@ -98,10 +98,10 @@ def test_a_beat_moves_the_deadline_and_names_who_is_gone(world):
     world.now = 2_000
     world.mark()
 
-    assert world.run("beat", world.now, 10_000, subscription, "s00000009") == ["s00000009"]
+    assert world.run("heartbeat", world.now, 10_000, subscription, "s00000009") == ["s00000009"]
     assert world.changes() == {":subscriptions": {subscription: 12_000.0}}
     world.mark()
-    assert world.run("beat", world.now, 10_000, subscription) == []
+    assert world.run("heartbeat", world.now, 10_000, subscription) == []
     assert world.changes() == {}
 
 
@@ -215,7 +215,7 @@ def test_late_tokens_at_unsubscribe_give_nothing_back(world):
     (message,) = world.take(first)
     second = world.subscribe("work")
     world.now = 6_000
-    world.run("resize", world.now, first, 0)
+    world.run("resize_backlog", world.now, first, 0)
     world.sweep_all()
     assert world.holders("work") == {FIRST: second}
     world.mark()
@@ -239,7 +239,7 @@ def test_resume_pushes_again_what_is_leased_and_not_held(world):
     world.take(other, 1)
     world.mark()
 
-    cursor = world.run("resume", world.now, subscription, "work", 0, messages[1].token)
+    cursor = world.run("push_again", world.now, subscription, "work", 0, messages[1].token)
 
     assert cursor == "0"
     assert world.changes() == {
@@ -249,7 +249,7 @@ def test_resume_pushes_again_what_is_leased_and_not_held(world):
         ]
     }
     world.mark()
-    assert world.run("resume", world.now, subscription, "work", 0, messages[1].token) == "0"
+    assert world.run("push_again", world.now, subscription, "work", 0, messages[1].token) == "0"
     assert world.changes() == {}
     again = world.take(subscription, 3)
     assert again == [messages[0], messages[2]]
@@ -265,7 +265,7 @@ def test_resume_of_what_is_not_there_is_refused_and_changes_nothing(world, missi
 
     names = {"subscription": subscription, "queue": "work"} | {missing: "s00000009"}
     with pytest.raises(UnknownSubscription if missing == "subscription" else UnknownQueue) as refusal:
-        world.run("resume", world.now, names["subscription"], names["queue"], 0)
+        world.run("push_again", world.now, names["subscription"], names["queue"], 0)
 
     assert refusal.value.detail == {missing: "s00000009"}
     assert world.changes() == {}
@@ -280,7 +280,7 @@ def test_resume_over_many_leases_takes_several_steps(world):
     cursor, steps = "0", 0
 
     while steps == 0 or cursor != "0":
-        cursor = world.run("resume", world.now, subscription, "work", cursor)
+        cursor = world.run("push_again", world.now, subscription, "work", cursor)
         steps += 1
 
     assert steps >= 2
@@ -293,7 +293,7 @@ def test_a_larger_backlog_is_filled_at_once(world):
     world.publish("orders", *"abcde")
     world.mark()
 
-    assert world.run("resize", world.now, subscription, 9) == 3
+    assert world.run("resize_backlog", world.now, subscription, 9) == 3
 
     assert world.changes() == {
         f":s:{subscription}": {"asked": "9", "max": "3", "leased": "3"},
@@ -309,7 +309,7 @@ def test_a_larger_backlog_is_filled_at_once(world):
         },
     }
     world.mark()
-    assert world.run("resize", world.now, subscription, 9) == 3
+    assert world.run("resize_backlog", world.now, subscription, 9) == 3
     assert world.changes() == {}
 
 
@@ -319,7 +319,7 @@ def test_a_backlog_of_zero_keeps_what_is_held_and_gets_no_more(world):
     world.publish("orders", *"abc")
     world.mark()
 
-    assert world.run("resize", world.now, subscription, 0) == 0
+    assert world.run("resize_backlog", world.now, subscription, 0) == 0
 
     assert world.changes() == {f":s:{subscription}": {"asked": "0", "max": "0"}}
     first, second = world.take(subscription, 5)
@@ -332,7 +332,7 @@ def test_resize_of_nobody_is_refused_and_changes_nothing(world):
     world.mark()
 
     with pytest.raises(UnknownSubscription) as refusal:
-        world.run("resize", world.now, "s00000009", 5)
+        world.run("resize_backlog", world.now, "s00000009", 5)
 
     assert refusal.value.detail == {"subscription": "s00000009"}
     assert world.changes() == {}

@@ -195,7 +195,7 @@ def test_the_clock_goes_on_after_the_last_sequence_that_64_bits_hold(world):
     world.topic("orders")
     world.topic("returns")
     world.xadd("orders", "5000-18446744073709551615", "b", "theirs")
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
 
     assert world.publish("returns", "ours")[2] == "5001-0"
 

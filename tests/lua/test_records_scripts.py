@@ -8,7 +8,7 @@ from ampsq.base.errors import DeltaNotJson, MissingKey, NameInUse, NoRecords, Re
 
 
 def record(stream_id, body, ends=0, others=""):
-    """As lua/lib/record.lua writes it."""
+    """As lua/records/lib/record_text.lua writes it."""
     return f"{stream_id} {ends} b {len(others) + 1}\n{others}{body}"
 
 
@@ -252,14 +252,14 @@ def test_a_deletion_that_finds_nothing_counts_as_a_publishers_step(world):
     assert world.changes() == {":publishers": {"p": "2 1000-0 orders"}}
 
 
-@pytest.mark.parametrize("name", ["catch_up", "browse_records", "sow_delete"])
+@pytest.mark.parametrize("name", ["catch_up_records", "browse_records", "sow_delete"])
 def test_a_topic_without_a_key_has_no_records(world, name):
     world.topic("orders")
     world.mark()
-    arguments = {"catch_up": (), "browse_records": ("", ""), "sow_delete": ("", "", "", "", "keys", "1")}[name]
+    arguments = {"catch_up_records": (), "browse_records": ("", ""), "sow_delete": ("", "", "", "", "keys", "1")}[name]
 
     with pytest.raises(NoRecords):
-        world.run(name, *([] if name == "catch_up" else [world.now]), "orders", *arguments)
+        world.run(name, *([] if name == "catch_up_records" else [world.now]), "orders", *arguments)
 
     assert world.changes() == {}
 
@@ -285,7 +285,7 @@ def test_a_noticed_entry_enters_by_the_timetable(world):
     world.xadd("orders", "900-0", "id", "1")
     world.mark()
 
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
 
     assert world.changes() == {":clock": "900-0", ":due": {"records orders": 1000.0}}
     world.run("sweep", world.now)
@@ -299,7 +299,7 @@ def test_entries_without_the_key_are_counted_and_messages_for_one_queue_are_pass
     world.xadd("orders", "902-0", "b", '{"id": 2}')
     world.mark()
 
-    assert world.run("catch_up", "orders") == [0, "902-0"]
+    assert world.run("catch_up_records", "orders") == [0, "902-0"]
 
     assert world.changes() == {
         ":records:orders": {"2": record("902-0", '{"id": 2}')},
@@ -314,7 +314,7 @@ def test_a_key_of_a_topic_with_a_log_makes_records_of_it_in_bounded_steps(world)
     world.keyed("orders")
 
     steps = 0
-    while world.run("catch_up", "orders")[0]:
+    while world.run("catch_up_records", "orders")[0]:
         steps += 1
 
     assert steps >= 3
@@ -422,7 +422,7 @@ def test_what_somebody_else_wrote_enters_records_of_any_format(world):
     world.xadd("orders", "900-0", "55", "IBM")
     world.xadd("orders", "901-0", "b", "55=MS|44=9")
 
-    world.run("catch_up", "orders")
+    world.run("catch_up_records", "orders")
 
     assert set(world.records("orders")) == {"IBM", "MS"}
 

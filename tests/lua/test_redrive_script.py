@@ -186,9 +186,9 @@ def test_another_queue_of_the_topic_has_no_such_message(dead):
     world.mark()
 
     assert world.settle("acknowledged", {"other": [(ref("2000-0"), "")]}) == {ref("2000-0"): UNKNOWN}
-    assert world.run("look", world.now, "other", ref("2000-0")) == [1]
+    assert world.run("read_available", world.now, "other", ref("2000-0")) == [1]
     assert world.run("browse", world.now, "other", "log orders", "", "9000-0", "") == ["", 0]
     assert world.changes() == {}
     # And the one that it is for has it
-    assert world.run("look", world.now, "work", ref("2000-0"))[1] == ref("2000-0")
+    assert world.run("read_available", world.now, "work", ref("2000-0"))[1] == ref("2000-0")
     assert world.settle("acknowledged", {"work": [(ref("2000-0"), "")]}) == {}

@@ -81,7 +81,7 @@ def scheduled(world):
 
 
 def rebuilt(world):
-    world.run("pause_queue", 1_000, "work", "me", 5_000, 0, "orders 0-0 0")
+    world.run("begin_rebuild", 1_000, "work", "me", 5_000, 0, "orders 0-0 0")
 
 
 @pytest.mark.parametrize("using", [subscribed, leased, delayed, scheduled, rebuilt])
@@ -122,8 +122,8 @@ def test_the_timetable_passes_over_what_it_has_of_queues_that_are_gone(world):
 def test_an_action_goes_and_its_numbers_stay(world):
     world.queue("work", "orders")
     world.run("define_action", 1_000, world.version(), "a", "{}", 1, "follow", "expire work", "journal work")
-    world.run("advance", "a", "expire work", "0-0", "5-0", 3, 1, 1)
-    world.run("set_aside", "a", "expire work", "5-0", "6-0", 4, 1, "{}", "why", 2_000)
+    world.run("advance_action", "a", "expire work", "0-0", "5-0", 3, 1, 1)
+    world.run("set_event_aside", "a", "expire work", "5-0", "6-0", 4, 1, "{}", "why", 2_000)
 
     assert world.run("remove_action", world.version(), "a", 0) == 1
 

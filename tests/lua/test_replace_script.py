@@ -329,9 +329,9 @@ def test_a_wish_that_comes_late_changes_nothing(queues):
     world = queues
     subscription = world.subscribe("work", asked=1)
     wish = ("none", "", "", "work")
-    assert world.run("replace", world.now, "", subscription, 5, 3, *wish)[:2] == [3, 0]
+    assert world.run("replace_subscription", world.now, "", subscription, 5, 3, *wish)[:2] == [3, 0]
     world.mark()
-    assert world.run("replace", world.now, "", subscription, 4, 9, *wish)[:2] == [3, 0]
+    assert world.run("replace_subscription", world.now, "", subscription, 4, 9, *wish)[:2] == [3, 0]
     assert world.changes() == {}
 
 

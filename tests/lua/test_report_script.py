@@ -27,7 +27,7 @@ def limits(world):
 def report(world):
     def send(reader, behind=0, *, state="online", spooled=0, oldest=0, transport="*", at=None):
         now = world.now if at is None else at
-        return world.run("report", now, reader, transport, state, behind, spooled, oldest, 15_000, "c", "{}")
+        return world.run("report_reader", now, reader, transport, state, behind, spooled, oldest, 15_000, "c", "{}")
 
     return send
 
@@ -178,7 +178,7 @@ def test_how_far_logs_go_on_is_told_of_each_place(world):
     world.store.redis.xdel(world.key(":log:b"), "4-0")
     world.mark()
     # Then each is told with what was ever added, its last ID, what comes next, how large that is, and what was removed
-    assert world.run("lag", "a", "2-0", "b", "6-0", "c", "0-0", "b", "0-1") == [
+    assert world.run("measure_lag", "a", "2-0", "b", "6-0", "c", "0-0", "b", "0-1") == [
         [3, "3-0", "3-0", 28, "1-0"],
         [3, "6-0", "", 0, "4-0"],
         [0, "0-0", "", 0, "0-0"],

@@ -17,7 +17,7 @@ def ring(world):
 
 def counts(world, name="foo"):
     """What Artemis calls messageCount, deliveringCount and scheduledCount."""
-    fields, leased, ready, _, ahead, placed, held, _, *topics = world.run("stats", name)
+    fields, leased, ready, _, ahead, placed, held, _, *topics = world.run("read_stats", name)
     fields = dict(zip(fields[::2], fields[1::2], strict=True))
     unread = sum(int(topics[i + 1]) for i in range(0, len(topics), 4))
     scheduled = int(fields.get("scheduled", 0)) + int(fields.get("delayed", 0))
@@ -76,7 +76,7 @@ def test_a_batch_of_cancels_is_a_rollback(ring):
     consumer = ring.subscribe("foo", asked=10)
     ring.publish("foo", *"ABCD")
     held = ring.take(consumer, 10)
-    ring.run("resize", ring.now, consumer, 0)
+    ring.run("resize_backlog", ring.now, consumer, 0)
 
     ring.settle("cancelled", held)
 
@@ -189,7 +189,7 @@ def test_what_is_delivered_at_once_does_not_enter(ring):
     ring.publish("foo", *"ABC")
     consumer = ring.subscribe("foo", asked=3)
     assert len(ring.take(consumer, 3)) == 3
-    ring.run("resize", ring.now, consumer, 5)
+    ring.run("resize_backlog", ring.now, consumer, 5)
     ring.publish("foo", *"DEFGH")
     assert counts(ring) == (8, 5, 0)
     assert evicted(ring) == []

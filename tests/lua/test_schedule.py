@@ -309,7 +309,7 @@ def test_what_lapses_or_was_held_by_one_who_is_gone_comes_back_later_too(world):
     world.publish("orders", "one", "two")
     (kept,), (lost,) = world.take(staying), world.take(going)
     world.unsubscribe(going)
-    world.run("resize", world.now, staying, 0)
+    world.run("resize_backlog", world.now, staying, 0)
     world.sweep_all()
     assert world.state()[":due"][f"ready work {lost.ref}"] == 1_700
     world.now = 2_000

@@ -87,7 +87,7 @@ class Day:
             self.world.take(self.holder)
         # With its only subscription full, somebody else takes it past what is settled.
         other = self.world.subscribe("slow", patience=10**12)
-        while self.world.run("stats", "slow")[9] > 0:
+        while self.world.run("read_stats", "slow")[9] > 0:
             self.world.take(other)
         self.world.unsubscribe(other)
 
@@ -105,12 +105,14 @@ class Day:
             if fields[b"how"] == b"expired":
                 self.world.publish("dead", *["letter"] * len(fields[b"refs"].split()))
         if entries:
-            self.world.run("advance", "dead-letter-work", "expire work", cursor, entries[-1][0].decode(), 0, 0, 0)
+            self.world.run(
+                "advance_action", "dead-letter-work", "expire work", cursor, entries[-1][0].decode(), 0, 0, 0
+            )
 
     def trim(self):
         version = self.world.version()
         for topic in ("orders", "letters", "dead"):
-            while self.world.run("trim", self.world.now, version, topic, AGE, "", "", "", 0, 0, *READERS)[0]:
+            while self.world.run("trim_log", self.world.now, version, topic, AGE, "", "", "", 0, 0, *READERS)[0]:
                 pass
         for queue in ("work", "ranked", "both", "slow"):
             readers = READERS if queue == "work" else ()
@@ -165,6 +167,6 @@ def test_the_memory_of_a_day_is_that_of_its_first_hours(world):
 
 
 def left_of(world, name):
-    fields, leased, ready, _, _, placed, held, _, *topics = world.run("stats", name)
+    fields, leased, ready, _, _, placed, held, _, *topics = world.run("read_stats", name)
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     return leased + ready + placed + held + int(pairs.get("delayed", 0)) + sum(topics[1::4])

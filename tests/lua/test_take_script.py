@@ -234,7 +234,7 @@ def test_entries_of_others_are_delivered_as_they_are(world):
     world.queue("work", "orders")
     world.xadd("orders", "5000-0", "price", "12", "text", "a\nb")
     world.xadd("orders", "5000-1", "x", "y", "b", "the body")
-    world.run("notice", world.now, "orders", "")
+    world.run("scan_foreign_entries", world.now, "orders", "")
     subscription = world.subscribe("work", asked=5)
 
     foreign, ours = world.take(subscription, 5)
@@ -324,7 +324,7 @@ def test_a_place_under_the_queues_backlog_goes_to_others_when_its_holder_takes_n
     one = world.subscribe("work", asked=1)
     held = world.take(one, 1)
     two = world.subscribe("work", asked=1)
-    world.run("resize", world.now, one, 0)
+    world.run("resize_backlog", world.now, one, 0)
 
     world.take(one, 0, acks=held)
 

@@ -110,7 +110,7 @@ def test_what_an_action_has_not_handled_stays(world):
     assert trim(world, readers=READERS).removed == 3
     assert trim_journal(world, readers=READERS) == ("", 0)
     second = decoded(world.store.redis.xrange(world.key(":q:work:journal"))[1][0])
-    world.run("advance", "dead-letter-work", "expire work", "0-0", second, 0, 0, 0)
+    world.run("advance_action", "dead-letter-work", "expire work", "0-0", second, 0, 0, 0)
     half = (*READERS[:3], "half", READERS[4])
     world.store.redis.hset(world.key(":action:dead-letter-work"), "half", f"{second}+1")
     assert trim_journal(world, readers=half) == ("", 1)

@@ -124,12 +124,12 @@ def test_a_hold_keeps_what_begins_with_its_id_until_it_is_dropped(world):
     world.topic("orders")
     ids = publish(world, 4)
     world.now = LATER
-    world.run("hold", world.now, "orders", "replay r1", ids[2], 0)
+    world.run("hold_log", world.now, "orders", "replay r1", ids[2], 0)
     assert world.state()[":holds:orders"] == {"replay r1": f"{ids[2]} 0"}
     assert trim(world) == ("", 0, 2, 2, ids[2], "replay r1")
-    world.run("hold", world.now, "orders", "replay r1", ids[3], 0)
+    world.run("hold_log", world.now, "orders", "replay r1", ids[3], 0)
     assert trim(world) == ("", 0, 1, 1, ids[3], "replay r1")
-    world.run("hold", world.now, "orders", "replay r1", "", 0)
+    world.run("hold_log", world.now, "orders", "replay r1", "", 0)
     assert trim(world) == ("", 0, 1, 1, "", "")
     assert ":holds:orders" not in world.state()
 
@@ -137,8 +137,8 @@ def test_a_hold_keeps_what_begins_with_its_id_until_it_is_dropped(world):
 def test_the_least_of_several_holds_counts_and_one_whose_time_is_over_is_dropped(world):
     world.topic("orders")
     ids = publish(world, 3)
-    world.run("hold", world.now, "orders", "replay gone", ids[0], 5_000)
-    world.run("hold", world.now, "orders", "destination nyc-2", ids[1], 0)
+    world.run("hold_log", world.now, "orders", "replay gone", ids[0], 5_000)
+    world.run("hold_log", world.now, "orders", "destination nyc-2", ids[1], 0)
     world.now = 6_000
     assert trim(world) == ("", 0, 0, 0, ids[0], "replay gone")
     world.now = 6_001
@@ -150,14 +150,14 @@ def test_pins_keep_single_messages(world):
     world.topic("orders")
     ids = publish(world, 5)
     world.now = LATER
-    world.run("pin", "orders", "action a1", 1, ids[1], ids[3])
-    world.run("pin", "orders", "action a2", 1, ids[3])
+    world.run("pin_messages", "orders", "action a1", 1, ids[1], ids[3])
+    world.run("pin_messages", "orders", "action a2", 1, ids[3])
     assert trim(world) == ("", 2, 5, 3, ids[1], "action a1")
     assert log(world) == [ids[1], ids[3]]
-    world.run("pin", "orders", "action a1", 0, ids[1], ids[3])
+    world.run("pin_messages", "orders", "action a1", 0, ids[1], ids[3])
     world.now += 1_000
     assert trim(world) == ("", 1, 2, 1, ids[3], "action a2")
-    world.run("pin", "orders", "action a2", 0, ids[3])
+    world.run("pin_messages", "orders", "action a2", 0, ids[3])
     world.now += 1_000
     assert trim(world).removed == 1
     assert ":pins:orders" not in world.state()
@@ -175,7 +175,7 @@ def test_what_an_action_has_not_handled_is_kept(world):
     # Then the expired one stays until the action's place is behind its entry
     assert trim(world, readers=READERS) == ("", 1, 3, 2, ids[1], "action dead-letter-work")
     last = decoded(world.store.redis.xrange(world.key(":q:work:journal"))[1][0])
-    assert world.run("advance", "dead-letter-work", "expire work", "0-0", last, 0, 0, 1) == 1
+    assert world.run("advance_action", "dead-letter-work", "expire work", "0-0", last, 0, 0, 1) == 1
     assert trim(world, after="0-0", readers=READERS).removed == 1
 
 
@@ -283,11 +283,11 @@ def test_a_queue_that_appears_later_needs_what_the_log_still_has(world):
     # When another queue is defined over it
     world.queue("late", "orders")
     # Then it counts two unread, needs both, and reads both
-    figures = world.run("stats", "late")
+    figures = world.run("read_stats", "late")
     assert figures[8:] == ["orders", 2, "0-0", ids[-1]]
     assert trim(world, after="0-0").by == "queue late waiting"
     assert [message.ref for message in read_all(world, "late")] == [ref(stream_id) for stream_id in ids[3:]]
-    assert world.run("stats", "late")[8:] == ["orders", 0, ids[-1], ids[-1]]
+    assert world.run("read_stats", "late")[8:] == ["orders", 0, ids[-1], ids[-1]]
 
 
 def test_a_queue_whose_keys_are_lost_stops_trimming(world):

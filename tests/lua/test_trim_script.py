@@ -141,7 +141,7 @@ def test_settled_ranges_behind_a_stuck_message_are_deleted_and_their_memory_come
     after = world.store.redis.memory_usage(world.key(":log:orders"), samples=0)
     assert after < 6_000 < before / 10
     # And no count of the queue has changed
-    assert world.run("stats", "work")[8:10] == ["orders", 0]
+    assert world.run("read_stats", "work")[8:10] == ["orders", 0]
 
 
 def test_a_walk_goes_on_where_the_last_step_ended_and_comes_back_for_what_it_left(world):
@@ -218,7 +218,7 @@ def test_another_catalog_than_the_callers_is_refused(world):
     world.now, version = LATER, world.version()
     world.topic("orders")
     world.mark()
-    for name, rest in (("trim", ("", 0, 0)), ("discard", ("0-0", 0))):
+    for name, rest in (("trim_log", ("", 0, 0)), ("discard_unsettled", ("0-0", 0))):
         with pytest.raises(CatalogChanged):
             world.run(name, world.now, version, "orders", AGE, "", "", *rest)
     assert world.changes() == {}

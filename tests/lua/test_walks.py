@@ -44,7 +44,7 @@ def browse(world, queue, source, until="", text=""):
 
 
 def walk(world, queue):
-    last, active, is_sorted, _, *cursors = world.run("walk", queue)
+    last, active, is_sorted, _, *cursors = world.run("begin_browse", queue)
     return last, active, is_sorted, dict(zip(cursors[::2], cursors[1::2], strict=True))
 
 
@@ -53,7 +53,7 @@ def refs(found):
 
 
 def look(world, queue, *places):
-    looked, *found = world.run("look", world.now, queue, *places)
+    looked, *found = world.run("read_available", world.now, queue, *places)
     assert looked == len(places)
     return refs(rows(found))
 
@@ -91,9 +91,9 @@ def test_browsing_and_looking_change_nothing(everywhere, source):
 
 @pytest.mark.parametrize("call", [
     lambda world: world.run("browse", world.now, "nowhere", "ready", "", "", ""),
-    lambda world: world.run("look", world.now, "nowhere", "d1000a0/orders"),
-    lambda world: world.run("walk", "nowhere"),
-    lambda world: world.run("watch", world.now, "nowhere", 60_000),
+    lambda world: world.run("read_available", world.now, "nowhere", "d1000a0/orders"),
+    lambda world: world.run("begin_browse", "nowhere"),
+    lambda world: world.run("watch_queue", world.now, "nowhere", 60_000),
 ])  # fmt: skip
 def test_an_unknown_queue_is_refused_and_nothing_changes(everywhere, call):
     everywhere.mark()
@@ -281,7 +281,7 @@ def test_a_step_goes_on_where_the_last_one_stopped_though_that_is_gone(world, pr
 
 
 def watch(world, period=60_000):
-    return world.run("watch", world.now, "work", period)
+    return world.run("watch_queue", world.now, "work", period)
 
 
 def test_watching_marks_the_queue_for_a_while_and_answers_where_to_begin(world):
@@ -444,7 +444,7 @@ def test_the_events_are_bounded(world):
 
 def test_one_holds_a_view_for_a_while_and_another_one_afterwards(world):
     def hold(owner, period=1_000):
-        return world.run("hold_view", world.now, "rows", owner, period)
+        return world.run("keep_duty", world.now, "rows", owner, period)
 
     assert hold("one") == 1
     assert world.state()[":keepers"] == {"rows": "one 2000"}

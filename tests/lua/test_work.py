@@ -90,7 +90,7 @@ def test_a_look_at_large_messages_answers_for_the_first_ones(leased, meter):
     world.sweep_all()
     left, found, looked = world.places, [], []
     while left:
-        number, *some = meter(world.run, "look", world.now, "work", *left)
+        number, *some = meter(world.run, "read_available", world.now, "work", *left)
         found += some[::6]
         looked.append(number)
         left = left[number:]

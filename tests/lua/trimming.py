@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 def trim(world, topic="orders", *, age=AGE, size="", count="", after="", passed=0, dry=0, readers=()):
     arguments = (world.version(), topic, age, size, count, after, passed, dry, *readers)
-    return Step(*world.run("trim", world.now, *arguments))
+    return Step(*world.run("trim_log", world.now, *arguments))
 
 
 def log(world, topic="orders"):

@@ -220,7 +220,7 @@ class World:
     def replace(self, subscription, *queues, asked=1, filter=None, pattern="", version=""):  # noqa: A002
         self.requests += 1
         wish = (self.requests, asked, *wished(filter), pattern, *queues)
-        return self.run("replace", self.now, version, subscription, *wish)[:2]
+        return self.run("replace_subscription", self.now, version, subscription, *wish)[:2]
 
     def groups(self, items):
         """{queue: [(ref, token), ...]}, or messages themselves, as the scripts take them."""

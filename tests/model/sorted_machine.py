@@ -120,7 +120,7 @@ class SortedMachine(QueueMachine):
     @rule(who=st.integers(0, 11), queues=QUEUES, asked=st.integers(0, 5), wish=WISH)
     def replace(self, who, queues, asked, wish):
         (sub,) = self.pick(list(self.model.subs.values()), [who])
-        max_, left, *_ = self.run("replace", "", sub.id, next(_wishes), asked, *WISHES[wish], "", *queues)
+        max_, left, *_ = self.run("replace_subscription", "", sub.id, next(_wishes), asked, *WISHES[wish], "", *queues)
         self.model.replace(sub, queues, asked, wish)
         assert max_ == sub.max
         assert left == 0

@@ -91,7 +91,7 @@ class RecordMachine(RuleBasedStateMachine):
         try:
             return self.run(name, *arguments)
         except RecordsBehind:
-            while self.real.run("catch_up", "t")[0]:
+            while self.real.run("catch_up_records", "t")[0]:
                 pass
             return self.run(name, *arguments)
 
@@ -166,7 +166,7 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(age=st.sampled_from([0, 0, 300]))
     def trim(self, age):
         before = self.store.redis.xlen(f"{self.real.tag}:log:t")
-        self.run("trim", self.version(), "t", age, "", "", "0-0", 0, 0)
+        self.run("trim_log", self.version(), "t", age, "", "", "0-0", 0, 0)
         self.log_kept = self.log_kept and self.store.redis.xlen(f"{self.real.tag}:log:t") == before
 
     @rule()
@@ -180,7 +180,7 @@ class RecordMachine(RuleBasedStateMachine):
     def the_records_are_those_of_the_model(self):
         if not self.real.read(("EXISTS", ":sow:t"))[0]:
             return
-        while self.real.run("catch_up", "t")[0]:
+        while self.real.run("catch_up_records", "t")[0]:
             pass
         after, *flat = self.run("browse_records", "t", "", "")
         assert after == ""

@@ -84,7 +84,7 @@ class Trimming:
         before = self.log(topic)
         removable = [ref for ref in self.beyond(before, age, count) if not self.needed(topic, ref)]
         place = () if remembered else ("0-0",)
-        reply = self.run("trim", self.version(), topic, age, "", count, *(place or ("",)), 0, 0)
+        reply = self.run("trim_log", self.version(), topic, age, "", count, *(place or ("",)), 0, 0)
         removed = set(before) - set(self.log(topic))
         assert reply[3] == len(removed)
         assert removed <= set(removable)
@@ -113,7 +113,7 @@ class Trimming:
     @rule(topic=st.sampled_from("ab"), age=st.sampled_from([1, 500, 2_000]), count=COUNTS)
     def discard(self, topic, age, count):
         beyond = self.beyond(self.log(topic), age, count)
-        place, _, lost = self.run("discard", self.version(), topic, age, "", count, "0-0", 0)
+        place, _, lost = self.run("discard_unsettled", self.version(), topic, age, "", count, "0-0", 0)
         assert place == ""
         expected = 0
         for queue in self.feeding(topic):

@@ -111,11 +111,14 @@ def test_scripts_of_others_are_not_in_a_role():
 
     assert of["take"] == of["subscribe"] == {"worker", "gateway"}
     assert of["settle"] == {"worker", "gateway", "coordinator", "admin"}
-    assert of["apply"] == of["apply_journal"] == of["grant"] == {"coordinator", "replicator"}
-    assert of["trim"] == of["trim_journal"] == of["rebuild"] == of["redrive"] == {"coordinator", "admin"}
+    assert of["apply_log"] == of["apply_journal"] == of["grant_messages"] == {"coordinator", "replicator"}
+    assert of["trim_log"] == of["trim_journal"] == of["rebuild"] == of["redrive"] == {"coordinator", "admin"}
     assert of["begin_incarnation"] == of["remove_queue"] == of["define_destination"] == {"admin"}
     assert of["stage_rows"] == of["write_rows"] == of["commit_job"] == {"publisher"}
-    assert "replicator" not in of["discard"] | of["downgrade"] | of["assume"] | of["publish"] | of["settle"]
+    assert (
+        "replicator"
+        not in of["discard_unsettled"] | of["downgrade"] | of["assume_ownership"] | of["publish"] | of["settle"]
+    )
 
 
 def test_a_worker_that_sweeps_leaves_the_end_of_a_record_to_who_may_write_its_log(login, instance, server):

@@ -26,17 +26,20 @@ LUA = Path(scripts.__file__).parents[2] / "lua"
 
 @pytest.fixture
 def lua(tmp_path, monkeypatch):
-    """A lua/ of the test's own: ``lua("verb", text)`` and ``lua("lib/part", text)`` write its files."""
+    """A lua/ of the test's own: ``lua("room/verb", text)`` and ``lua("room/lib/part", text)`` write its files."""
     (tmp_path / "lib").mkdir()
     shutil.copy(LUA / "lib/fail.lua", tmp_path / "lib/fail.lua")
     monkeypatch.setattr(scripts.resources, "files", lambda _: tmp_path)
     scripts._read.cache_clear()
 
     def write(name, text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{name}.lua").write_text(text)
+        scripts._paths.cache_clear()
 
     yield write
     scripts._read.cache_clear()
+    scripts._paths.cache_clear()
 
 
 @cache
@@ -108,19 +111,29 @@ def test_only_what_is_reached_is_composed(name):
 
 def test_the_words_of_the_flags_are_on_the_first_line():
     assert compose("settle").source.startswith("#!lua flags=allow-oom\n")
-    assert compose("stats").source.startswith("#!lua flags=no-writes,allow-oom\n")
+    assert compose("read_stats").source.startswith("#!lua flags=no-writes,allow-oom\n")
     assert compose("publish").source.startswith("#!lua\n")
 
 
 def test_what_makes_a_full_server_drain_may_run_on_one():
-    must = {"advance", "beat", "notice", "open", "resume", "settle", "sweep", "take", "unsubscribe"}
+    must = {
+        "advance_action",
+        "heartbeat",
+        "scan_foreign_entries",
+        "open",
+        "push_again",
+        "settle",
+        "sweep",
+        "take",
+        "unsubscribe",
+    }
 
     assert {n for n in scripts.names() if "allow-oom" in composed(n).source.split("\n")[0]} >= must
     assert "allow-oom" not in compose("publish").source
 
 
-def test_the_head_of_each_include_names_it():
-    for path in (LUA / "lib").glob("*.lua"):
+def test_the_head_of_each_file_names_it():
+    for path in LUA.rglob("*.lua"):
         assert path.read_text().startswith(f"--- {path.stem}: "), path.name
 
 
@@ -194,10 +207,35 @@ def test_a_cycle_is_refused_with_its_chain(lua):
 def test_a_missing_include_and_a_missing_script_are_refused(lua):
     lua("verb", "--- verb: x.\n--- @include nothing\nreturn 1\n")
 
-    with pytest.raises(ComposeError, match=r"^lua/lib/nothing\.lua: no such file$"):
+    with pytest.raises(ComposeError, match=r"^lua/verb\.lua: no include has the name nothing$"):
         compose("verb")
-    with pytest.raises(ComposeError, match=r"^lua/absent\.lua: no such file$"):
+    with pytest.raises(ComposeError, match=r"^lua/: no script has the name absent$"):
         compose("absent")
+
+
+def test_a_script_is_known_by_its_verb_and_an_include_by_its_noun_whatever_their_rooms(lua):
+    lua("farm/lib/cow", "--- cow: x.\nlocal function cow()\n  return 1\nend\n")
+    lua("market/lib/stall", "--- stall: x.\n--- @include cow\nlocal function stall()\n  return cow()\nend\n")
+    lua("market/sell", "--- sell: x.\n--- @include stall, fail\nreturn stall()\n")
+
+    script = compose("sell")
+
+    assert (script.name, scripts.names()) == ("sell", ["sell"])
+    assert {place.partition(":")[0] for place in script.where} == {
+        "lua/farm/lib/cow.lua",
+        "lua/market/lib/stall.lua",
+        "lua/market/sell.lua",
+        "lua/lib/fail.lua",
+    }
+
+
+@pytest.mark.parametrize(("name", "other"), [("market/sell", "farm/sell"), ("market/lib/cow", "farm/lib/cow")])
+def test_a_name_in_two_rooms_is_refused(lua, name, other):
+    lua(name, "--- x: x.\n")
+    lua(other, "--- x: x.\n")
+
+    with pytest.raises(ComposeError, match=rf"^lua/{other}\.lua: lua/{name}\.lua has the same name$"):
+        scripts.names()
 
 
 def test_an_include_with_a_statement_of_its_own_is_refused(lua):
@@ -329,7 +367,7 @@ def test_every_key_is_used():
 
 PART = st.integers(0, 2**64 - 1).map(str)
 NAME = st.from_regex(r"[A-Za-z0-9_./-]{1,40}", fullmatch=True)
-CODEC = (LUA / "lib/ref.lua").read_text() + (
+CODEC = (LUA / "log/lib/ref.lua").read_text() + (
     "local topic, id = ARGV[1], ARGV[2]\n"
     "local make = ref_maker(topic)\n"
     "make('5-5')\nmake(id)\n"
@@ -368,7 +406,7 @@ def test_threads_that_compose_at_once_do_not_disturb_each_other(monkeypatch):
 
     monkeypatch.setattr(scripts, "_parse", parse_slowly)
     scripts._read.cache_clear()
-    wanted = ["sweep", "take", "publish", "apply"] * 4
+    wanted = ["sweep", "take", "publish", "apply_log"] * 4
 
     with ThreadPoolExecutor(len(wanted)) as pool:
         composed = list(pool.map(compose, wanted))

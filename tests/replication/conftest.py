@@ -112,7 +112,7 @@ class Site:
 
     def ask(self, queue):
         """Ask for what has been here long enough."""
-        return self.run("request", self.fabric.now + 10_000, queue)
+        return self.run("request_messages", self.fabric.now + 10_000, queue)
 
     def sweep(self):
         for _ in range(50):

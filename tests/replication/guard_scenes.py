@@ -42,7 +42,7 @@ def copied(instance, origin, upto, *entries):
     names = ("b", "p", "n")
     rows = [text for stream_id, p, n in entries for text in (stream_id, body_of(p, n, 0), p, n)]
     head = (TOPIC, origin, "-", f"{origin}/g", "0-0", upto, len(entries), len(names), *names)
-    return instance.run("apply", instance.now, 0, *head, *rows)
+    return instance.run("apply_log", instance.now, 0, *head, *rows)
 
 
 def subscribed(instance):
@@ -149,7 +149,7 @@ def what_is_told_before_its_message_comes_is_done_then(known):
 def an_instance_is_granted_as_many_as_it_has_room_for(known):
     a, b = begun(known)
     bookmarks = [published(a, number=number) for number in range(3)]
-    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", *bookmarks)[0] > 1:
+    if a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 1", "", *bookmarks)[0] > 1:
         raise Violation("b owns what it has no room for")
 
 
@@ -157,7 +157,7 @@ def what_was_granted_and_not_heard_of_takes_room(known):
     a, b = begun(known)
     bookmarks = [published(a, number=number) for number in range(3)]
     for bookmark in bookmarks:
-        a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)
+        a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)
     if a.ask(["ZCARD", a.key("remote", QUEUE)])[0] > 1:
         raise Violation("b was granted the same room again")
 
@@ -167,11 +167,11 @@ def who_asked_before_it_heard_what_it_heard_later_is_too_late(known):
     bookmarks = [published(a, number=number) for number in range(3)]
     heard = ""
     for bookmark in bookmarks[:2]:
-        a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", heard, bookmark)
+        a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 1", heard, bookmark)
         last = a.ask(["XREVRANGE", a.key("journal", QUEUE), "+", "-", "COUNT", 1])[0][0][0].decode()
         heard = f"{a.origin}~{last}"
     # Of the two the first is forgotten: it was heard of.
-    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 2", "", bookmarks[2])[0]:
+    if a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 2", "", bookmarks[2])[0]:
         raise Violation("b was granted its room of long ago")
 
 

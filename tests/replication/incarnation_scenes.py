@@ -51,7 +51,7 @@ def it_gives_nothing_away(known):
     a, b = begun(known)
     bookmark = published(a)
     anew(a)
-    if a.run("grant", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)[0]:
+    if a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)[0]:
         raise Violation("a gives away what may have been settled")
 
 
@@ -84,7 +84,7 @@ def nothing_is_taken_that_was_read_of_the_last_one(known):
 def one_that_is_not_known_is_told_first(known):
     a, _ = begun(known)
     refused(copied, a, "a.zero", f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))
-    a.run("recover", a.now, "a.zero")
+    a.run("begin_recovery", a.now, "a.zero")
     copied(a, "a.zero", f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))
     if taken(a, subscribed(a)):
         raise Violation("a delivers what may have been settled")

@@ -75,7 +75,7 @@ class View:
         return {entry.name for entry in self.entries}
 
     def copy_of(self, origin, stream_id):
-        """As lib/copies looks it up."""
+        """As bookmarks/lib/copies looks it up."""
         members = self.copies.get(origin, [])
         at = bisect.bisect_right(members, _sortable(stream_id) + "~") - 1
         if at < 0:

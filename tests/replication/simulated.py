@@ -18,7 +18,7 @@ from ampsq.transport.runner import Store
 TOPIC, QUEUE = "orders", "work"
 LEASE = 2_000
 #: Scripts whose calls may come again at any time, late.
-_REPEATED = frozenset({"apply", "apply_journal", "grant", "relay"})
+_REPEATED = frozenset({"apply_log", "apply_journal", "grant_messages", "relay_requests"})
 
 
 def decoded(reply):

@@ -412,7 +412,7 @@ class Simulation:
     def request(self, at=None):
         at = at or self.random.choice(sorted(self.instances))
         instance = self.instances[at]
-        number = instance.run("request", instance.now, QUEUE)
+        number = instance.run("request_messages", instance.now, QUEUE)
         self.tell("request", at, number)
         if number:
             self.asked.setdefault(instance.origin, []).append(asked_last(instance))
@@ -423,8 +423,8 @@ class Simulation:
             return ()
         at, other = self.random.sample(sorted(self.instances), 2)
         instance = self.instances[at]
-        instance.run("proxy", QUEUE, 1)
-        done = instance.run("assume", instance.now, QUEUE, 100, other)
+        instance.run("set_proxied_transfer", QUEUE, 1)
+        done = instance.run("assume_ownership", instance.now, QUEUE, 100, other)
         self.tell("assume", at, other, done)
         return at
 

@@ -281,7 +281,7 @@ def test_what_the_owner_s_subscriptions_hold_does_not_keep_others_from_what_is_b
 
     # Whoever asks in vain asks for more from one second to the next.
     for number in range(6):
-        b.run("request", fabric.now + 10_000 + number * 1_000, "work")
+        b.run("request_messages", fabric.now + 10_000 + number * 1_000, "work")
         fabric.run()
 
     assert b.bodies(at_b) == ["20"]
@@ -296,7 +296,7 @@ def test_nothing_is_asked_for_again_within_a_second(fabric, pair):
     fabric.run()
     b.subscribe("work", backlog=2)
 
-    asked = [b.run("request", fabric.now + 10_000 + later, "work") for later in (0, 1, 999, 1_000, 1_001)]
+    asked = [b.run("request_messages", fabric.now + 10_000 + later, "work") for later in (0, 1, 999, 1_000, 1_001)]
 
     assert asked == [2, 0, 0, 3, 0]
 
@@ -307,10 +307,10 @@ def test_nothing_is_seized_but_by_the_operator_s_word(fabric, pair):
     fabric.run()
     at_b = b.subscribe("work")
 
-    b.run("proxy", "work", 1)
-    assert b.run("assume", fabric.now, "work", 100, "a") == [0, 1]
+    b.run("set_proxied_transfer", "work", 1)
+    assert b.run("assume_ownership", fabric.now, "work", 100, "a") == [0, 1]
     b.ask("work")
-    assert b.run("assume", fabric.now, "work", 100, "a") == [1, 0]
+    assert b.run("assume_ownership", fabric.now, "work", 100, "a") == [1, 0]
 
     assert b.bodies(at_b) == ["1"]
     # And the owner that comes back hears of it
@@ -382,7 +382,7 @@ def test_a_call_that_begins_behind_what_is_here_is_refused(fabric, pair):
     a, b = pair
     (bookmark,) = a.publish("orders", "1")
     stream_id = bookmark.rpartition("~")[2]
-    late = ("apply", fabric.now, 0, "orders", a.origin, "-", "a/a", stream_id, "9999999999999-0", 0, 0)
+    late = ("apply_log", fabric.now, 0, "orders", a.origin, "-", "a/a", stream_id, "9999999999999-0", 0, 0)
 
     with pytest.raises(Gap):
         b.run(*late)
@@ -513,7 +513,7 @@ def test_what_is_told_before_its_message_comes_is_passed_on_although_later_words
         place = bookmark.rpartition("~")[2]
         start = "0-0" if bookmark == first else first.rpartition("~")[2]
         run = ("orders", a.origin, "-", f"{a.origin}/ga", start, place, 1, 1, "b", place, body)
-        b.run("apply", fabric.now, 0, *run)
+        b.run("apply_log", fabric.now, 0, *run)
 
     fabric.link(b, c, "orders", queues=["work"], pass_through=[".*"])
     fabric.run()

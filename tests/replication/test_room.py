@@ -25,7 +25,7 @@ def granted(owner, other):
 
 
 def asking(site, fabric, seconds):
-    return site.run("request", fabric.now + 10_000 + round(seconds * 1_000), "work")
+    return site.run("request_messages", fabric.now + 10_000 + round(seconds * 1_000), "work")
 
 
 def requests(site):
@@ -90,7 +90,7 @@ def test_what_was_named_beyond_the_room_is_granted_when_there_is_room_again(fabr
     held = []
     while not held:
         fabric.now += 1_000
-        b.run("request", fabric.now, "work")
+        b.run("request_messages", fabric.now, "work")
         fabric.run()
         held = b.take(at_b)
 
@@ -100,7 +100,7 @@ def test_what_was_named_beyond_the_room_is_granted_when_there_is_room_again(fabr
         found += [body for body, *_ in held]
         b.settle("acknowledged", at_b, *held)
         fabric.now += 10
-        b.run("request", fabric.now, "work")
+        b.run("request_messages", fabric.now, "work")
         fabric.run()
         held = b.take(at_b)
 
@@ -129,7 +129,7 @@ def test_a_consumer_faster_than_a_grant_is_granted_what_it_settles_meanwhile(fab
 
     told = []
     for _ in rooms:
-        b.run("request", fabric.now, "work")
+        b.run("request_messages", fabric.now, "work")
         told.append(int(requests(b)[-1][2].split(" ")[1]))
         fabric.now += 2_000
         fabric.run()
@@ -152,8 +152,8 @@ def test_a_request_that_comes_again_or_late_is_granted_nothing_more(fabric, pair
     assert [len(each) - 4 for each in asked] == [5, 15]
 
     # Given that the first was granted, and is known there
-    assert a.run("grant", fabric.now, *asked[0]) == [5, 0]
-    assert a.run("grant", fabric.now, *asked[0]) == [0, 0]
+    assert a.run("grant_messages", fabric.now, *asked[0]) == [5, 0]
+    assert a.run("grant_messages", fabric.now, *asked[0]) == [0, 0]
     fabric.links["a", "b"].step()
     held = b.take(at_b)
     b.settle("acknowledged", at_b, *held)
@@ -161,7 +161,7 @@ def test_a_request_that_comes_again_or_late_is_granted_nothing_more(fabric, pair
 
     # When they come in any order
     newest = requests(b)[-1]
-    counts = [a.run("grant", fabric.now, *each)[0] for each in (asked[1], newest, asked[0], asked[1], newest)]
+    counts = [a.run("grant_messages", fabric.now, *each)[0] for each in (asked[1], newest, asked[0], asked[1], newest)]
 
     # Then only who asked for more when it had room has more
     assert counts == [0, 5, 0, 0, 0]
@@ -175,15 +175,15 @@ def test_a_request_whose_owner_lost_what_it_granted_is_granted_again(fabric, pai
     b.subscribe("work", backlog=3)
     asking(b, fabric, 0)
     (asked,) = requests(b)
-    assert a.run("grant", fabric.now, *asked) == [3, 0]
+    assert a.run("grant_messages", fabric.now, *asked) == [3, 0]
 
     # A new incarnation of either counts anew
     other = (asked[0], f"{b.name}.other", *asked[2:])
-    assert a.run("grant", fabric.now, *other) == [0, 0]
+    assert a.run("grant_messages", fabric.now, *other) == [0, 0]
     asking(b, fabric, 1)
     more = requests(b)[-1]
-    assert a.run("grant", fabric.now, *more) == [0, 0]
-    assert a.run("grant", fabric.now, more[0], f"{b.name}.other", *more[2:])[0] == 3
+    assert a.run("grant_messages", fabric.now, *more) == [0, 0]
+    assert a.run("grant_messages", fabric.now, more[0], f"{b.name}.other", *more[2:])[0] == 3
 
 
 def test_what_was_heard_of_an_owner_s_former_incarnation_is_heard(fabric, pair):
@@ -194,13 +194,13 @@ def test_what_was_heard_of_an_owner_s_former_incarnation_is_heard(fabric, pair):
     asking(b, fabric, 0)
     asking(b, fabric, 1)
     first, second = requests(b)
-    assert a.run("grant", fabric.now, *first) == [3, 0]
+    assert a.run("grant_messages", fabric.now, *first) == [3, 0]
     ((last, _),) = a.store.redis.xrevrange(a.key("journal", "work"), count=1)
 
     # A server that was emptied may journal under IDs that are still its former incarnation's
     heard = f"{a.name}.before~{last.decode()}"
 
-    assert a.run("grant", fabric.now, *second[:3], heard, *second[4:])[0] == 3
+    assert a.run("grant_messages", fabric.now, *second[:3], heard, *second[4:])[0] == 3
 
 
 def test_who_does_not_say_for_how_many_it_has_room_is_granted_nothing(fabric, pair):

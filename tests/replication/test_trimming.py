@@ -8,7 +8,7 @@ from ampsq.protocol.schema import KEYS
 
 
 def readers_of(*destinations):
-    """What `trim` and `trim_journal` are told of destinations that are sent everything."""
+    """What `trim_log` and `trim_journal` are told of destinations that are sent everything."""
     rows = []
     for name in destinations:
         rows += ["log", "orders", f"destination {name}", "log orders", ""]
@@ -22,7 +22,7 @@ def trim(site, *destinations):
     # Links record by the clock of the server.
     now = site.fabric.now + 3_600_000
     for _ in range(100):
-        step = site.run("trim", now, site.version(), "orders", 0, "", "", "0-0", 0, 0, *readers)
+        step = site.run("trim_log", now, site.version(), "orders", 0, "", "", "0-0", 0, 0, *readers)
         journal = site.run("trim_journal", now, "work", "0-0", *readers[5:10])
         removed += step[3]
         if not step[3] and not journal[1]:

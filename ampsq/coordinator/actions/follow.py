@@ -48,7 +48,7 @@ _AGAIN: Final = 2_000
 _AGAIN_AT_MOST: Final = 300_000
 #: Seconds between two lines of the log about events of an action that failed.
 _SAY_AGAIN: Final = 10.0
-#: What the script `set_aside` says.
+#: What the script `set_event_aside` says.
 _ELSEWHERE, _ASIDE, _RECORDED = range(3)
 _LAST_SEQUENCE: Final = 2**64 - 1
 

@@ -23,7 +23,7 @@ __all__ = [
     "track",
 ]
 
-#: What `redo` publishes: topic, body, headers (empty: none) and publisher.
+#: What `retry_event` publishes: topic, body, headers (empty: none) and publisher.
 Letter = tuple[str, bytes, bytes, str]
 
 
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 def advance(action: str, source: str, expected: str, place: Place, done: int) -> Call[bool]:
     """Move an action on from the cursor `expected` of a source; False when somebody else did it before."""
-    return script_call("advance", [action, source, expected, *place, done], bool, repeatable=True)
+    return script_call("advance_action", [action, source, expected, *place, done], bool, repeatable=True)
 
 
 def set_aside(  # noqa: PLR0917  (in the order of the script's head)
@@ -53,7 +53,7 @@ def set_aside(  # noqa: PLR0917  (in the order of the script's head)
     """Put the event at an action's place among those that failed; what the two numbers mean is in the script's head."""
     values = [text for pair in publishers for text in pair]
     arguments: list[EncodableT] = [action, source, expected, *place, event, error, at, *values]
-    return script_call("set_aside", arguments, lambda reply: (int(reply[0]), int(reply[1])))
+    return script_call("set_event_aside", arguments, lambda reply: (int(reply[0]), int(reply[1])))
 
 
 def redo(
@@ -71,12 +71,12 @@ def redo(
         letter: what is published.
     """
     sent = letter or ("", b"", b"", "")
-    return script_call("redo", ["", action, event, revision, value, at, count, *sent], bool, repeatable=True)
+    return script_call("retry_event", ["", action, event, revision, value, at, count, *sent], bool, repeatable=True)
 
 
 def count(action: str, place: str, sequence: int, counter: bytes) -> Call[bytes]:
     """Raise a counter, once for each sequence of a place; gives its value."""
-    return script_call("count", [action, place, sequence, counter], bytes, repeatable=True)
+    return script_call("raise_counter", [action, place, sequence, counter], bytes, repeatable=True)
 
 
 def happen(what: str, client: str, topic: str = "", data: bytes = b"") -> Call[bool]:
@@ -84,7 +84,7 @@ def happen(what: str, client: str, topic: str = "", data: bytes = b"") -> Call[b
 
     Comings and goings are told once each; an event whose answer was lost is raised again.
     """
-    return script_call("happen", ["", what, client, topic, data], bool, repeatable=True)
+    return script_call("emit_event", ["", what, client, topic, data], bool, repeatable=True)
 
 
 def track(  # noqa: PLR0917  (in the order of the script's head)
@@ -93,9 +93,11 @@ def track(  # noqa: PLR0917  (in the order of the script's head)
 ) -> Call[bool]:  # fmt: skip
     """Note what matches an action's condition; False when somebody else did it before."""
     values = [text for change in changes for text in change]
-    return script_call("track", [action, source, expected, cursor, read, duration, *values], bool, repeatable=True)
+    return script_call(
+        "track_matches", [action, source, expected, cursor, read, duration, *values], bool, repeatable=True
+    )
 
 
 def overdue(action: str) -> Call[int]:
     """Make events of what matched for its time; gives how many."""
-    return script_call("overdue", ["", action], int, repeatable=True)
+    return script_call("emit_overdue", ["", action], int, repeatable=True)

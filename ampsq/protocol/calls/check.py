@@ -61,7 +61,7 @@ class Entries(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """A page of a log: where the next begins (None: nowhere), refs, and a letter for each; see lua/check_log.lua."""
+    """A page of a log: where the next begins (None: nowhere), refs, a letter for each; see lua/check/check_log.lua."""
 
     next: str | None
     refs: list[bytes]
@@ -180,9 +180,9 @@ def judge(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair
 
 
 def check_live(queue: str, source: str, cursor: str, count: int, *, repair: bool) -> Call[LivePart]:
-    """Look through a part, about `count`, of one of a queue's structures; see lua/check_live.lua."""
+    """Look through a part, about `count`, of one of a queue's structures; see lua/check/check_structure.lua."""
     return script_call(
-        "check_live",
+        "check_structure",
         ["", queue, source, cursor, count, int(repair)],
         lambda reply: LivePart(
             reply[0].decode(),
@@ -205,13 +205,13 @@ def check_due(cursor: str, count: int, *, repair: bool) -> Call[TimetablePart]:
         refs = [(queue.decode(), ref) for queue, _, ref in (row.partition(b" ") for row in reply[4 + reply[3] :])]
         return TimetablePart(reply[0].decode(), reply[1], reply[2], counts, refs)
 
-    return script_call("check_due", [cursor, count, int(repair)], read, repeatable=True)
+    return script_call("check_timetable", [cursor, count, int(repair)], read, repeatable=True)
 
 
 def check_counts(queue: str, *, repair: bool) -> Call[Counts]:
     """Compare a queue's numbers of delayed and scheduled messages with the timetable, if that is short."""
     return script_call(
-        "check_counts",
+        "check_delayed_counts",
         [queue, int(repair)],
         lambda reply: Counts(reply[1], reply[2], reply[3], reply[4], reply[5].decode()),
         repeatable=True,
@@ -221,14 +221,14 @@ def check_counts(queue: str, *, repair: bool) -> Call[Counts]:
 def check_leased(subscription: str, *, repair: bool) -> Call[tuple[int, int]]:
     """How many leases a subscription has by its own number, and by counting; -1 where there is no telling."""
     return script_call(
-        "check_leased", [subscription, int(repair)], lambda reply: (int(reply[0]), int(reply[1])), repeatable=True
+        "check_lease_count", [subscription, int(repair)], lambda reply: (int(reply[0]), int(reply[1])), repeatable=True
     )
 
 
 def check_room(queue: str, source: str, cursor: str, *, repair: bool) -> Call[Room]:
     """Look through a part of a queue's `members`, or of those that are free with a filter."""
     return script_call(
-        "check_room",
+        "check_free_subscriptions",
         [queue, source, cursor, int(repair)],
         lambda reply: Room(reply[0].decode(), reply[1], reply[2], reply[3], [name.decode() for name in reply[4:]]),
         repeatable=True,
@@ -238,7 +238,7 @@ def check_room(queue: str, source: str, cursor: str, *, repair: bool) -> Call[Ro
 def check_index(queue: str, name: str, source: str, cursor: str, *, repair: bool) -> Call[tuple[str, int, int]]:
     """Look through a part of a filter's index, or of `all`: next cursor, strangers, messages that are missing."""
     return script_call(
-        "check_index",
+        "check_filter_index",
         ["", queue, name, source, cursor, int(repair)],
         lambda reply: (reply[0].decode(), int(reply[1]), int(reply[2])),
         repeatable=True,
@@ -262,18 +262,18 @@ def add_to(name: str, field: str, difference: int) -> Call[None]:
 
 def correct_count(queue: str, topic: str, difference: int) -> Call[None]:
     """Add to the number of entries that a queue counts as read in a topic."""
-    return script_call("correct_count", [queue, topic, difference], lambda _: None)
+    return script_call("correct_read_count", [queue, topic, difference], lambda _: None)
 
 
 def leave(queue: str, refs: Sequence[bytes]) -> Call[int]:
     """Take messages before the recovery point out of a queue, unless they are leased; gives how many left."""
-    return script_call("leave", [queue, *refs], int, repeatable=True)
+    return script_call("drop_before_start", [queue, *refs], int, repeatable=True)
 
 
 def locate(topic: str, point: str) -> Call[Located]:
     """Find a point of a topic's log: an ID, ``+`` or ``-``."""
     return script_call(
-        "locate",
+        "locate_in_log",
         [topic, point],
         lambda reply: Located(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3])),
         repeatable=True,
@@ -296,7 +296,7 @@ def pause_queue(
     """Begin a rebuild; gives whether the queue is a ring, and the end of each topic's log: ID, entries ever added."""
     topics = [f"{topic} {cursor}" for topic, cursor in cursors]
     return script_call(
-        "pause_queue",
+        "begin_rebuild",
         ["", queue, owner, period, int(changed), *topics],
         lambda reply: (
             bool(reply[0]),
@@ -324,6 +324,4 @@ def resume_queue(  # noqa: PLR0917  (in the order of the script's head)
     """End a rebuild; 0: done, 1: call again, -1: read the journal on and call again."""
     topics = [f"{topic} {cursor}" for topic, cursor in cursors]
     number = "" if kept_out is None else kept_out
-    return script_call(
-        "resume_queue", ["", queue, owner, after, boundary, number, *topics], lambda reply: int(reply[0])
-    )
+    return script_call("end_rebuild", ["", queue, owner, after, boundary, number, *topics], lambda reply: int(reply[0]))

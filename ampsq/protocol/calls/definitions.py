@@ -55,7 +55,7 @@ def define_topic(
         definition: as JSON.
         queues: those that it feeds.
         life: of its records, ms; 0 without a limit.
-        paths: of its key, as lua/lib/record_key.lua takes them.
+        paths: of its key, as lua/records/lib/record_key.lua takes them.
         type: the word of its message type, "" for JSON.
     """
     arguments: list[EncodableT] = ["", version, topic, definition, life, paths, type, *queues]

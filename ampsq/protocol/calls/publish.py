@@ -161,4 +161,4 @@ def logoff(publisher: str, session: int) -> Call[bool]:
 
 def confirm(publisher: str, session: int, sequence: int) -> Call[bool]:
     """Write that a session has recorded all up to a sequence, so that the connection can wait for this write."""
-    return script_call("confirm", ["", publisher, session, sequence], bool, repeatable=True)
+    return script_call("confirm_sequence", ["", publisher, session, sequence], bool, repeatable=True)

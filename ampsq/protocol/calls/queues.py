@@ -244,7 +244,7 @@ def open_instance(name: str, incarnation: str) -> Call[Opened]:
 
 def catalog() -> Call[Catalog]:
     """Read everything that is defined."""
-    return script_call("catalog", [], _read_catalog, repeatable=True)
+    return script_call("read_catalog", [], _read_catalog, repeatable=True)
 
 
 def _read_catalog(reply: list[Any]) -> Catalog:
@@ -282,11 +282,11 @@ def replace(subscription: str, number: int, wish: Wish) -> Call[Replaced]:
         tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
         return Replaced(int(reply[0]), bool(reply[1]), tokens)
 
-    return script_call("replace", arguments, read, repeatable=True)
+    return script_call("replace_subscription", arguments, read, repeatable=True)
 
 
 def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
-    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `resume`."""
+    """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `push_again`."""
     return script_call(
         "take",
         ["", subscription, wanted, *_flatten(acks)],
@@ -327,13 +327,13 @@ def unsubscribe(subscription: str, held: Groups) -> Call[bool]:
 
 def resize(subscription: str, asked: int) -> Call[int]:
     """Change the backlog that a subscription asks for; gives the effective one."""
-    return script_call("resize", ["", subscription, asked], int, repeatable=True)
+    return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
 
 
 def beat(patience: int, subscriptions: Sequence[str]) -> Call[list[str]]:
     """Show that subscriptions live; gives those that do not exist any more."""
     return script_call(
-        "beat",
+        "heartbeat",
         ["", patience, *subscriptions],
         lambda reply: [name.decode() for name in reply],
         repeatable=True,
@@ -354,7 +354,7 @@ def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
     """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
     arguments: list[EncodableT] = [text for pair in topics.items() for text in pair]
     return script_call(
-        "notice",
+        "scan_foreign_entries",
         ["", *arguments],
         lambda reply: {topic: last.decode() for topic, last in zip(topics, reply, strict=True)},
         repeatable=True,
@@ -364,7 +364,7 @@ def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
 def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]) -> Call[str]:
     """Push again what is leased and not among `tokens`; gives the next cursor, "0" at the end."""
     return script_call(
-        "resume",
+        "push_again",
         ["", subscription, queue, cursor, *tokens],
         lambda reply: str(reply.decode()),
         repeatable=True,
@@ -381,7 +381,7 @@ def _read_figures(reply: list[Any]) -> Figures:
 
 def stats(queue: str) -> Call[Figures]:
     """Read one queue's figures."""
-    return script_call("stats", [queue], _read_figures, repeatable=True)
+    return script_call("read_stats", [queue], _read_figures, repeatable=True)
 
 
 def walk(queue: str) -> Call[Walk]:
@@ -392,7 +392,7 @@ def walk(queue: str) -> Call[Walk]:
         active = None if room < 0 else int(room)
         return Walk(end.decode(), active, bool(placed), MessageType.parse(word.decode()), _pairs(cursors))
 
-    return script_call("walk", [queue], read, repeatable=True)
+    return script_call("begin_browse", [queue], read, repeatable=True)
 
 
 def _browsed(flat: list[Any]) -> list[Browsed]:
@@ -430,7 +430,7 @@ def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
         found = {item.ref: item for item in _browsed(reply[1:])}
         return [found.get(ref) for ref in refs[: int(reply[0])]]
 
-    return script_call("look", ["", queue, *refs], read, repeatable=True)
+    return script_call("read_available", ["", queue, *refs], read, repeatable=True)
 
 
 def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
@@ -449,13 +449,13 @@ def watch(queue: str, period: int) -> Call[tuple[str, str]]:
     Gives the last ID of its events and since when, ms, it tells without a gap.
     """
     return script_call(
-        "watch", ["", queue, period], lambda reply: (reply[0].decode(), reply[1].decode()), repeatable=True
+        "watch_queue", ["", queue, period], lambda reply: (reply[0].decode(), reply[1].decode()), repeatable=True
     )
 
 
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
-    return script_call("hold_view", ["", view, owner, period], bool, repeatable=True)
+    return script_call("keep_duty", ["", view, owner, period], bool, repeatable=True)
 
 
 def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:

@@ -41,7 +41,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reader says of itself; see the script `report`."""
+    """What a reader says of itself; see the script `report_reader`."""
 
     state: str
     behind: int
@@ -62,7 +62,7 @@ class Order:
 def lag(places: Iterable[tuple[str, Id]]) -> Call[list[Lag]]:
     """How far topics' logs go on behind IDs."""
     arguments = [text for topic, stream_id in places for text in (topic, text_of(stream_id))]
-    return script_call("lag", arguments, _read_lags, repeatable=True)
+    return script_call("measure_lag", arguments, _read_lags, repeatable=True)
 
 
 def _read_lags(reply: Any) -> list[Lag]:
@@ -84,12 +84,12 @@ def report(reader: str, transport: str, told: Report, *, period: int, client: st
         facts: what it is, JSON, for people.
     """
     arguments: list[EncodableT] = ["", reader, transport, told.state, told.behind, told.spooled, told.oldest]
-    return script_call("report", [*arguments, period, client, facts], _read_order, repeatable=True)
+    return script_call("report_reader", [*arguments, period, client, facts], _read_order, repeatable=True)
 
 
 def leave_report(reader: str) -> Call[Order]:
     """Say that a reader ended."""
-    return script_call("report", ["", reader, "*", "", 0, 0, 0, 0, "", ""], _read_order, repeatable=True)
+    return script_call("report_reader", ["", reader, "*", "", 0, 0, 0, 0, "", ""], _read_order, repeatable=True)
 
 
 def _read_order(reply: Any) -> Order:
@@ -108,7 +108,9 @@ def claim(subscription: str, client: str, former: int | None = None) -> Call[int
     Raises:
         NameInUse: another one began later.
     """
-    return script_call("claim", ["", subscription, client, "" if former is None else former], int, repeatable=True)
+    return script_call(
+        "begin_session", ["", subscription, client, "" if former is None else former], int, repeatable=True
+    )
 
 
 def holder_of(instance: str, subscription: str) -> Call[tuple[int, str] | None]:
@@ -130,4 +132,4 @@ def note_place(subscription: str, session: int, kept: Sequence[tuple[str, str]],
         NameInUse: another one of its name began since. UnknownSession: the server lost this one.
     """
     texts = [text for two in kept for text in two]
-    return script_call("note_place", [subscription, session, len(kept), *texts, *reached], int, repeatable=True)
+    return script_call("save_bookmarks", [subscription, session, len(kept), *texts, *reached], int, repeatable=True)

@@ -89,7 +89,7 @@ class Deleted:
 
 def catch_up(topic: str) -> Call[tuple[bool, str]]:
     """Let the records follow the log, one step; gives whether more is to be read, and the last ID that was."""
-    return script_call("catch_up", [topic], lambda reply: (bool(reply[0]), reply[1].decode()), repeatable=True)
+    return script_call("catch_up_records", [topic], lambda reply: (bool(reply[0]), reply[1].decode()), repeatable=True)
 
 
 def browse_records(topic: str, tree: str, after: str, keys: Sequence[bytes] = ()) -> Call[RecordPage]:

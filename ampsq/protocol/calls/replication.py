@@ -173,7 +173,7 @@ def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[A
     for run in runs:
         arguments += run.arguments()
     return script_call(
-        "apply", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
+        "apply_log", arguments, lambda reply: Applied(reply[0], reply[1], reply[2], bool(reply[3])), repeatable=True
     )
 
 
@@ -211,12 +211,12 @@ def grant(
         now: ms; default: the server's.
     """
     arguments: list[EncodableT] = [now, queue, by, rooms, heard, *bookmarks]
-    return script_call("grant", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
+    return script_call("grant_messages", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
 
 
 def request(queue: str) -> Call[int]:
     """Ask other instances for what somebody here is free for; gives for how many messages."""
-    return script_call("request", ["", queue], int, repeatable=True)
+    return script_call("request_messages", ["", queue], int, repeatable=True)
 
 
 def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
@@ -232,17 +232,17 @@ def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int
         limit: of so many that were asked for the owners are looked at.
         owners: names of instances, or origins.
     """
-    return script_call("assume", ["", queue, limit, *owners], _pair, repeatable=True)
+    return script_call("assume_ownership", ["", queue, limit, *owners], _pair, repeatable=True)
 
 
 def proxy(queue: str, *, enabled: bool) -> Call[None]:
     """Enable or disable proxied transfer of a queue."""
-    return script_call("proxy", [queue, int(enabled)], lambda _: None, repeatable=True)
+    return script_call("set_proxied_transfer", [queue, int(enabled)], lambda _: None, repeatable=True)
 
 
 def mark() -> Call[str]:
     """Set a mark behind everything that was recorded; "" where no destination is waited for."""
-    return script_call("mark", [], bytes.decode, repeatable=True)
+    return script_call("set_mark", [], bytes.decode, repeatable=True)
 
 
 def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
@@ -254,7 +254,9 @@ def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
             say; destinations that do not carry any of them are left out. Empty: everything.
     """
     pairs = [text for pair in wanted.items() for text in pair]
-    return script_call("lacking", [after, *pairs], lambda reply: [name.decode() for name in reply], repeatable=True)
+    return script_call(
+        "find_lacking_destinations", [after, *pairs], lambda reply: [name.decode() for name in reply], repeatable=True
+    )
 
 
 def behind(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
@@ -271,7 +273,7 @@ def behind(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None
     def read(reply: Any) -> tuple[int | None, int]:
         return (int(reply[0]) if reply[0] else None), int(reply[1])
 
-    return script_call("behind", ["", destination, *names], read, repeatable=True)
+    return script_call("find_oldest_unacknowledged", ["", destination, *names], read, repeatable=True)
 
 
 def downgrade(destination: str, *, enabled: bool) -> Call[bool]:
@@ -285,7 +287,7 @@ def relay(rows: Sequence[EncodableT]) -> Call[int]:
     Args:
         rows: source, path, queue, who asks, rooms, heard and bookmarks of each, in turn.
     """
-    return script_call("relay", rows, int, repeatable=True)
+    return script_call("relay_requests", rows, int, repeatable=True)
 
 
 def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:

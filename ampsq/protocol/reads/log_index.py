@@ -31,7 +31,10 @@ def index_step(topic: str) -> Call[bool]:
 def find_point(topic: str, stream_id: Id) -> Call[tuple[Id, int]]:
     """The last point of the index at an ID or before it, and its rank."""
     return script_call(
-        "find_point", [topic, text_of(stream_id)], lambda reply: (parse_id(reply[0]), int(reply[1])), repeatable=True
+        "find_index_point",
+        [topic, text_of(stream_id)],
+        lambda reply: (parse_id(reply[0]), int(reply[1])),
+        repeatable=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Who an instance is and was: whose an entry of a log is that has no source; as lua/lib/incarnations.lua has it."""
+"""Who an instance is and was: whose an entry of a log is that has no source; as lua/log/lib/incarnations.lua has it."""
 
 from __future__ import annotations
 

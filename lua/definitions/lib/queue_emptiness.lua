@@ -1,0 +1,26 @@
+--- queue_emptiness: whether a queue has no message at all, read or not.
+
+-- Entries that it has not read count as its messages, though it might keep them out.
+local function has_unread(name)
+  local cursors = call('HGETALL', K.cursors(name))
+  for i = 1, #cursors, 2 do
+    local id, count = string.match(cursors[i + 1], '^(%S+) (%d+)$')
+    local info, added, last = redis.pcall('XINFO', 'STREAM', K.log(cursors[i])), 0, '0-0'
+    for k = 1, #info, 2 do
+      if info[k] == 'entries-added' then added = info[k + 1] end
+      if info[k] == 'last-generated-id' then last = info[k + 1] end
+    end
+    if id ~= last and added > tonumber(count) then return true end
+  end
+  return false
+end
+
+local function is_queue_empty(name)
+  local fields = call('HMGET', K.queue(name), F.delayed, F.scheduled, F.paused)
+  local waiting = call('ZCARD', K.ready(name)) + call('ZCARD', K.sorted(name, V.none)) + call('ZCARD', K.held(name))
+    + call('ZCARD', K.remote(name))
+  -- One that is being rebuilt finds its messages again.
+  if fields[3] or waiting + (fields[1] or 0) + (fields[2] or 0) > 0 then return false end
+  -- The anchor is no lease.
+  return call('HLEN', K.leases(name)) <= 1 and not has_unread(name)
+end

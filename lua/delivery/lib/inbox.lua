@@ -1,0 +1,82 @@
+--- inbox: what was pushed to a subscription; only barriers and what is still leased under its token are handed out.
+--- @include leases, ref, delivery_element, settlement
+
+local function parse_element_head(head)
+  local queue, token, delivery, deadline, kind, ref = string.match(head, '^(%S+) (%d+) (%d+) (%d+) (%w+) ([^\n]+)')
+  return {queue = queue, token = token, delivery = delivery, deadline = deadline, kind = kind, ref = ref}
+end
+
+-- The lease's value, nil when it ended or the message is held under a newer token.
+local function lease_of_element(element)
+  local value = call('HGET', K.leases(element.queue), element.ref)
+  return value and string.match(value, '^%d+') == element.token and value or nil
+end
+
+-- A barrier was delivered outside of all leases.
+local function is_barrier_element(element)
+  return element.delivery == '0'
+end
+
+-- A body that was pushed by reference is read from the log; nil when somebody removed it there.
+local function whole_element(element, head, body)
+  if element.kind ~= 'r' then return head, body end
+  local topic, id = parse_ref(element.ref)
+  local entry = call('XRANGE', K.log(topic), id, id)[1]
+  if not entry then return nil end
+  return element_of(load_queue(element.queue), element.token, element.delivery, element.deadline, element.ref, entry[2])
+end
+
+-- Returns heads and bodies in turn, and whether it ended because there were too many bytes.
+local function take_inbox(id, wanted, freed)
+  local out, bytes = {}, 0
+  while #out < 2 * wanted and bytes < V.bytes do
+    local texts = call('LPOP', K.inbox(id), math.min(2 * wanted - #out, 128))
+    if not texts then break end
+    for i = 1, #texts, 2 do
+      if bytes >= V.bytes then
+        for back = #texts, i, -1 do call('LPUSH', K.inbox(id), texts[back]) end
+        break
+      end
+      local element = parse_element_head(texts[i])
+      local lease = not is_barrier_element(element) and lease_of_element(element)
+      local head, body
+      if lease or is_barrier_element(element) then head, body = whole_element(element, texts[i], texts[i + 1]) end
+      if head then
+        out[#out + 1], out[#out + 2] = head, body
+        bytes = bytes + #head + #body
+      elseif lease then
+        settle_leased(load_queue(element.queue), V.missing, {element.ref}, {parse_lease(lease)}, freed, '')
+      end
+    end
+  end
+  return out, bytes >= V.bytes
+end
+
+-- What nobody picked up counts as never delivered; at most one batch a call. Returns the queues that got something, and
+-- 1 while there is more, else 0.
+-- keep: tells of an element that it stays in the inbox; nil: none does.
+local function give_back_inbox(id, now, freed, keep)
+  local groups, queues, kept = {}, {}, {}
+  local texts = call('LPOP', K.inbox(id), 2 * V.batch) or {}
+  for i = 1, #texts, 2 do
+    local element = parse_element_head(texts[i])
+    if keep and keep(element) then
+      kept[#kept + 1], kept[#kept + 2] = texts[i], texts[i + 1]
+    elseif not is_barrier_element(element) then
+      local group = groups[element.queue] or {refs = {}, tokens = {}}
+      groups[element.queue] = group
+      group.refs[#group.refs + 1] = element.ref
+      group.tokens[#group.tokens + 1] = element.token
+    end
+  end
+  local left = call('EXISTS', K.inbox(id))
+  if #kept > 0 then call('RPUSH', K.inbox(id), unpack(kept)) end
+  for name, group in pairs(groups) do
+    local queue = load_queue(name)
+    if queue then
+      settle_messages(queue, now, V.given_back, 0, group.refs, group.tokens, id, freed)
+      queues[#queues + 1] = name
+    end
+  end
+  return queues, left
+end

@@ -1,0 +1,50 @@
+--- plain_dispatch: dispatch for a queue that judges nothing: its next messages to the best free subscription each.
+--- @include free_subscriptions, next_messages, handover, deliverable
+
+-- As `dispatch_queue`.
+local function dispatch_plain(queue, now, limit, own)
+  local name = queue.name
+  local room = open_room(name, V.none, limit, own)
+  if not room.list[1] then return {}, false end
+  local wanted = math.min(limit, room.total, backlog_left(queue), V.batch)
+  local messages, read, bytes = empty_messages(), 0, 0
+  -- Past what is not to be delivered here, and in one call past a batch of it: the room may be for one message.
+  while wanted > 0 and not messages.refs[1] and not messages.cut and not messages.exhausted and read < V.batch and bytes < V.bytes do
+    messages = next_messages(queue, wanted)
+    if not messages.refs[1] then break end
+    read, bytes = read + #messages.refs, bytes + messages.bytes
+    if messages.special or queue.fated then keep_deliverable(queue, messages, now) end
+  end
+  local count, given, leases, pushes, at = #messages.refs, {}, {}, {}, 1
+  if count == 0 then return given, messages.cut or read > 0 and something_waits(queue) end
+  local token = token_before(queue, now)
+  keep_tokens(queue, token, count)
+  local deadline = deadline_of(queue, now)
+  while at <= count do
+    local subscription, run = best_free(room)
+    run = math.min(run, count - at + 1)
+    local mine = subscription == own
+    local out = mine and given or pushes[subscription.id] or {}
+    if not mine then pushes[subscription.id] = out end
+    hand_over(queue, messages, at, at + run - 1, subscription, token, deadline, mine and element_of or pushed_element,
+      leases, out)
+    token, at = token + run, at + run
+    give_to_best(room, queue, subscription, run, token)
+  end
+  write_leases(queue, now, leases, messages.refs)
+  close_room(room, queue)
+  for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
+  return given, not messages.exhausted and (count < room.total or room.more) and something_waits(queue)
+end
+
+-- For calls that come rarely: what a sorted queue has to do is the timetable's, so that these scripts stay small. All that
+-- is loaded is looked through by the server's collector of garbage, again and again.
+local function dispatch_soon(name, now)
+  local queue, more = load_queue(name), true
+  if queue.recovering then return end
+  if not queue.sorted then
+    local _
+    _, more = dispatch_plain(queue, now, V.batch, nil)
+  end
+  if more then call('ZADD', K.due(), 'NX', now, 'dispatch ' .. name) end
+end

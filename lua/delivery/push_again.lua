@@ -1,0 +1,38 @@
+--- push_again: after a lost reply, push again what a subscription is leased and does not hold.
+--- ARGV now, subscription_id, queue_name, cursor, tokens...
+--- FAIL UNKNOWN_SUBSCRIPTION, UNKNOWN_QUEUE
+--- GIVES the cursor of the next step, '0' after the last
+--- FLAGS allow-oom
+--- @include clock, fail, inbox
+-- tokens: what the client holds of this queue. Same lease, same token, same delivery: nothing is counted.
+if call('EXISTS', K.subscription(subscription_id)) == 0 then
+  fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id})
+end
+if not load_queue(queue_name) then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local held = {}
+for i = tokens_from, #ARGV do held[ARGV[i]] = true end
+local inbox = call('LRANGE', K.inbox(subscription_id), 0, -1)
+for i = 1, #inbox, 2 do
+  local element = parse_element_head(inbox[i])
+  if element.queue == queue_name then held[element.token] = true end
+end
+local scanned = call('HSCAN', K.leases(queue_name), cursor, 'COUNT', V.batch)
+local lost = {}
+for i = 1, #scanned[2], 2 do
+  local lease = scanned[2][i] ~= V.anchor and parse_lease(scanned[2][i + 1])
+  if lease and lease.holder == subscription_id and not held[lease.token] then
+    lost[#lost + 1] = {ref = scanned[2][i], lease = lease}
+  end
+end
+for _, text in ipairs(cursor == '0' and call('LRANGE', K.barriers(subscription_id), 0, -1) or {}) do
+  local queue, token, ref = string.match(text, '^(%S+) (%d+) (.*)$')
+  if queue == queue_name and not held[token] then
+    lost[#lost + 1] = {ref = ref, lease = {token = token, delivery = '0', deadline = '0'}}
+  end
+end
+table.sort(lost, function(a, b) return a.ref < b.ref end)
+for _, item in ipairs(lost) do
+  call('RPUSH', K.inbox(subscription_id), queue_name .. ' ' .. item.lease.token .. ' ' .. item.lease.delivery .. ' '
+    .. item.lease.deadline .. ' r ' .. item.ref, '')
+end
+return scanned[1]

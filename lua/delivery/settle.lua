@@ -1,0 +1,16 @@
+--- settle: acknowledge, cancel, expire, extend or give back messages of one queue.
+--- ARGV now, verb, period, by, group...
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {ref, code, ...} of the items that were refused; the others are done
+--- FLAGS allow-oom
+--- @include clock, fail, settlement_groups, settlement, dispatch
+-- group: queue, number, that many refs, that many tokens; an empty token means whoever holds the lease. Behind it may stand why,
+-- as whoever settles them says. Call it late or twice: the token decides.
+local ms = clock_ms(now)
+local queue, refs, tokens, after = read_group(group_from)
+if not queue then fail(E.UNKNOWN_QUEUE, {queue = ARGV[group_from]}) end
+local freed = {}
+local refused = settle_messages(queue, ms, verb, tonumber(period), refs, tokens, by, freed, ARGV[after])
+free_room(freed, ms, queue.name)
+dispatch_or_defer(queue.name, ms, V.batch)
+return refused

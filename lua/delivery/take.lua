@@ -1,0 +1,57 @@
+--- take: pick up what was pushed to a subscription and what is waiting for it, carrying acknowledgements.
+--- ARGV now, subscription_id, wanted, acks...
+--- FAIL UNKNOWN_SUBSCRIPTION
+--- GIVES {heads and bodies in turn; {ref, code, ...} of the acknowledgements refused; 1: nothing yet, ask again, else 0}
+--- FLAGS allow-oom
+--- @include clock, fail, settlement_groups, settlement, dispatch, inbox
+-- acks: groups of queue, number, that many refs, that many tokens. Nothing yet: messages are still to be judged by filters
+-- or priorities, and each call does a bounded part of that.
+local ms = clock_ms(now)
+local subscription = load_subscription(subscription_id)
+if not subscription then fail(E.UNKNOWN_SUBSCRIPTION, {subscription = subscription_id}) end
+local refused, freed, groups, at = {}, {}, {}, acks_from
+while at < #ARGV do
+  local queue, refs, tokens, after = read_group(at)
+  groups[#groups + 1] = {queue = queue, refs = refs, tokens = tokens}
+  at = after
+end
+for _, group in ipairs(groups) do
+  local answers = group.queue
+    and settle_messages(group.queue, ms, V.acknowledged, 0, group.refs, group.tokens, subscription_id, freed) or {}
+  for _, text in ipairs(answers) do refused[#refused + 1] = text end
+end
+
+local function is_large(texts)
+  local bytes = 0
+  for i = 1, #texts do bytes = bytes + #texts[i] end
+  return bytes >= V.bytes
+end
+
+local elements, full = take_inbox(subscription_id, tonumber(wanted), freed)
+free_room(freed, ms, '', subscription)
+local unfinished, several = false, string.find(subscription.queues, ' ', 1, true)
+for name in string.gmatch(queues_in_turn(subscription), '%S+') do
+  -- What is left in the inbox comes first, and a reply has its size.
+  full = full or #elements > 0 and several and is_large(elements)
+  local left = full and 0 or wanted - #elements / 2
+  if left > 0 then
+    local given, more = dispatch_or_defer(name, ms, left, subscription)
+    unfinished = unfinished or more
+    if #elements == 0 then
+      elements = given
+    else
+      for i = 1, #given do elements[#elements + 1] = given[i] end
+    end
+  elseif next(freed) and (load_queue(name).backlog > 0 or load_queue(name).sorted or load_queue(name).depth > 0) then
+    -- Places under the queue's own limits are everybody's, and a barrier may have its turn.
+    if subscription.unsaved then save_subscription(subscription) end
+    dispatch_or_defer(name, ms, V.batch)
+  end
+end
+if subscription.unsaved then save_subscription(subscription) end
+-- What it held of a queue that it has left.
+for _, group in ipairs(groups) do
+  local mine = group.queue and string.find(' ' .. subscription.queues .. ' ', ' ' .. group.queue.name .. ' ', 1, true)
+  if group.queue and not mine then dispatch_or_defer(group.queue.name, ms, V.batch) end
+end
+return {elements, refused, unfinished and #elements == 0 and 1 or 0}

@@ -1,0 +1,112 @@
+--- document: a message as expressions see it; its body is decoded when something first asks, and once.
+--- @include marked_text, source, body_formats()
+
+-- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one outside of strings.
+local function has_bare_point(text)
+  local at, seen = string.find(text, '.', 1, true), 0
+  while at and seen < 32 do
+    local before, after = string.byte(text, at - 1), string.byte(text, at + 1) or 0
+    if before == 45 or before >= 48 and before <= 57 and (after < 48 or after > 57) then break end
+    at, seen = string.find(text, '.', at + 1, true), seen + 1
+  end
+  if not at then return false end
+  local bare = string.gsub(string.gsub(text, '\\.', ''), '"[^"]*"', '') .. ' '
+  return string.find(bare, '%.%D') ~= nil or string.find(bare, '-.', 1, true) ~= nil
+end
+
+local json_decoder = {}
+
+-- What the body holds, and whether it is JSON at all.
+local function decode_body(text)
+  local _, clean = string.find(text, '^[ -\255\t\n\r]*')
+  if clean < #text then return nil, false end
+  local decode = json_decoder.decode
+  if not decode then
+    local decoder = cjson.new()
+    decoder.decode_invalid_numbers(false)
+    decoder.decode_max_depth(100)
+    decode = decoder.decode
+    json_decoder.decode = decode
+  end
+  local fine, root = pcall(decode, text)
+  if not fine or has_bare_point(text) then return nil, false end
+  return root, true
+end
+
+local function marked_number(number)
+  if #number > 15 or string.find(number, '[.eE]') then return '"\1' .. number .. '"' end
+end
+
+-- The same text with each number that is not written as up to 15 digits as a string, \1 and how it is written. The text
+-- is JSON, so it has no control characters; backslash escapes give way to them meanwhile.
+local function numbers_as_text(text)
+  local escaped, long = string.find(text, '\\', 1, true), string.find(text, string.rep('%d', 15))
+  if escaped then
+    text = string.gsub(text, '\\([\\"])', {['\\'] = '\2', ['"'] = '\3'})
+    text = string.gsub(text, '"\\u0001', '"\\u0001\\u0001')
+  end
+  if long or string.find(text, '%d[.eE]') then
+    text = string.gsub(text .. '""', '([^"]*)("[^"]*")', function(between, inside)
+      if long and string.find(between, '%d') then
+        return string.gsub(between, '-?%d[%d.eE+-]*', marked_number) .. inside
+      elseif not long and string.find(between, '%d[.eE]') then
+        return string.gsub(between, '-?%d+[.eE][%d.eE+-]*', '"\1%0"') .. inside
+      end
+    end)
+    text = string.sub(text, 1, -3)
+  end
+  return escaped and string.gsub(text, '[\2\3]', {['\2'] = '\\\\', ['\3'] = '\\"'}) or text
+end
+
+-- The document of an entry that somebody else wrote, all strings; as numbers_as_text has it if so asked.
+local function foreign_root(fields, exact)
+  local root, as_is = {}, not exact
+  for i = 1, own_fields(fields), 2 do
+    root[as_is and fields[i] or marked_text(fields[i])] = as_is and fields[i + 1] or marked_text(fields[i + 1])
+  end
+  return root
+end
+
+local other_formats = {}
+
+-- What a body of another message type than JSON holds, false where it is not of its type.
+local function read_other(d, exact)
+  other_formats.known = other_formats.known or body_formats()
+  local root, work = other_formats.known.read_body(d.format, d.body, exact)
+  d.work = d.work + work
+  return root
+end
+
+-- Makes d.root what the body holds, false where it is not of its message type.
+local function load_root(d)
+  if not d.body then
+    d.root = foreign_root(d.fields)
+  elseif d.format then
+    d.root = read_other(d, false)
+  else
+    local root, fine = decode_body(d.body)
+    d.root = fine and (type(root) == 'table' and root or {})
+    d.work = d.work + math.floor(#d.body / 5)
+  end
+end
+
+local function load_exact_root(d)
+  if not d.body then return foreign_root(d.fields, true) end
+  if d.format then return read_other(d, true) end
+  d.work = d.work + math.floor(#d.body / 2)
+  local text = numbers_as_text(d.body)
+  if text == d.body then return d.root end
+  local root = json_decoder.decode(text)
+  return type(root) == 'table' and root or {}
+end
+
+-- Makes d.root the same as numbers_as_text has it, or without `exact` as load_root made it.
+local function switch_root(d, exact)
+  if exact then
+    d.exact_root = d.exact_root or load_exact_root(d)
+    d.plain_root, d.root = d.root, d.exact_root
+  else
+    d.root = d.plain_root
+  end
+  d.exact = exact
+end

@@ -1,0 +1,55 @@
+--- expression: filters and priorities on messages; the language is docs/expressions.md.
+-- Included as `expression()`: each function here is then a field of what it returns, and nothing else is.
+--- @include expression_tree, evaluation
+
+-- A tree that will be evaluated; `cost` is work that each evaluation counts as, whatever it finds.
+local function compile_expression(json)
+  return {run = compile_node(cjson.decode(json)), cost = 10 + math.floor(#json / 8)}
+end
+
+-- fields: as XRANGE gives them. now: ms. An entry without our body field has as document the object of its fields.
+-- Where the message type is not JSON, the caller adds `format`, as body_formats.lua takes it.
+local function open_document(topic, id, fields, deliveries, now)
+  local body
+  for i = 1, #fields, 2 do
+    if fields[i] == F.body then
+      body = fields[i + 1]
+      break
+    end
+  end
+  -- `root`, which comes later, has its place: eight names, so that the table does not grow.
+  return {topic = topic, id = id, fields = fields, deliveries = deliveries, now = now, work = 0, body = body, root = nil}
+end
+
+local function document_size(d)
+  if d.body then return #d.body end
+  local size = 0
+  for _, text in ipairs(d.fields) do size = size + #text end
+  return size
+end
+
+-- What was spent on this document so far, in some 0.1 us; a step is half of that.
+local function evaluation_work(d)
+  return d.work / 2
+end
+
+-- Whether a filter matches; a body that is not of its message type matches none.
+local function expression_matches(compiled, d)
+  return evaluate(compiled, d, truth) == true
+end
+
+-- The place of a message in a sorted set whose least (score, member) comes first: score and the member's beginning.
+-- Scores hold 53 bits, so of larger priorities the lowest 11 stand in the member, the higher ones first.
+local function expression_priority(compiled, d)
+  local value = evaluate(compiled, d, numeric)
+  if value == nil or value ~= value then return 1, '' end
+  if type(value) == 'number' and value < 2 ^ 53 then return 0 - math.floor(math.max(value, 0)), '' end
+  local exact = exact_numbers()
+  if type(value) == 'number' then
+    value = value < 2 ^ 64 and exact.of(math.floor(value)) or exact.parse('18446744073709551615')
+  end
+  if value.neg then return 0, '' end
+  if value.hi * 1e10 + value.lo < 2 ^ 53 then return 0 - exact.float(value), '' end
+  local low = (value.hi * 1024 + value.lo) % 2048
+  return -exact.float(exact.result('-', value, exact.of(low))), '#' .. string.format('%03x', 2047 - low)
+end

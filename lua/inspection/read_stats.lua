@@ -1,0 +1,27 @@
+--- read_stats: one queue's figures, each from the structure that is the truth about it.
+--- ARGV queue_name
+--- FAIL UNKNOWN_QUEUE
+--- GIVES {fields, leased, ready, subscriptions, ahead, sorted, held, remote, topic, unread, cursor, last ID, ...}
+--- FLAGS no-writes, allow-oom
+--- @include fail
+if call('EXISTS', K.queue(queue_name)) == 0 then fail(E.UNKNOWN_QUEUE, {queue = queue_name}) end
+local out = {
+  call('HGETALL', K.queue(queue_name)), math.max(call('HLEN', K.leases(queue_name)) - 1, 0),
+  call('ZCARD', K.ready(queue_name)), call('SCARD', K.members(queue_name)), call('HLEN', K.ahead(queue_name)),
+  call('ZCARD', K.sorted(queue_name, V.none)), call('ZCARD', K.held(queue_name)), call('ZCARD', K.remote(queue_name)),
+}
+local cursors = call('HGETALL', K.cursors(queue_name))
+for i = 1, #cursors, 2 do
+  local id, count = string.match(cursors[i + 1], '^(%S+) (%d+)$')
+  local added, last = 0, '0-0'
+  local info = redis.pcall('XINFO', 'STREAM', K.log(cursors[i]))
+  for k = 1, #info, 2 do
+    if info[k] == 'entries-added' then added = info[k + 1] end
+    if info[k] == 'last-generated-id' then last = info[k + 1] end
+  end
+  out[#out + 1] = cursors[i]
+  out[#out + 1] = id == last and 0 or added - count
+  out[#out + 1] = id
+  out[#out + 1] = last
+end
+return out

@@ -1,0 +1,17 @@
+--- delivery_tokens: the numbers of a queue's deliveries.
+-- They rise, and are not below the clock, in microseconds since V.counted_since: so a server that lost its last deliveries gives none of their tokens again.
+--- @include queue
+
+-- Behind it are the next ones. As many as the clock has passed over are told by `skipped`: the others were given.
+local function token_before(queue, now)
+  return math.max(tonumber(queue.token or 0), (now - V.counted_since) * 1000 - 1)
+end
+
+-- The `count` tokens behind `before` are given.
+local function keep_tokens(queue, before, count)
+  local passed = before - (queue.token or 0)
+  queue.token = string.format('%.0f', before + count)
+  if passed == 0 then return call('HSET', K.queue(queue.name), F.token, queue.token) end
+  queue.skipped = string.format('%.0f', (queue.skipped or 0) + passed)
+  call('HSET', K.queue(queue.name), F.token, queue.token, F.skipped, queue.skipped)
+end

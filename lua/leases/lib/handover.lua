@@ -1,0 +1,36 @@
+--- handover: what a delivery writes: leases, their deadline in the timetable, the element for its subscription.
+--- @include delivery_tokens, queue, delivery_element, batch, journal, watchers, recorded_deliveries
+
+-- The whole queue's limit; the anchor field is no lease. A paused queue has none left.
+local function backlog_left(queue)
+  if queue.backlog == V.no_room then return 0 end
+  if queue.backlog == 0 then return V.batch end
+  return queue.backlog - math.max(call('HLEN', K.leases(queue.name)) - 1, 0)
+end
+
+local function write_leases(queue, now, leases, refs)
+  call_in_batches('HSET', K.leases(queue.name), leases)
+  if queue.lease > 0 then call('ZADD', K.due(), 'LT', now + queue.lease, 'leases ' .. queue.name) end
+  if queue.once then write_journal(queue.name, V.delivered, '', refs, '') end
+  notify_watchers(queue, refs)
+  if queue.recorded then record_delivered(queue, refs, leases) end
+end
+
+-- Messages `from` to `to` for one subscription: their leases, and their heads and bodies at the end of `out`.
+local function hand_over(queue, messages, from, to, subscription, token, deadline, make, leases, out)
+  local refs, fields, deliveries, format = messages.refs, messages.fields, messages.deliveries, string.format
+  local ends = messages.ends
+  local holder, ending, number = ' ' .. subscription.id .. ' ', ' ' .. deadline .. ' ' .. queue.lease, #out
+  for i = from, to do
+    token = token + 1
+    local text, ref, delivery = format('%d', token), refs[i], deliveries[i]
+    leases[2 * i - 1], leases[2 * i] = ref, text .. holder .. delivery .. ending
+    if ends and ends[i] then leases[2 * i] = leases[2 * i] .. ' ' .. ends[i] end
+    out[number + 1], out[number + 2] = make(queue, text, delivery, deadline, ref, fields[i])
+    number = number + 2
+  end
+end
+
+local function deadline_of(queue, now)
+  return queue.lease > 0 and string.format('%.0f', now + queue.lease) or '0'
+end

@@ -1,0 +1,58 @@
+--- leases: reading them, and the one place where leased messages are settled.
+-- Callers check everything first; from here on there are only writes.
+--- @include subscription, journal, batch, watchers
+
+-- `<token> <holder> <delivery> <deadline> <length>`, then, if its life ends, `<ms when>`; numbers that never rise are last,
+-- so a prefix identifies.
+local function parse_lease(value)
+  local token, holder, delivery, deadline, length, ends =
+    string.match(value, '^(%d+) (%S+) (%d+) (%d+) (%d+) ?(%d*)$')
+  return {holder = holder, deadline = tonumber(deadline), token = token, delivery = tonumber(delivery),
+    length = tonumber(length), ends = tonumber(ends)}
+end
+
+local function lease_value(lease, deadline, length)
+  local value = lease.token .. ' ' .. lease.holder .. ' ' .. lease.delivery .. ' ' .. deadline .. ' ' .. length
+  return lease.ends and value .. ' ' .. lease.ends or value
+end
+
+local function end_leases(queue, refs, leases, freed)
+  call_in_batches('HDEL', K.leases(queue.name), refs)
+  for i = 1, #refs do
+    local holder = leases[i].holder
+    freed[holder] = (freed[holder] or 0) + 1
+  end
+end
+
+-- What is known of a message that came back: deliveries, cancels, and how it came back each time.
+local function read_attempts(value)
+  return string.match(value or '0 0', '^(%d+) (%d+) ?%S* ?(%S*)$')
+end
+
+-- Removed unprocessed: journaled with how often each was delivered and cancelled and how it came back, for whoever mends
+-- it. leases[i] is nil where nobody holds the message.
+local function expire_messages(queue, reason, refs, leases, by, consumer_reason)
+  local known, attempts, returns, came_back = call('HMGET', K.attempts(queue.name), unpack(refs)), {}, {}, false
+  for i = 1, #refs do
+    local deliveries, cancels, told = read_attempts(known[i])
+    attempts[i] = (leases[i] and leases[i].delivery or deliveries) .. ':' .. cancels
+    returns[i] = told ~= '' and told or '-'
+    came_back = came_back or told ~= ''
+  end
+  call_in_batches('HDEL', K.attempts(queue.name), refs)
+  write_journal(queue.name, V.expired, reason, refs, by, attempts, came_back and returns, consumer_reason)
+end
+
+-- At-most-once journaled the removal when it delivered; here only the room comes back.
+local function settle_leased(queue, how, refs, leases, freed, by, consumer_reason)
+  if #refs == 0 then return end
+  end_leases(queue, refs, leases, freed)
+  if queue.once then return end
+  if how == V.expired then return expire_messages(queue, V.forced_expire, refs, leases, by, consumer_reason) end
+  local returned = {}
+  for i = 1, #refs do
+    if leases[i].delivery > 1 then returned[#returned + 1] = refs[i] end
+  end
+  call_in_batches('HDEL', K.attempts(queue.name), returned)
+  write_journal(queue.name, how, '', refs, by, nil, nil, consumer_reason)
+end

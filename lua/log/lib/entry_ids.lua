@@ -1,0 +1,44 @@
+--- entry_ids: the instance's clock: IDs rise over all topics, so they are one order of everything published here.
+--- @include ref, log_index()
+
+-- The least ID above one that is there; an entry of somebody else may have any number that 64 bits hold.
+local function id_after(id)
+  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
+  if tonumber(sequence) < 2 ^ 53 then return ms .. '-', sequence + 1 end
+  return string.format('%.0f', ms + 1) .. '-', 0
+end
+
+-- One more ID of the clock, for a stream that is no log.
+local function next_id(ms)
+  local clock = call('GET', K.clock()) or '0-0'
+  local prefix, sequence = string.format('%.0f', ms) .. '-', 0
+  if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
+  local id = prefix .. string.format('%.0f', sequence)
+  call('SET', K.clock(), id)
+  return id
+end
+
+-- Records entries `from` to `to` under consecutive IDs, each by add(run, id, i); returns the first and the last ID.
+-- Somebody else's XADD may have used an ID that the clock has not seen; then the clock goes to the log's own last ID and
+-- the first entry is tried once more.
+local function record_entries(log, ms, from, to, add)
+  local clock = call('GET', K.clock()) or '0-0'
+  local prefix, sequence = string.format('%.0f', ms) .. '-', 0
+  if tonumber(string.match(clock, '^%d+')) >= ms then prefix, sequence = id_after(clock) end
+  local first = add(redis.pcall, prefix .. string.format('%.0f', sequence), from)
+  if type(first) == 'table' then
+    local info = redis.pcall('XINFO', 'STREAM', log)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then prefix, sequence = id_after(info[i + 1]) end
+    end
+    first = add(call, prefix .. string.format('%.0f', sequence), from)
+  end
+  local last = first
+  for i = from + 1, to do
+    last = prefix .. string.format('%.0f', sequence + i - from)
+    add(call, last, i)
+  end
+  call('SET', K.clock(), last)
+  if call('XLEN', log) % V.index_step <= to - from then log_index().extend_index(log) end
+  return first, last
+end

@@ -1,0 +1,33 @@
+--- index_places: where a message of a sorted queue stands: in the index of `none` and of every filter that it matches.
+--- @include queue, batch
+
+local function member_of(queue, ref)
+  return (call('HGET', K.places(queue.name), ref) or '') .. ref
+end
+
+local function ref_of_member(member)
+  return string.byte(member) == 35 and string.sub(member, 5) or member
+end
+
+local function remove_from_indexes(queue, refs, members)
+  for id in string.gmatch(queue.sorted, '%S+') do call_in_batches('ZREM', K.sorted(queue.name, id), members) end
+  call_in_batches('HDEL', K.places(queue.name), refs)
+  if queue.life > 0 then call_in_batches('ZREM', K.lives(queue.name), refs) end
+end
+
+-- The pass over what is over by the order of arrival may have been where something comes to now.
+local function expire_anew(queue)
+  if queue.life == 0 then return end
+  call('HDEL', K.queue(queue.name), F.aged)
+  call('ZADD', K.due(), 'LT', 0, 'expiry ' .. queue.name)
+end
+
+-- What was held behind a barrier is read as if it had come back; it is not more than one step read.
+local function release_held(queue)
+  local places = {}
+  for i, ref in ipairs(call('ZRANGE', K.held(queue.name), 0, -1)) do places[2 * i - 1], places[2 * i] = 0, ref end
+  if not places[1] then return end
+  call_in_batches('ZADD', K.ready(queue.name), places)
+  call('DEL', K.held(queue.name))
+  expire_anew(queue)
+end

@@ -1,0 +1,73 @@
+--- log_front: the unread end of one topic's log, read in steps that the sizes of the bodies bound.
+--- @include ref, message_life
+
+local function size_of_fields(fields)
+  local bytes = #fields[2]
+  for i = 4, #fields, 2 do bytes = bytes + #fields[i] end
+  return bytes
+end
+
+-- One topic's next entries, and one more, to know whether it ends there; the batch grows only when the bodies turned
+-- out small.
+local function refill_front(front, wanted)
+  local count = math.min(wanted, front.batch) + 1
+  front.at = 1
+  front.entries = call('XRANGE', K.log(front.topic), '(' .. front.id, '+', 'COUNT', count)
+  front.done = #front.entries < count
+  local bytes = 0
+  for _, entry in ipairs(front.entries) do bytes = bytes + size_of_fields(entry[2]) end
+  front.batch = math.max(2, math.floor(V.bytes * #front.entries / (4 * math.max(bytes, 1))))
+end
+
+-- The first look is small, since the bodies may be large: one more XRANGE a call costs nothing that can be measured.
+local function open_front(queue, topic, wanted)
+  local id, count = string.match(call('HGET', K.cursors(queue.name), topic) or '0-0 0', '^(%S+) (%d+)$')
+  local front = {topic = topic, id = id, count = tonumber(count), batch = 4, make_ref = ref_maker(topic)}
+  refill_front(front, wanted)
+  return front
+end
+
+-- Hands out the front's next entries, while the bytes last; those in `ahead` were settled before the queue came here.
+-- What is given to be judged weighs more than its bytes.
+local function take_from_front(queue, front, count, out, budget, ahead)
+  local entries, at, number, make_ref = front.entries, front.at, #out.refs, front.make_ref
+  local refs, fields, deliveries = out.refs, out.fields, out.deliveries
+  local last = math.min(at + count, #entries + 1) - 1
+  for i = at, last do
+    local entry = entries[i]
+    local ref = make_ref(entry[1])
+    if ahead > 0 and call('HDEL', K.ahead(queue.name), ref) == 1 then
+      ahead = ahead - 1
+      -- Skipping is work too: a thousand of these are a call's share.
+      budget.bytes = budget.bytes + V.bytes / 1000
+    else
+      number = number + 1
+      refs[number], fields[number], deliveries[number] = ref, entry[2], '1'
+      if #entry[2] > 2 and not out.special then out.special = has_delivery_options(entry[2]) end
+      budget.bytes = budget.bytes + size_of_fields(entry[2]) * budget.weight
+      if budget.bytes >= V.bytes then
+        last = i
+        break
+      end
+    end
+  end
+  front.at, front.id, front.count, front.read = last + 1, entries[last][1], front.count + last - at + 1, true
+  return ahead
+end
+
+local function save_cursor(queue, front)
+  if not front.read then return end
+  call('HSET', K.cursors(queue.name), front.topic, front.id .. ' ' .. string.format('%d', front.count))
+end
+
+-- A queue with one topic reads its log straight. ahead: how many refs beyond the cursor are settled.
+local function read_log(queue, out, wanted, budget, ahead)
+  local front = open_front(queue, queue.topic, wanted)
+  while #out.refs < wanted and budget.bytes < V.bytes do
+    if not front.entries[front.at] and not front.done then refill_front(front, wanted - #out.refs) end
+    if not front.entries[front.at] then break end
+    ahead = take_from_front(queue, front, math.min(wanted - #out.refs, #front.entries), out, budget, ahead)
+  end
+  save_cursor(queue, front)
+  out.exhausted = front.done and not front.entries[front.at]
+end

@@ -1,0 +1,34 @@
+--- queue: a queue's compiled definition.
+-- The numbers of schema.COMPILED, then its topic if it has one alone, then, where its messages are not JSON, a colon and their type, as body_formats.lua takes it.
+local loaded_queues = {}
+
+-- What few queues have: schema.POLICY.
+local function load_policy(queue, text)
+  local life, model, redelivery, multiplier, longest, jitter = string.match(text, '^(%d+) (%d) (%d+) (%d+) (%d+) (%d+)$')
+  queue.life, queue.model, queue.redelivery = tonumber(life), tonumber(model), tonumber(redelivery)
+  queue.multiplier, queue.longest, queue.jitter = multiplier / 1000, tonumber(longest), jitter / 1000
+end
+
+-- sorted: the filters of a queue that judges its messages, `none` first; nil of a plain one. recovering: it is held, see
+-- instance/lib/recovery.
+local function load_queue(name)
+  if loaded_queues[name] then return loaded_queues[name] end
+  local fields = call('HMGET', K.queue(name), F.compiled, F.sorted, F.watched, F.policy, F.recorded, F.owner,
+    F.recovering, F.token, F.skipped)
+  if not fields[1] then return nil end
+  local lease, backlog, deliveries, cancels, ratio, turn, once, strict, room, depth, topic, format = string.match(fields[1],
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?([^:%s]*):?(%w*)$')
+  local queue = {
+    name = name, lease = tonumber(lease), backlog = tonumber(backlog), deliveries = tonumber(deliveries),
+    cancels = tonumber(cancels), ratio = tonumber(ratio), turn = tonumber(turn), once = once == '1',
+    strict = strict == '1', room = tonumber(room), depth = tonumber(depth), topic = topic,
+    sorted = fields[2], watched = fields[3], recorded = fields[5], owner = fields[6], recovering = fields[7], token = fields[8],
+    skipped = fields[9], life = 0, model = 0, redelivery = 0, format = nil, kind = ' b ',
+  }
+  if format ~= '' then queue.format, queue.kind = format, ' ' .. format .. ' ' end
+  if fields[4] then load_policy(queue, fields[4]) end
+  -- Whether each message has a fate to be looked at: most say of themselves whether they do.
+  queue.fated = queue.life > 0 or queue.owner and queue.owner ~= V.everywhere
+  loaded_queues[name] = queue
+  return queue
+end

@@ -1,0 +1,27 @@
+--- chosen_handover: what was chosen is leased and handed over, each subscription's share at once.
+--- @include handover
+
+-- given: what `own` is returned, behind what is in it already.
+local function write_deliveries(queue, chosen, token, own, now, given)
+  local leases, pushes, count = {}, {}, #chosen.refs
+  local known = call('EXISTS', K.attempts(queue.name)) == 1 and call('HMGET', K.attempts(queue.name), unpack(chosen.refs))
+  chosen.deliveries = {}
+  for i = 1, count do
+    local before = known and known[i] and string.match(known[i], '^%d+') or 0
+    chosen.deliveries[i] = string.format('%d', before + 1)
+  end
+  keep_tokens(queue, token, count)
+  local deadline, at = deadline_of(queue, now), 1
+  while at <= count do
+    local subscription, last = chosen.subscriptions[at], at
+    while chosen.subscriptions[last + 1] == subscription do last = last + 1 end
+    local mine = subscription == own
+    local out = mine and given or pushes[subscription.id] or {}
+    if not mine then pushes[subscription.id] = out end
+    hand_over(queue, chosen, at, last, subscription, token + at - 1, deadline, mine and element_of or pushed_element,
+      leases, out)
+    at = last + 1
+  end
+  write_leases(queue, now, leases, chosen.refs)
+  for id, inbox in pairs(pushes) do call_in_batches('RPUSH', K.inbox(id), inbox) end
+end

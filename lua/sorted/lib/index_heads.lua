@@ -1,0 +1,83 @@
+--- index_heads: the first message that somebody free may have, by the indexes of their filters, and the best of those.
+--- @include free_subscriptions, set_rank, sort_step
+
+local function begin_room(room, wanted)
+  room.page, room.size, room.at, room.read, room.step = {}, 0, 1, 0, math.min(room.total, wanted)
+end
+
+-- The next entry of a room's index that nobody was given yet; nil at its end, or where it is not built yet. Behind what
+-- is written comes what was read in this call.
+local function head_of_index(queue, plan, room, given)
+  while true do
+    while room.at > room.size do
+      if room.last == 'fresh' then return nil end
+      room.at = 1
+      if room.last then
+        room.page, room.last = plan.fresh.indexes[room.filter], 'fresh'
+        room.size = #room.page
+      else
+        local first, key = room.read, K.sorted(queue.name, room.filter)
+        room.page = call('ZRANGE', key, first, first + room.step - 1, 'WITHSCORES')
+        room.size = #room.page
+        room.read, room.last = first + room.step, room.size < 2 * room.step
+      end
+    end
+    local member, score = room.page[room.at], room.page[room.at + 1]
+    if room.last == 'fresh' then member, score = score, member end
+    local place = plan.places[room.filter]
+    if place and (place.member == '' or is_before(place.score, place.member, tonumber(score), member)) then
+      return nil
+    end
+    if not given[member] then return member, score end
+    room.at = room.at + 2
+  end
+end
+
+-- The rooms whose index has the first message of all at its head; they move on to the next.
+local function first_of_indexes(queue, plan, rooms, given)
+  local first, first_score, matching = nil, nil, nil
+  if not rooms[2] then
+    first = head_of_index(queue, plan, rooms[1], given)
+    rooms[1].at = rooms[1].at + 2
+    return first, rooms
+  end
+  for _, room in ipairs(rooms) do
+    local member, score = nil, nil
+    if room.list[1] or room.more then member, score = head_of_index(queue, plan, room, given) end
+    if member and member == first then
+      matching[#matching + 1] = room
+    elseif member and (not first or is_before(tonumber(score), member, first_score, first)) then
+      first, first_score, matching = member, tonumber(score), {room}
+    end
+  end
+  if not first then return nil end
+  for _, room in ipairs(matching) do room.at = room.at + 2 end
+  return first, matching
+end
+
+-- The best free subscription of several rooms, its room, and how many messages in a row are its own.
+local function best_of_rooms(rooms, alone)
+  local found, found_room, found_run = nil, nil, 0
+  for _, room in ipairs(rooms) do
+    local subscription, run = best_free(room)
+    if subscription and (not found or subscription.score < found.score
+        or subscription.score == found.score and subscription.id < found.id) then
+      found, found_room, found_run = subscription, room, alone and run or 1
+    end
+  end
+  return found, found_room, found_run
+end
+
+-- Refs of one topic end alike, so its log is spelled once.
+local spelled_logs = {}
+
+local function fields_of_ref(ref)
+  local ms, sequence, ending = string.match(ref, '^%l(%d+)%l(%d+)(/.*)$')
+  local log, id = spelled_logs[ending], ms .. '-' .. sequence
+  if not log then
+    log = K.log(string.sub(ending, 2))
+    spelled_logs[ending] = log
+  end
+  local entry = call('XRANGE', log, id, id)[1]
+  return entry and entry[2]
+end

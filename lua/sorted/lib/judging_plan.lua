@@ -1,0 +1,65 @@
+--- judging_plan: what a sorted queue judges its messages by: its own expressions and the filters of its subscriptions.
+--- @include queue, ref, expression()
+
+local loaded_plans = {}
+
+-- What all queues of one call share; names of queues are no keys here.
+local shared_plan = {}
+
+-- trees: of `entry`, `priority`, `barrier` and of each filter. places: filter -> place up to which its index is built.
+-- spent: the work that this script has done on all queues.
+local function load_plan(queue)
+  if loaded_plans[queue.name] then return loaded_plans[queue.name] end
+  shared_plan.spent = shared_plan.spent or {work = 0}
+  local plan = {
+    filters = {}, places = {}, trees = {}, compiled = {}, spent = shared_plan.spent, format = queue.format,
+  }
+  local fields = call('HGETALL', K.filters(queue.name))
+  for i = 1, #fields, 2 do
+    local kind, id = string.match(fields[i], '^(%l+) ?(.*)$')
+    if kind == 'filter' then
+      plan.filters[#plan.filters + 1] = id
+      plan.trees[id] = fields[i + 1]
+    elseif kind == 'place' then
+      local score, member = string.match(fields[i + 1], '^(%S+) ?(.*)$')
+      plan.places[id] = {score = tonumber(score), member = member}
+    elseif kind ~= 'users' then
+      plan.trees[kind] = fields[i + 1]
+    end
+  end
+  loaded_plans[queue.name] = plan
+  return plan
+end
+
+-- The functions of expressions/lib/expression.lua, made when something is first judged.
+local function expression_language()
+  shared_plan.language = shared_plan.language or expression()
+  return shared_plan.language
+end
+
+-- The compiled tree of that name; compiled when it is first needed.
+local function compiled_tree(plan, name)
+  local tree = plan.compiled[name]
+  if not tree then
+    tree = expression_language().compile_expression(plan.trees[name])
+    plan.compiled[name] = tree
+  end
+  return tree
+end
+
+local function judge(plan, name, document)
+  return expression_language().expression_matches(compiled_tree(plan, name), document)
+end
+
+-- The document of a message, and the work of reading it on the bill.
+local function document_of(plan, ref, fields, deliveries, now)
+  local topic, id = parse_ref(ref)
+  local document = expression_language().open_document(topic, id, fields, deliveries, now)
+  if plan.format then document.format = plan.format end
+  plan.spent.work = plan.spent.work + 1 + expression_language().document_size(document) / 1500
+  return document
+end
+
+local function charge_work(plan, document, number)
+  plan.spent.work = plan.spent.work + number * 0.15 + expression_language().evaluation_work(document) / 130
+end

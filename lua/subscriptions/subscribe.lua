@@ -1,0 +1,54 @@
+--- subscribe: register a consumer's wish; its messages come by `take` or into its inbox.
+--- ARGV now, version, client, asked, filter, tree, pattern, patience, queues...
+--- FAIL CATALOG_CHANGED, UNKNOWN_QUEUE, TOO_MANY_FILTERS, BINARY_MESSAGES
+--- GIVES {subscription, effective max_backlog}
+--- FLAGS allow-oom
+--- @include clock, fail, catalog, membership, action_events, session_numbers
+-- version: the catalog that `pattern` was matched against, '' without a pattern. patience: ms until a subscription
+-- whose client shows no sign of life is gone. filter: its name and its tree, or `none` and ''.
+-- client: `<client>/<number of its request>`; asked again after a lost reply, the subscription that was made is answered.
+local ms = clock_ms(now)
+
+-- Names rise with registration.
+local function named(number)
+  return string.format(tonumber(number) < 100000000 and 's%08d' or 's%012d', number)
+end
+
+-- Gives the next number, which no other subscription had, known or lost; the last ones are kept, newest first.
+local function next_number(known)
+  local number = number_after(string.match(known, '^%d+') or 0, ms)
+  local kept = {number}
+  for each in string.gmatch(known, '%d+') do
+    if #kept < 32 then kept[#kept + 1] = each end
+  end
+  call('HSET', K.instance(), F.registered, table.concat(kept, ' '))
+  return number
+end
+
+local made = call('HGET', K.instance(), F.registered) or ''
+for number in string.gmatch(made, '%d+') do
+  local id = named(number)
+  local fields = call('HMGET', K.subscription(id), F.client, F.max)
+  if fields[1] == client then return {id, tonumber(fields[2])} end
+end
+if version ~= '' then check_catalog(version) end
+check_queues(filter, {unpack(ARGV, queues_from)})
+local id = named(next_number(made))
+call('HSET', K.subscription(id), F.queues, '', F.asked, asked, F.max, 0, F.leased, 0, F.client, client)
+if filter ~= V.none then call('HSET', K.subscription(id), F.filter, filter, F.tree, tree) end
+for i = queues_from, #ARGV do join_queue(id, ARGV[i]) end
+if pattern ~= '' then
+  call('HSET', K.patterns(), id, pattern)
+  change_catalog()
+end
+call('ZADD', K.subscriptions(), ms + patience, id)
+if has_listeners() then
+  call('HSETNX', K.clients(), string.match(client, '^(.*)/') or client, ms)
+  emit_subscription_event('subscribe', client, table.concat({unpack(ARGV, queues_from)}, ' '), pattern ~= '' and pattern, asked, tree)
+end
+local max = refresh_subscription(id)
+-- A barrier may have waited for somebody to come; messages are taken, not pushed at once.
+for i = queues_from, #ARGV do
+  if call('EXISTS', K.held(ARGV[i])) == 1 then call('ZADD', K.due(), 'NX', ms, 'dispatch ' .. ARGV[i]) end
+end
+return {id, max}
