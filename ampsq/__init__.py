@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
     from ampsq.definitions.topic import ConflatedTopic
     from ampsq.publishing.file_store import FilePublishStore
-    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import MemoryPublishStore
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.async_subscription import AsyncSubscription
@@ -98,7 +98,7 @@ _HOMES = {
     "ConnectionState": "transport.connection_state",
     "Destination": "definitions.destination",
     "Do": "definitions.queue",
-    "FailedWrite": "publishing.guarantee",
+    "FailedWrite": "publishing.guarantee_options",
     "FilePublishStore": "publishing.file_store",
     "GroupLocalQueue": "definitions.queue",
     "If": "definitions.queue",

@@ -152,11 +152,11 @@ class Checkout:
 def _end(process: subprocess.Popen[str]) -> str:
     """End a run and all that it started; gives what it wrote to stderr."""
     # Asked first: a benchmark that unwinds leaves no folders behind.
-    for sign, patience in ((signal.SIGINT, _GRACE), (signal.SIGKILL, _SOON)):
+    for sign, retry_timeout in ((signal.SIGINT, _GRACE), (signal.SIGKILL, _SOON)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=patience)[1]
+            return process.communicate(timeout=retry_timeout)[1]
     return ""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ampsq.publishing.memory_store import PublishStore
 
-__all__ = ["Publishing"]
+__all__ = ["PublishingBenchmark"]
 
 _BODY: Final = b"x" * 250
 _STORES: Final[dict[str, Callable[[Path], PublishStore]]] = {
@@ -35,7 +35,7 @@ _LEVELS: Final = {"memory": "everysec", "fsync": "always"}
 _SINGLE: Final = 10
 
 
-class Publishing(Stage):
+class PublishingBenchmark(Stage):
     """The measurement, on one server; see `Stage`."""
 
     def run(self) -> dict[str, Any]:

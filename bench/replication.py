@@ -24,16 +24,16 @@ from ampsq.publishing.memory_store import MemoryPublishStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ampsq.bench.setup import Settings
+    from ampsq.bench.setup import BenchSettings
 
-__all__ = ["Replication"]
+__all__ = ["ReplicationBenchmark"]
 
 _BODY: Final = b'{"id": 1, "symbol": "AAPL", "price": 12.5, "x": "' + b"x" * 198 + b'"}'
 _RATE: Final = 5_000
 #: Messages of one call at that rate.
 _TOGETHER: Final = 5
 #: Seconds until anything measured here is given up.
-_PATIENCE: Final = 300.0
+_GIVE_UP_AFTER: Final = 300.0
 #: Seconds after which a link whose process is gone may be run by another one.
 _LAPSES: Final = 5.5
 #: Seconds behind within which a link counts as caught up; an append-only file flushed every second takes most of it.
@@ -82,7 +82,7 @@ class _Pair:
         return link.state == "connected"
 
     def until(self, condition: Callable[[], object]) -> None:
-        give_up = time.monotonic() + _PATIENCE
+        give_up = time.monotonic() + _GIVE_UP_AFTER
         while not condition():
             if time.monotonic() > give_up:
                 raise AssertionError("what was to be measured did not happen")
@@ -118,7 +118,7 @@ class _Pair:
         return (float(used["used_cpu_user"]) + float(used["used_cpu_sys"])) * 1e6
 
 
-class Replication:
+class ReplicationBenchmark:
     """The measurements; two servers each, see `private_server`.
 
     Args:
@@ -126,7 +126,7 @@ class Replication:
         progress: called with what is measured next.
     """
 
-    def __init__(self, settings: Settings, progress: Callable[[str], None]) -> None:
+    def __init__(self, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self._settings, self._progress = settings, progress
 
     def run(self) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class Replication:
                 process.kill()
                 died, times = time.perf_counter(), []
                 for _ in range(_HELD):
-                    message = messages.get(_PATIENCE)
+                    message = messages.get(_GIVE_UP_AFTER)
                     if message is None:
                         raise AssertionError("what a dead subscriber held was not delivered elsewhere")
                     times.append((time.perf_counter() - died) * 1000)

@@ -17,7 +17,7 @@ from ampsq.server.embedded import server_binary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["private_server", "told_breaks"]
+__all__ = ["private_server", "raise_as_ours"]
 
 _DEADLINE = 10.0
 
@@ -75,7 +75,7 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 @contextlib.contextmanager
-def told_breaks() -> Iterator[None]:
+def raise_as_ours() -> Iterator[None]:
     """Raise as ours what redis-py raises, with which alone raw Streams are measured.
 
     Raises:

@@ -16,7 +16,7 @@ from ampsq.protocol.schema import INSTANCES, key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Settings", "Stage"]
+__all__ = ["BenchSettings", "Stage"]
 
 _numbers = itertools.count(1)
 #: No call is to hold the server longer, ms.
@@ -24,7 +24,7 @@ _GOAL: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BenchSettings:
     """How much is measured.
 
     Attributes:
@@ -55,7 +55,7 @@ class Stage:
         progress: called with what is measured next.
     """
 
-    def __init__(self, url: str, settings: Settings, progress: Callable[[str], None]) -> None:
+    def __init__(self, url: str, settings: BenchSettings, progress: Callable[[str], None]) -> None:
         self.url, self.settings, self.progress = url, settings, progress
         self.redis = redis.Redis.from_url(url, protocol=2)
 

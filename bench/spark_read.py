@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.setup import Settings
+from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import PROCESSES, SparkStage
 from ampsq.definitions.queue import Topic
 from ampsq.protocol.schema import key
@@ -106,7 +106,7 @@ def _main() -> None:
         sys.stderr.write(f"{what} ...\n")
 
     with private_server() as url:
-        figures = SparkRead(url, Settings(), progress).run()
+        figures = SparkRead(url, BenchSettings(), progress).run()
     sys.stdout.write(
         f"{'reading, ' + str(PROCESSES) + ' processes':<24}{'messages/s':>12}{'of raw':>8}{'server, us each':>17}\n"
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 
 from ampsq.bench.server import private_server
-from ampsq.bench.setup import Settings
+from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import PROCESSES, SparkStage
 from ampsq.client.client import Client
 from ampsq.definitions.queue import Topic
@@ -135,7 +135,7 @@ def _main() -> None:
         sys.stderr.write(f"{what} ...\n")
 
     with private_server(append_only="--no-append-only" not in sys.argv) as url:
-        figures = SparkWrite(url, Settings(), progress).run()
+        figures = SparkWrite(url, BenchSettings(), progress).run()
     if "--json" in sys.argv:
         sys.stdout.write(json.dumps(figures) + "\n")
         return

@@ -6,9 +6,9 @@ import click
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
-from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line
 from ampsq.queues.returns import checked_reason
 
@@ -34,9 +34,9 @@ Examples:
     "--reason", metavar="TEXT", help="Why, one line, for whoever looks at the messages or their dead letters."
 )
 @bulk
-@connected
+@connection_options
 def ack(
-    settings: Settings,
+    settings: CommandSettings,
     queue: str,
     bookmarks: tuple[str, ...],
     text: str | None,
@@ -71,7 +71,7 @@ def ack(
 
 
 def by_filter(
-    settings: Settings,
+    settings: CommandSettings,
     queue: str,
     text: str,
     how: tuple[str, str],
@@ -94,7 +94,12 @@ def by_filter(
 
 
 def by_bookmark(
-    settings: Settings, queue: str, bookmarks: tuple[str, ...], how: tuple[str, str], *, reason: str | None = None
+    settings: CommandSettings,
+    queue: str,
+    bookmarks: tuple[str, ...],
+    how: tuple[str, str],
+    *,
+    reason: str | None = None,
 ) -> None:
     """Settle some; those that are refused are reported. `how`: the client's option and the word for it."""
     option, verb = how

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ampsq.cli.listing import formed, told
+from ampsq.cli.listing import output_options, print_records
 from ampsq.cli.output import note
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
 
 __all__ = ["acl"]
 
@@ -41,9 +41,9 @@ Examples:
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of a publisher: record in this one; repeat.")
 @click.option("--gateway", is_flag=True, help="Of a coordinator: it serves a gateway too.")
 @click.option("--file", "as_file", is_flag=True, help="A line of an ACL file instead of a command.")
-@formed(_COLUMNS)
+@output_options(_COLUMNS)
 def acl(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings,
+    settings: CommandSettings,
     role: str,
     user: str | None,
     password_file: TextIOWrapper | None,
@@ -70,7 +70,7 @@ def acl(  # noqa: PLR0917  (click passes them by name)
         "commands": [name.lower() for name in found.commands],
         "rule": line,
     }
-    if not told(settings, [record]):
+    if not print_records(settings, [record]):
         print(line)
     if not found.password:
         note(f"{found.user} cannot log in yet: --password-file gives a password")

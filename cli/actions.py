@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.bulk import bulk, go_on
-from ampsq.cli.listing import listed, told
+from ampsq.cli.confirmation import bulk, go_on
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line, json_text, labelled, note, table
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class _Named(click.Group):
 
 
 @click.group(cls=_Named, epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
-@listed(_FIELDS)
+@listing_options(_FIELDS)
 @click.pass_context
-def actions(ctx: click.Context, settings: Settings) -> None:
+def actions(ctx: click.Context, settings: CommandSettings) -> None:
     """List the actions with what they have done, or show one; retry or drop what failed.
 
     An action is followed by a coordinator. An event that fails is set aside and tried again; what it would have
@@ -74,7 +74,7 @@ def actions(ctx: click.Context, settings: Settings) -> None:
         return
     with settings.client() as client:
         found = client.actions()
-    if told(settings, (state.as_dict() for state in found.values())):
+    if print_records(settings, (state.as_dict() for state in found.values())):
         return
     if found:
         rows = [
@@ -88,8 +88,8 @@ def actions(ctx: click.Context, settings: Settings) -> None:
 
 @actions.command(epilog="\b\nExamples:\n  ampsq actions show dead-letter-work\n  ampsq actions dead-letter-work")
 @click.argument("name", shell_complete=names("actions"))
-@listed(_FIELDS)
-def show(settings: Settings, name: str) -> None:
+@listing_options(_FIELDS)
+def show(settings: CommandSettings, name: str) -> None:
     """Show one action: its definition, how far it has come, and why something failed last.
 
     `show` may be left out, unless the action has the name of a subcommand.
@@ -102,7 +102,7 @@ def show(settings: Settings, name: str) -> None:
         known = nearest(name, list(found), "action") if found else "no action is defined yet"
         raise click.ClickException(f"action {name!r}: {known}")
     state = found[name]
-    if told(settings, [state.as_dict()]):
+    if print_records(settings, [state.as_dict()]):
         return
     facts: list[tuple[str, object]] = [("name", name)]
     for element, value in state.definition.elements().items():
@@ -122,13 +122,13 @@ Examples:
 """
 )
 @click.argument("name", shell_complete=names("actions"))
-@listed(_EVENT_FIELDS)
-def failed(settings: Settings, name: str) -> None:
+@listing_options(_EVENT_FIELDS)
+def failed(settings: CommandSettings, name: str) -> None:
     """List the events of an action that failed, the first one first."""
     with settings.client() as client:
         events = client.failed_events(name)
     facts = ({"event": each.number, **{k: v for k, v in each.as_dict().items() if k != "number"}} for each in events)
-    if told(settings, facts):
+    if print_records(settings, facts):
         return
     if events:
         table(_FAILED, [_row(event) for event in events])
@@ -149,8 +149,8 @@ Examples:
 @click.argument("name", shell_complete=names("actions"))
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="All that failed: the default.")
-@connected
-def retry(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
+@connection_options
+def retry(settings: CommandSettings, name: str, events: tuple[int, ...], *, everything: bool) -> None:
     """Let failed events be tried at once, from the step at which they failed."""
     if events and everything:
         raise click.UsageError("--event and --all exclude each other")
@@ -172,8 +172,10 @@ Examples:
 @click.option("--event", "events", type=int, multiple=True, metavar="N", help="This one; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help="All that failed.")
 @bulk
-@connected
-def drop(settings: Settings, name: str, events: tuple[int, ...], *, everything: bool, dry_run: bool, yes: bool) -> None:
+@connection_options
+def drop(
+    settings: CommandSettings, name: str, events: tuple[int, ...], *, everything: bool, dry_run: bool, yes: bool
+) -> None:
     """Forget failed events: what is left of them is never done. With --all it asks before."""
     if bool(events) == everything:
         raise click.UsageError("say which: --event N, once or several times, or --all")
@@ -216,7 +218,7 @@ def _failed_numbers(client: Client, name: str, events: tuple[int, ...]) -> list[
 
 
 def _tell(  # noqa: PLR0917
-    settings: Settings, name: str, what: str, number: int, there: list[int], events: tuple[int, ...]
+    settings: CommandSettings, name: str, what: str, number: int, there: list[int], events: tuple[int, ...]
 ) -> None:
     """Say how many it were; those that were asked for and are not there make the command fail."""
     if settings.json:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.base.errors import AmpsqError
-from ampsq.cli.listing import formed, told
-from ampsq.cli.options import FILE, Settings, log_to_stderr
+from ampsq.cli.listing import output_options, print_records
+from ampsq.cli.options import FILE, CommandSettings, log_to_stderr
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, confirm, plan_records, show_plan
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampsq.catalog.compare import Comparison
     from ampsq.definitions.definition import Loaded
 
-__all__ = ["apply", "compared", "loaded_from", "settled"]
+__all__ = ["apply", "compare_file", "loaded_from", "settings_for"]
 
 _EPILOG = """\b
 A file:
@@ -65,7 +65,7 @@ def loaded_from(file: str) -> Loaded:
     return load(sys.stdin.read() + "\n") if file == "-" else load(Path(file))
 
 
-def settled(settings: Settings, loaded: Loaded) -> Settings:
+def settings_for(settings: CommandSettings, loaded: Loaded) -> CommandSettings:
     """Where the file is applied: by the command, the environment, or what the file says of itself."""
     from ampsq.definitions.instance import ITSELF, Instance
 
@@ -78,8 +78,8 @@ def settled(settings: Settings, loaded: Loaded) -> Settings:
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--prune", is_flag=True, help="Remove what is defined and not in the file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
-@formed(COLUMNS)
-def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: bool) -> None:
+@output_options(COLUMNS)
+def apply(settings: CommandSettings, file: str, *, dry_run: bool, prune: bool, yes: bool) -> None:
     """Define an instance, its topics, queues, views, actions, destinations and the rest from a file.
 
     Shows what would change, + for new, ~ for changed, - for removed, element by element, and asks. FILE is YAML, or a
@@ -92,9 +92,9 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
     if not definitions and not prune:
         note(f"{file} defines nothing")
         return
-    where = settled(settings, definitions)
+    where = settings_for(settings, definitions)
     try:
-        comparison = compared(where, definitions, prune=prune)
+        comparison = compare_file(where, definitions, prune=prune)
         for advice in comparison.server.notes:
             _log.warning("%s %s: %s", comparison.server.kind, comparison.server.version, advice)
         if settings.output == "table":
@@ -106,26 +106,26 @@ def apply(settings: Settings, file: str, *, dry_run: bool, prune: bool, yes: boo
                 client.remove(*comparison.removed)
     except AmpsqError as error:
         raise click.ClickException(definitions.placed(error)) from error
-    told(settings, plan_records(comparison.plans, comparison.removed))
+    print_records(settings, plan_records(comparison.plans, comparison.removed))
     if dry_run:
         note("a dry run: nothing was done")
 
 
-def compared(settings: Settings, definitions: Loaded, *, prune: bool) -> Comparison:
+def compare_file(settings: CommandSettings, definitions: Loaded, *, prune: bool) -> Comparison:
     """What applying a file would change; nothing is written, and no instance is made."""
     from ampsq.catalog.compare import compare
-    from ampsq.cli.open_instance import look
+    from ampsq.cli.open_instance import find_instance
     from ampsq.transport.runner import Store
 
     with _server_of(settings) as url:
-        home = look(url, settings.instance).home
-        assert home is not None  # noqa: S101  (it was not patient)
-        with contextlib.closing(Store(home.url, home.instance)) as store:
-            return store.run(compare(home.instance, list(definitions), prune=prune))
+        instance_address = find_instance(url, settings.instance).instance_address
+        assert instance_address is not None  # noqa: S101  (it was not patient)
+        with contextlib.closing(Store(instance_address.url, instance_address.instance)) as store:
+            return store.run(compare(instance_address.instance, list(definitions), prune=prune))
 
 
 @contextlib.contextmanager
-def _server_of(settings: Settings) -> Iterator[str]:
+def _server_of(settings: CommandSettings) -> Iterator[str]:
     """The server's address; of a folder that is not there yet, that of a server that is like the one to come."""
     if settings.url is not None or Path(settings.data_dir).exists():
         with settings.address() as url:

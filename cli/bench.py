@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.bench.setup import Settings
+    from ampsq.bench.setup import BenchSettings
 
 __all__ = ["bench", "flat", "measure", "print_tables"]
 
@@ -264,23 +264,23 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
         raise click.ClickException("tables need the package rich: pip install 'ampsq[cli]', or say --json")
     # What is wrong with the server is said once in the table's head, not by every client.
     logging.getLogger("ampsq").setLevel(logging.ERROR)
-    from ampsq.bench.server import private_server, told_breaks
-    from ampsq.bench.setup import Settings
+    from ampsq.bench.server import private_server, raise_as_ours
+    from ampsq.bench.setup import BenchSettings
 
     settings = (
-        Settings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000, outage=10)
+        BenchSettings(messages=5_000, rounds=3, backlog=100_000, many=200, latency=1_000, letters=10_000, outage=10)
         if quick
-        else Settings()
+        else BenchSettings()
     )
 
     def progress(what: str) -> None:
         click.echo(f"{what} ...", err=True)
 
-    with told_breaks():
+    with raise_as_ours():
         if part == "replication":
-            from ampsq.bench.replication import Replication
+            from ampsq.bench.replication import ReplicationBenchmark
 
-            figures = {"replication": Replication(settings, progress).run()}
+            figures = {"replication": ReplicationBenchmark(settings, progress).run()}
         elif url:
             figures = measure(url, part, settings, progress)
         else:
@@ -292,11 +292,11 @@ def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
         print_tables(figures)
 
 
-def measure(url: str, part: str, settings: Settings, progress: Callable[[str], None]) -> dict[str, Any]:
+def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[str], None]) -> dict[str, Any]:
     """Measure a part, or "all", at a server; gives groups of figures."""
     from ampsq.bench.expiry import Expiry
     from ampsq.bench.measure import Bench
-    from ampsq.bench.publishing import Publishing
+    from ampsq.bench.publishing import PublishingBenchmark
     from ampsq.bench.queue_kinds import Kinds
     from ampsq.bench.rebuild import Rebuild
     from ampsq.bench.redrive import Redrive
@@ -312,7 +312,7 @@ def measure(url: str, part: str, settings: Settings, progress: Callable[[str], N
     if part in {"all", "rebuild"}:
         figures["rebuild"] = Rebuild(url, settings, progress).run()
     if part in {"all", "publishing"}:
-        figures["publishing"] = Publishing(url, settings, progress).run()
+        figures["publishing"] = PublishingBenchmark(url, settings, progress).run()
     if part == "gateway":
         # Of an extra, which the others do without.
         from ampsq.bench.gateway import GatewayFigures

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.base.formatting import count_text, span_text
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 
 if TYPE_CHECKING:
-    from ampsq.cli.options import Settings
-    from ampsq.operations.check.queue import Checked
+    from ampsq.cli.options import CommandSettings
+    from ampsq.operations.check.queue import CheckReport
 
 __all__ = ["check"]
 
@@ -37,8 +37,8 @@ Examples:
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=names("queues"))
 @click.option("--repair", is_flag=True, help="Mend what is wrong, in bounded steps.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the queues first; they read no log meanwhile.")
-@listed(_COLUMNS)
-def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild: bool) -> None:
+@listing_options(_COLUMNS)
+def check(settings: CommandSettings, queues: tuple[str, ...], *, repair: bool, rebuild: bool) -> None:
     """Compare queues with what log and journal say, and mend what is wrong.
 
     The state of each QUEUE, by default of all, is worked out from its logs and its journal alone and compared with
@@ -52,14 +52,14 @@ def check(settings: Settings, queues: tuple[str, ...], *, repair: bool, rebuild:
             if settings.output == "table":
                 print(f"{queue}: rebuilt from {count_text(built.messages, 'message')}, {built.settled:,} settled")
         checked = client.check(*queues, repair=repair)
-    if not told(settings, (found.as_dict() for found in checked)):
+    if not print_records(settings, (found.as_dict() for found in checked)):
         for found in checked:
             _show(found)
     if not all(found.clean or found.repaired for found in checked):
         click.get_current_context().exit(1)
 
 
-def _show(found: Checked) -> None:
+def _show(found: CheckReport) -> None:
     took = span_text(int(found.seconds * 1000))
     state = "clean" if found.clean else "mended" if found.repaired else "differs"
     print(f"{found.queue}: {state}; {count_text(found.messages, 'message')}, {found.settled:,} settled, {took}")

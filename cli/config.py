@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ampsq.base.errors import AmpsqError
-from ampsq.cli.apply import compared, loaded_from, settled
-from ampsq.cli.listing import formed, told
-from ampsq.cli.options import FILE, Settings, connected
+from ampsq.cli.apply import compare_file, loaded_from, settings_for
+from ampsq.cli.listing import output_options, print_records
+from ampsq.cli.options import FILE, CommandSettings, connection_options
 from ampsq.cli.output import note
 from ampsq.cli.plan import COLUMNS, plan_records, show_plan
 
@@ -36,23 +36,23 @@ class _Trouble(click.ClickException):
 
 
 @click.group(epilog=_EPILOG)
-@connected
+@connection_options
 @click.pass_context
-def config(ctx: click.Context, settings: Settings) -> None:
+def config(ctx: click.Context, settings: CommandSettings) -> None:
     """Check, compare and export configuration files, and give their schema."""
     ctx.obj = settings
 
 
 @config.command()
 @click.argument("file", type=FILE)
-@formed(("kind", "name", "place", "elements"))
-def check(settings: Settings, file: str) -> None:
+@output_options(("kind", "name", "place", "elements"))
+def check(settings: CommandSettings, file: str) -> None:
     """Check a file, and all that it includes, without a server: every fault with its place.
 
     What depends on the instance, as whether a queue may be changed so, is checked by `diff` and `apply`.
     """
     definitions = loaded_from(file)
-    if told(settings, (_record(settings, each, each.public_elements(), definitions) for each in definitions)):
+    if print_records(settings, (_record(settings, each, each.public_elements(), definitions) for each in definitions)):
         return
     number = len(definitions)
     print(f"{file}: {number} definition{'' if number == 1 else 's'}, nothing wrong")
@@ -61,8 +61,8 @@ def check(settings: Settings, file: str) -> None:
 @config.command()
 @click.argument("file", type=FILE)
 @click.option("--prune", is_flag=True, help="Also what is defined and not in the file.")
-@formed(COLUMNS)
-def diff(settings: Settings, file: str, *, prune: bool) -> None:
+@output_options(COLUMNS)
+def diff(settings: CommandSettings, file: str, *, prune: bool) -> None:
     """Say what applying a file would change: + for new, ~ for changed, - for removed, element by element.
 
     Ends with 0 if that is nothing, 1 if it is something, 2 if the file or the server refuses it.
@@ -72,10 +72,10 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
     except AmpsqError as error:
         raise _Trouble(str(error)) from error
     try:
-        comparison = compared(settled(settings, definitions), definitions, prune=prune)
+        comparison = compare_file(settings_for(settings, definitions), definitions, prune=prune)
     except AmpsqError as error:
         raise _Trouble(definitions.placed(error)) from error
-    if not told(settings, plan_records(comparison.plans, comparison.removed)):
+    if not print_records(settings, plan_records(comparison.plans, comparison.removed)):
         show_plan(comparison.plans, comparison.removed, comparison.waiting)
     if comparison.changes:
         raise click.exceptions.Exit(_DIFFERS)
@@ -83,31 +83,31 @@ def diff(settings: Settings, file: str, *, prune: bool) -> None:
 
 @config.command()
 @click.option("--secrets", is_flag=True, help="Write passwords of addresses, too.")
-@formed(("kind", "name", "elements"))
-def export(settings: Settings, *, secrets: bool) -> None:
+@output_options(("kind", "name", "elements"))
+def export(settings: CommandSettings, *, secrets: bool) -> None:
     """Print everything that is defined as a YAML file; applied, it changes nothing.
 
     Without --secrets a variable of the environment stands for each address that has a password. Topics that were only
     used are no definitions.
     """
-    from ampsq.files.config_text import written
+    from ampsq.files.config_text import render_config
 
     with settings.client() as client:
         definitions = client.definitions()
     # The file is YAML.
-    if settings.output != "yaml" and told(
+    if settings.output != "yaml" and print_records(
         settings,
         (_record(settings, each, each.elements() if secrets else each.public_elements()) for each in definitions),
     ):
         return
-    text = written(definitions, secrets=secrets)
+    text = render_config(definitions, secrets=secrets)
     print(text, end="")
     if text.variables:
         note(f"{', '.join(text.variables)}: variables for addresses with passwords, which --secrets writes")
 
 
 def _record(
-    settings: Settings, definition: Definition, elements: dict[str, Any], file: Loaded | None = None
+    settings: CommandSettings, definition: Definition, elements: dict[str, Any], file: Loaded | None = None
 ) -> dict[str, Any]:
     """A definition for programs; in CSV its elements, which are others in each kind, are one column."""
     facts = {"kind": type(definition).__name__}

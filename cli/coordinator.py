@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ampsq.cli.console_options import Served, serving
 from ampsq.cli.gateway import Gated, gated
 from ampsq.cli.options import log_format, log_to_stderr
 from ampsq.cli.output import json_line
-from ampsq.cli.web import Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.coordinator.actions import Powers
+    from ampsq.coordinator.actions import OutsidePermissions
 
 __all__ = ["care_for", "coordinator"]
 
@@ -87,14 +87,14 @@ def coordinator(
             "a coordinator needs a server: --url URL or AMPSQ_URL. The embedded server has its own: ampsq up"
         )
     named = instances or ((group.instance,) if group and group.instance else ())
-    from ampsq.coordinator.actions import Powers
+    from ampsq.coordinator.actions import OutsidePermissions
 
     gated.check()
     if gated.where is not None and len(named) > 1:
         raise click.UsageError(
             f"a gateway is of one instance, and {len(named)} are named; run `ampsq gateway` for each"
         )
-    powers = Powers(allow_commands, webhooks)
+    powers = OutsidePermissions(allow_commands, webhooks)
     log_to_stderr(logging.INFO, times=True, form=log_format)
     instance = named[0] if named else os.environ.get("AMPSQ_INSTANCE") or "ampsq"
     with gated.serving(address, instance) as gateway:
@@ -103,7 +103,9 @@ def coordinator(
         care_for(address, named, served, json=json or bool(group and group.json), powers=powers)
 
 
-def care_for(url: str, instances: Sequence[str], served: Served, *, json: bool, powers: Powers | None = None) -> None:
+def care_for(
+    url: str, instances: Sequence[str], served: Served, *, json: bool, powers: OutsidePermissions | None = None
+) -> None:
     """Run a coordinator until it is stopped, and what is to be served beside it."""
     from ampsq.base.addresses import redacted
     from ampsq.base.values import parse_name

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.base.formatting import moment, span_text
-from ampsq.cli.bulk import bulk, go_on
-from ampsq.cli.listing import listed, told
+from ampsq.base.formatting import span_text, time_text
+from ampsq.cli.confirmation import bulk, go_on
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import body_text, message_json, note, table
 from ampsq.cli.redrive_progress import redrive_watched, tell_result
 
@@ -60,9 +60,9 @@ def _naming_or_choosing(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group(name="dead-letters", epilog=_EPILOG)
-@connected
+@connection_options
 @click.pass_context
-def dead_letters(ctx: click.Context, settings: Settings) -> None:
+def dead_letters(ctx: click.Context, settings: CommandSettings) -> None:
     """Look at dead letters, edit them, put them back where they came from."""
     ctx.obj = settings
 
@@ -78,9 +78,9 @@ Examples:
 @click.argument("queue", shell_complete=names("queues"))
 @_choosing
 @click.option("--top", type=click.IntRange(1), metavar="N", help="At most N.")
-@listed(_COLUMNS)
+@listing_options(_COLUMNS)
 def list_(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings, queue: str, text: str | None, source: str | None, reason: str | None, top: int | None
+    settings: CommandSettings, queue: str, text: str | None, source: str | None, reason: str | None, top: int | None
 ) -> None:
     """List the letters that no subscription holds, the oldest first.
 
@@ -92,7 +92,7 @@ def list_(  # noqa: PLR0917  (click passes them by name)
     with settings.client() as client:
         _check_source(client, queue, source)
         letters = client.dead_letters(queue, text, source=source, reason=reason, top_n=top)
-    if told(settings, (message_json(_facts(letter), letter.raw) for letter in letters)):
+    if print_records(settings, (message_json(_facts(letter), letter.raw) for letter in letters)):
         return
     if letters:
         rows = [
@@ -115,12 +115,12 @@ def list_(  # noqa: PLR0917  (click passes them by name)
 @dead_letters.command(epilog="\b\nExamples:\n  ampsq dead-letters show dead dead-letters~ampsq.t6w1xka~1763640000000-0")
 @click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark")
-@listed(_COLUMNS)
-def show(settings: Settings, queue: str, bookmark: str) -> None:
+@listing_options(_COLUMNS)
+def show(settings: CommandSettings, queue: str, bookmark: str) -> None:
     """Show one letter with the history of its deliveries, its headers and its body."""
     with settings.client() as client:
         (letter,) = client.dead_letters(queue, bookmarks=bookmark)
-    if told(settings, [message_json(_facts(letter), letter.raw)]):
+    if print_records(settings, [message_json(_facts(letter), letter.raw)]):
         return
     facts = {
         "letter": letter.bookmark,
@@ -139,7 +139,7 @@ def show(settings: Settings, queue: str, bookmark: str) -> None:
     if letter.history:
         says = any(item.consumer_reason for item in letter.history)
         rows = [
-            [moment(int(item.came_back.timestamp() * 1000)), *item[1:], *([item.consumer_reason or None] * says)]
+            [time_text(int(item.came_back.timestamp() * 1000)), *item[1:], *([item.consumer_reason or None] * says)]
             for item in letter.history
         ]
         table(("came back", "cause", "subscription", "client", *(["said"] * says)), rows)
@@ -165,9 +165,9 @@ Exit codes: 0 all were put back; 1 some could not be; 3 not confirmed; 130 stopp
 @click.option("--to", metavar="QUEUE", help="Put all of them into QUEUE instead.")
 @click.option("--rate", metavar="RATE", help="At most so many, evenly: 100/s, 30/m, 500/h.")
 @bulk
-@connected
+@connection_options
 def redrive(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings,
+    settings: CommandSettings,
     queue: str,
     bookmarks: tuple[str, ...],
     text: str | None,
@@ -219,8 +219,8 @@ Examples:
 @click.option("--data", metavar="JSON", help="The new body; default: edit the old one with $EDITOR.")
 @click.option("--text", is_flag=True, help="The new body is any text, not JSON.")
 @click.option("--to", metavar="QUEUE", help="Put it into QUEUE instead.")
-@connected
-def edit(settings: Settings, queue: str, bookmark: str, data: str | None, to: str | None, *, text: bool) -> None:
+@connection_options
+def edit(settings: CommandSettings, queue: str, bookmark: str, data: str | None, to: str | None, *, text: bool) -> None:
     """Change the body of one message and put it back. The letter is settled in the same step.
 
     The body is put back as it is written. Headers stay as they are.
@@ -242,9 +242,9 @@ Examples:
 )
 @_naming_or_choosing
 @bulk
-@connected
+@connection_options
 def drop(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings,
+    settings: CommandSettings,
     queue: str,
     bookmarks: tuple[str, ...],
     text: str | None,
@@ -259,9 +259,9 @@ def drop(  # noqa: PLR0917  (click passes them by name)
     As `ampsq ack` does: a letter that a subscription holds is dropped too, unless the queue's leasing is strict.
     """
     from ampsq.cli.ack import by_bookmark, by_filter
-    from ampsq.queues.dead_letters import letter_filter
+    from ampsq.queues.dead_letters import dead_letter_filter
 
-    chosen = letter_filter(text, source, reason)
+    chosen = dead_letter_filter(text, source, reason)
     if bool(bookmarks) == (chosen is not None):
         raise click.UsageError(f"give bookmarks, or {_FILTERS}")
     if dry_run and chosen is None:

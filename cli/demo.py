@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.cli.demo_run import Scene
+    from ampsq.cli.demo_run import DemoResult
 
 __all__ = ["demo"]
 
@@ -66,12 +66,12 @@ def demo(ctx: click.Context, *, as_json: bool, url: str | None, data_dir: Path |
     """
     url, data_dir, as_json = _merged(ctx, url, data_dir, as_json=as_json)
     with _terminated_like_interrupted():
-        scene = _play(url, data_dir, number, keep=keep, as_json=as_json)
-    for failure in scene.outcome.failures:
+        result = _play(url, data_dir, number, keep=keep, as_json=as_json)
+    for failure in result.outcome.failures:
         click.echo(f"not as it should be: {failure}", err=True)
     if as_json:
-        click.echo(json.dumps(_figures(scene)))
-    sys.exit(1 if scene.outcome.failures else 0)
+        click.echo(json.dumps(_figures(result)))
+    sys.exit(1 if result.outcome.failures else 0)
 
 
 def _merged(
@@ -89,7 +89,7 @@ def _merged(
     return url, data_dir, as_json or bool(group.get("json"))
 
 
-def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as_json: bool) -> Scene:
+def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as_json: bool) -> DemoResult:
     try:
         from ampsq.cli import demo_run, demo_show, demo_world
     except ModuleNotFoundError as error:
@@ -104,19 +104,19 @@ def _play(url: str | None, data_dir: Path | None, number: int, *, keep: bool, as
         with demo_show.watcher() as watch:
             watch.say("starting a server, a coordinator and five processes ...")
             with (
-                demo_world.find_place(url, data_dir, keep=keep) as place,
-                _telling_where(place.folder, always=as_json, keep=kept),
+                demo_world.find_site(url, data_dir, keep=keep) as site,
+                _telling_where(site.folder, always=as_json, keep=kept),
             ):
-                scene = demo_run.run(place, number, Deadline(_SECONDS), watch)
+                result = demo_run.run(site, number, Deadline(_SECONDS), watch)
     except AmpsqError as error:
         raise click.ClickException(str(error)) from error
     if not as_json:
-        demo_show.story(scene, place, kept=kept)
-    return scene
+        demo_show.story(result, site, kept=kept)
+    return result
 
 
-def _figures(scene: Scene) -> dict[str, Any]:
-    outcome = scene.outcome
+def _figures(result: DemoResult) -> dict[str, Any]:
+    outcome = result.outcome
     return {
         "published": outcome.published,
         "acknowledged": outcome.acknowledged,
@@ -126,7 +126,7 @@ def _figures(scene: Scene) -> dict[str, Any]:
         "redelivered": outcome.redelivered,
         "killed_workers": outcome.killed,
         "barriers": outcome.barriers,
-        "seconds": round(scene.seconds, 3),
+        "seconds": round(result.seconds, 3),
     }
 
 

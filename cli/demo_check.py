@@ -15,15 +15,15 @@ from ampsq.cli.demo_evidence import wrong
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ampsq.cli.demo_crew import Record
+    from ampsq.cli.demo_crew import DemoRecord
     from ampsq.cli.demo_days import Day
     from ampsq.cli.demo_evidence import Evidence
 
-__all__ = ["Delay", "Outcome", "judge"]
+__all__ = ["CarrierDelay", "DemoOutcome", "check_outcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
+class CarrierDelay:
     """A carrier's departures, and the mean of their delays in minutes."""
 
     carrier: str
@@ -32,7 +32,7 @@ class Delay:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """The figures, and what is wrong with them."""
 
     published: int
@@ -45,12 +45,12 @@ class Outcome:
     board: int = 0
     killed: int = 0
     barriers: int = 0
-    delays: list[Delay] = field(default_factory=list)
+    delays: list[CarrierDelay] = field(default_factory=list)
     days: list[Day] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
-def judge(evidence: Evidence) -> Outcome:
+def check_outcome(evidence: Evidence) -> DemoOutcome:
     """Count, and check every figure that does not depend on chance."""
     flights, journal = evidence.flights, evidence.delays
     handled = {record.bookmark: record for record in evidence.records("handled")}
@@ -58,7 +58,7 @@ def judge(evidence: Evidence) -> Outcome:
     acknowledged = {bookmark for bookmark in journal.ways["acknowledged"] if bookmark in handled}
     letters = Counter(str(letter["bookmark"]) for letter in evidence.letters)
     kept = acknowledged | {bookmark for bookmark, times in letters.items() if times == 1}
-    outcome = Outcome(
+    outcome = DemoOutcome(
         published=len(flights),
         acknowledged=len(acknowledged),
         dead_lettered=len(letters),
@@ -77,7 +77,7 @@ def judge(evidence: Evidence) -> Outcome:
     return outcome
 
 
-def _times(records: Iterable[Record]) -> Counter[str]:
+def _times(records: Iterable[DemoRecord]) -> Counter[str]:
     return Counter(record.bookmark for record in records)
 
 
@@ -92,16 +92,16 @@ def _redelivered(evidence: Evidence) -> int:
     )
 
 
-def _delays(records: Iterable[Record]) -> list[Delay]:
+def _delays(records: Iterable[DemoRecord]) -> list[CarrierDelay]:
     """By carrier, the latest first."""
     minutes: defaultdict[str, list[int]] = defaultdict(list)
     for record in records:
         minutes[record.carrier].append(record.delay)
-    delays = [Delay(carrier, len(some), sum(some) / len(some)) for carrier, some in minutes.items()]
+    delays = [CarrierDelay(carrier, len(some), sum(some) / len(some)) for carrier, some in minutes.items()]
     return sorted(delays, key=lambda delay: -delay.mean)
 
 
-def _failures(evidence: Evidence, outcome: Outcome, acknowledged: set[str], letters: Counter[str]) -> list[str]:
+def _failures(evidence: Evidence, outcome: DemoOutcome, acknowledged: set[str], letters: Counter[str]) -> list[str]:
     never_left = {bookmark for bookmark, flight in evidence.flights.items() if flight["dep_time"] is None}
     board_times = _times(evidence.board_records)
     board_journal = evidence.board.ways["acknowledged"]

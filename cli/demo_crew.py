@@ -19,7 +19,7 @@ from ampsq.cli.demo_worker import BARRIER, END_WITHIN, READY, Spec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Child", "Crew", "Deadline", "DemoFailed", "Record"]
+__all__ = ["Crew", "Deadline", "DemoFailed", "DemoProcess", "DemoRecord"]
 
 #: Seconds over which a rate is taken.
 _RATE_OVER = 1.0
@@ -54,7 +54,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DemoRecord:
     """What a process noted about one delivery before it settled the message."""
 
     bookmark: str
@@ -64,7 +64,7 @@ class Record:
     delay: int = 0
 
 
-class Child:
+class DemoProcess:
     """One child process: its records are read as they grow.
 
     Attributes:
@@ -92,7 +92,7 @@ class Child:
                 stderr=log,
             )
 
-    def look(self) -> None:
+    def read_records(self) -> None:
         """Count what it recorded since the last look; fail if it ended without being asked to."""
         lines, end, self._begun_line = (self._begun_line + self._file.read()).rpartition(b"\n")
         new = lines + end
@@ -164,16 +164,16 @@ class Child:
             self.process.wait()
         self._file.close()
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[DemoRecord]:
         """All that it recorded; a line that a kill cut off does not count."""
         lines = self._records.read_text().split("\n")[:-1]
         return [_record(line) for line in lines if line != READY]
 
 
-def _record(line: str) -> Record:
+def _record(line: str) -> DemoRecord:
     bookmark, delivery, did, *details = line.split("\t")
     carrier, delay = details or ("", "0")
-    return Record(bookmark, int(delivery), did, carrier, int(delay))
+    return DemoRecord(bookmark, int(delivery), did, carrier, int(delay))
 
 
 class Crew:
@@ -186,12 +186,12 @@ class Crew:
 
     def __init__(self, folder: Path, children: Sequence[tuple[str, Spec]]) -> None:
         self._folder, self._wanted = folder, children
-        self.children: list[Child] = []
+        self.children: list[DemoProcess] = []
 
     def __enter__(self) -> Self:
         try:
             for name, spec in self._wanted:
-                self.children.append(Child(name, spec, self._folder))
+                self.children.append(DemoProcess(name, spec, self._folder))
         except BaseException:
             self.end()
             raise
@@ -204,7 +204,7 @@ class Crew:
         """Wait until all have started."""
         while any(child.state == "starting" for child in self.children):
             deadline.check("the worker processes to start")
-            self.look()
+            self.read_records()
             time.sleep(_POLL)
 
     def go(self) -> None:
@@ -212,10 +212,10 @@ class Crew:
         for child in self.children:
             child.go()
 
-    def look(self) -> None:
+    def read_records(self) -> None:
         """Count what all have recorded since the last look."""
         for child in self.children:
-            child.look()
+            child.read_records()
 
     def ask_to_end(self) -> None:
         """Let all end, and do not wait for it."""

@@ -15,7 +15,7 @@ from ampsq.cli.demo_world import day_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ampsq.cli.demo_crew import Record
+    from ampsq.cli.demo_crew import DemoRecord
     from ampsq.cli.demo_evidence import Evidence
 
 __all__ = ["Day", "barrier_failures", "days", "sent_once"]
@@ -33,7 +33,7 @@ class Day:
     mean: float
 
 
-def days(evidence: Evidence, handled: Iterable[Record]) -> list[Day]:
+def days(evidence: Evidence, handled: Iterable[DemoRecord]) -> list[Day]:
     """What the workers found, by day."""
     minutes: defaultdict[str, list[int]] = defaultdict(list)
     for record in handled:
@@ -73,7 +73,7 @@ def _out_of_place(evidence: Evidence) -> Iterator[str]:
             yield bookmark
 
 
-def _not_received(evidence: Evidence, name: str, records: Iterable[Record]) -> str:
+def _not_received(evidence: Evidence, name: str, records: Iterable[DemoRecord]) -> str:
     received = [record.bookmark for record in records if record.did == BARRIER and record.delivery == 0]
     most = evidence.killed.get(name, len(evidence.barriers))
     least = max(most - _ON_ITS_WAY, 0) if name in evidence.killed else most
@@ -82,7 +82,7 @@ def _not_received(evidence: Evidence, name: str, records: Iterable[Record]) -> s
     return f"{name} recorded {len(received)} barriers instead of the first {most}, each once and in order"
 
 
-def _out_of_turn(evidence: Evidence, records: Iterable[Record]) -> Iterator[str]:
+def _out_of_turn(evidence: Evidence, records: Iterable[DemoRecord]) -> Iterator[str]:
     """Flights that a worker handled before it had the barrier of the day before, or after it had that of their day."""
     following = dict(pairwise(evidence.barriers.values()))
     today = next(iter(evidence.barriers.values()), "")

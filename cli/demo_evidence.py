@@ -13,7 +13,7 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.cli.demo_crew import Record
+    from ampsq.cli.demo_crew import DemoRecord
     from ampsq.transport.runner import Store
 
 __all__ = ["Evidence", "Journal", "wrong"]
@@ -83,14 +83,14 @@ class Evidence:
     flights: Mapping[str, Mapping[str, Any]]
     barriers: Mapping[str, str]
     delays: Journal
-    workers: Mapping[str, Sequence[Record]]
+    workers: Mapping[str, Sequence[DemoRecord]]
     letters: Sequence[Mapping[str, Any]]
     board: Journal
-    board_records: Sequence[Record]
+    board_records: Sequence[DemoRecord]
     max_cancels: int
     killed: Mapping[str, int]
 
-    def records(self, did: str | None = None) -> list[Record]:
+    def records(self, did: str | None = None) -> list[DemoRecord]:
         """What all workers recorded of flights, or only what did one thing with them."""
         everything = (record for records in self.workers.values() for record in records)
         return [record for record in everything if did in (None, record.did) and record.bookmark not in self.barriers]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ampsq import Client
 from ampsq.cli import demo_world as world
-from ampsq.cli.demo_check import Outcome, judge
+from ampsq.cli.demo_check import DemoOutcome, check_outcome
 from ampsq.cli.demo_crew import Crew, DemoFailed
 from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import BARRIER
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ampsq import Bookmark
-    from ampsq.cli.demo_crew import Child, Deadline
+    from ampsq.cli.demo_crew import Deadline, DemoProcess
     from ampsq.protocol.calls.queue_stats import QueueStats
 
-__all__ = ["Kill", "Scene", "View", "run"]
+__all__ = ["DemoResult", "DemoView", "Kill", "run"]
 
 _PUBLISHED_A_TICK: Final = 3_000
 _BATCH: Final = 500
@@ -64,7 +64,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DemoView:
     """One moment, for whoever watches."""
 
     seconds: float
@@ -79,19 +79,19 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoResult:
     """What remains when the demo is over."""
 
-    outcome: Outcome
+    outcome: DemoOutcome
     seconds: float
     kill: Kill | None
 
 
-def run(place: world.Place, number: int, deadline: Deadline, watch: Callable[[View], None]) -> Scene:
+def run(site: world.DemoSite, number: int, deadline: Deadline, watch: Callable[[DemoView], None]) -> DemoResult:
     """Play the whole scenario.
 
     Args:
-        place: where.
+        site: where.
         number: how many flights.
         deadline: for everything together.
         watch: called with every moment.
@@ -100,11 +100,11 @@ def run(place: world.Place, number: int, deadline: Deadline, watch: Callable[[Vi
         DemoFailed: something did not happen in time, or a process ended by itself.
     """
     with (
-        Client(place.url, instance=place.instance) as client,
-        contextlib.closing(Store(place.url, place.instance)) as store,
+        Client(site.url, instance=site.instance) as client,
+        contextlib.closing(Store(site.url, site.instance)) as store,
     ):
         client.apply(*world.definitions())
-        with Crew(place.folder, world.children(place, number)) as crew:
+        with Crew(site.folder, world.children(site, number)) as crew:
             demo = _Demo(client, store, crew, messages=world.messages(number), deadline=deadline, watch=watch)
             return demo.play()
 
@@ -118,7 +118,7 @@ class _Demo:
         *,
         messages: list[tuple[bytes, dict[str, Any]]],
         deadline: Deadline,
-        watch: Callable[[View], None],
+        watch: Callable[[DemoView], None],
     ) -> None:
         self._client, self._store, self._crew = client, store, crew
         self._messages, self._deadline, self._watch = messages, deadline, watch
@@ -131,7 +131,7 @@ class _Demo:
         self._orphaned = ""
         self._began = 0.0
 
-    def play(self) -> Scene:
+    def play(self) -> DemoResult:
         self._crew.await_ready(self._deadline)
         self._began = time.monotonic()
         self._crew.go()
@@ -148,12 +148,12 @@ class _Demo:
         letters = list(self._letters())
         self._crew.end()
         self._follow()
-        return Scene(judge(self._evidence(letters)), seconds, self._kill)
+        return DemoResult(check_outcome(self._evidence(letters)), seconds, self._kill)
 
     def _await_subscriptions(self) -> None:
         """A barrier goes to who is there: all workers are, before the first flight is published."""
         while self._client.queue_stats(world.DELAYS).subscriptions < len(world.WORKERS):
-            self._crew.look()
+            self._crew.read_records()
             self._deadline.check("the workers to subscribe")
             time.sleep(_TICK / 10)
 
@@ -163,12 +163,12 @@ class _Demo:
         sent = len(self._messages) - self._flights
         workers = [child for child in self._workers if child is not self._victim]
         while any(worker.barriers < sent for worker in workers) and time.monotonic() < until:
-            self._crew.look()
+            self._crew.read_records()
             time.sleep(_TICK / 10)
 
     def _tick(self) -> bool:
         """Look at everything once; True when every message has been settled."""
-        self._crew.look()
+        self._crew.read_records()
         self._follow()
         delays, board = self._client.queue_stats(world.DELAYS), self._client.queue_stats(world.BOARD)
         letters = self._client.queue_stats(world.NEVER_LEFT).depth
@@ -179,7 +179,7 @@ class _Demo:
         moment = time.monotonic() - self._began
         sent, ended = len(self._bookmarks), self._delays.count(BARRIER)
         published = sum("end_of_day" not in said for _, said in self._messages[:sent])
-        self._watch(View(moment, self._flights, published, delays, board, letters, ended, self._crew, self._kill))
+        self._watch(DemoView(moment, self._flights, published, delays, board, letters, ended, self._crew, self._kill))
         left = delays.depth + board.depth + delays.expired - letters
         self._deadline.check(
             f"{left:,} flights to be settled (the first queue holds {delays.depth:,}, the second "
@@ -206,7 +206,7 @@ class _Demo:
         self._orphaned = subscription
         self._kill = Kill(self._victim.name, held, acknowledged, self._delays.count(BARRIER), time.monotonic())
 
-    def _held_by(self, child: Child) -> tuple[str, int]:
+    def _held_by(self, child: DemoProcess) -> tuple[str, int]:
         """A process's subscription, and the leases that it has picked up."""
         prefix = f"{socket.gethostname()}-{child.process.pid}-".encode()
         names = self._store.call(
@@ -242,7 +242,7 @@ class _Demo:
                 letter.ack()
 
     @property
-    def _workers(self) -> list[Child]:
+    def _workers(self) -> list[DemoProcess]:
         return self._crew.children[: len(world.WORKERS)]
 
     def _evidence(self, letters: list[dict[str, Any]]) -> Evidence:

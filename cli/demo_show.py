@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ampsq.cli.demo_check import Delay, Outcome
+    from ampsq.cli.demo_check import CarrierDelay, DemoOutcome
     from ampsq.cli.demo_days import Day
-    from ampsq.cli.demo_run import Kill, Scene, View
+    from ampsq.cli.demo_run import DemoResult, DemoView, Kill
 
 __all__ = ["LinesWatcher", "LiveWatcher", "story", "watcher"]
 
@@ -62,14 +62,14 @@ class LinesWatcher:
         """Print a line now."""
         click.echo(text, err=True)
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: DemoView) -> None:
         """Print the moment, if it is time for a line."""
         if view.kill and not self._kill_told:
             self._kill_told = True
             self.say(_killed(view.kill))
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LINE_EVERY
-            self.say(line(view))
+            self.say(view_line(view))
 
 
 class LiveWatcher:
@@ -93,7 +93,7 @@ class LiveWatcher:
         """Show a line until there is more to see."""
         self._live.update(Text(text, style="dim"), refresh=True)
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: DemoView) -> None:
         """Show the moment, if it is time for a frame."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 1 / _FRAMES
@@ -106,7 +106,7 @@ def watcher() -> LinesWatcher | LiveWatcher:
     return LiveWatcher(console) if console.is_terminal and not console.is_dumb_terminal else LinesWatcher()
 
 
-def line(view: View) -> str:
+def view_line(view: DemoView) -> str:
     """One moment in a line."""
     workers = ", ".join(
         f"{child.name} {child.done:,}" + (" (killed)" if child.state == "killed" else "")
@@ -120,7 +120,7 @@ def line(view: View) -> str:
     )
 
 
-def frame(view: View) -> RenderableType:
+def frame(view: DemoView) -> RenderableType:
     """One moment as a table."""
     settled = view.delays.acknowledged + view.delays.expired
     head = Table.grid(padding=(0, 2))
@@ -144,7 +144,7 @@ def frame(view: View) -> RenderableType:
     return Padding(Group(head, "", facts, "", _workers(view), "", news), (1, 2))
 
 
-def _workers(view: View) -> Table:
+def _workers(view: DemoView) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column("process", min_width=9)
     table.add_column("queue")
@@ -177,31 +177,31 @@ def _count(number: int, what: str) -> str:
 # -- the end
 
 
-def story(scene: Scene, place: world.Place, *, kept: bool) -> None:
+def story(result: DemoResult, site: world.DemoSite, *, kept: bool) -> None:
     """Tell on standard output what happened, in words and figures."""
     console = Console(highlight=False)
     console = Console(highlight=False, width=min(console.width, _WIDTH))
     console.print()
-    for paragraph in _paragraphs(scene):
+    for paragraph in _paragraphs(result):
         console.print(Padding(Text.from_markup(paragraph), (0, 2, 1, 2), expand=False))
-    console.print(Padding(_figures(scene), (0, 2, 1, 2), expand=False))
-    if scene.outcome.delays:
-        console.print(Padding(_delays(scene.outcome.delays), (0, 2, 1, 2), expand=False))
-        console.print(Padding(_days(scene.outcome.days), (0, 2, 1, 2), expand=False))
-    console.print(Padding(_next_steps(place, kept=kept), (0, 2, 1, 2), expand=False))
+    console.print(Padding(_figures(result), (0, 2, 1, 2), expand=False))
+    if result.outcome.delays:
+        console.print(Padding(_delays(result.outcome.delays), (0, 2, 1, 2), expand=False))
+        console.print(Padding(_days(result.outcome.days), (0, 2, 1, 2), expand=False))
+    console.print(Padding(_next_steps(site, kept=kept), (0, 2, 1, 2), expand=False))
 
 
-def _paragraphs(scene: Scene) -> Iterator[str]:
-    outcome = scene.outcome
+def _paragraphs(result: DemoResult) -> Iterator[str]:
+    outcome = result.outcome
     verdict = "[red]but not all is well.[/]" if outcome.failures else "and every one accounted for."
-    yield f"[bold]{outcome.published:,} flights in {scene.seconds:.1f} s, {verdict}[/]"
+    yield f"[bold]{outcome.published:,} flights in {result.seconds:.1f} s, {verdict}[/]"
     yield (
         f"Each flight was published once, to the topic [bold]{world.FLIGHTS}[/]. {len(world.WORKERS)} worker "
         f"processes shared the queue [bold]{world.DELAYS}[/] over it; the queue pushed flights to them, "
         "never more at a time than the backlog of each."
     )
-    if scene.kill:
-        yield _death(scene.kill, outcome)
+    if result.kill:
+        yield _death(result.kill, outcome)
     yield (
         f"{_count(outcome.dead_lettered, 'flight')} never left. The handler refused each of them "
         f"{world.DELAYS_QUEUE.max_cancels} times; then the queue gave up (max_cancels), and an action "
@@ -219,7 +219,7 @@ def _paragraphs(scene: Scene) -> Iterator[str]:
     )
 
 
-def _death(kill: Kill, outcome: Outcome) -> str:
+def _death(kill: Kill, outcome: DemoOutcome) -> str:
     when = f"{kill.noticed_after:.1f} s later" if kill.noticed_after is not None else "Soon"
     text = (
         f"After {kill.acknowledged:,} flights [bold]{kill.name}[/] was killed (SIGKILL), with "
@@ -234,8 +234,8 @@ def _death(kill: Kill, outcome: Outcome) -> str:
     )
 
 
-def _figures(scene: Scene) -> Table:
-    outcome = scene.outcome
+def _figures(result: DemoResult) -> Table:
+    outcome = result.outcome
     table = Table(title="What became of the flights", title_justify="left", title_style="bold", box=None)
     table.pad_edge = False
     table.add_column("", min_width=18)
@@ -261,7 +261,7 @@ def _figures(scene: Scene) -> Table:
     return table
 
 
-def _delays(delays: list[Delay]) -> Table:
+def _delays(delays: list[CarrierDelay]) -> Table:
     total = sum(delay.flights for delay in delays)
     table = Table(
         title="What the workers found: the latest carriers, New York, January 2013",
@@ -301,13 +301,13 @@ def _named(day: Day) -> str:
     return f"{day.mean:.1f} min on the {when.day}{_ORDINALS.get(when.day, 'th')}"
 
 
-def _next_steps(place: world.Place, *, kept: bool) -> Text:
+def _next_steps(site: world.DemoSite, *, kept: bool) -> Text:
     text = Text()
     text.append("Where to go next\n", style="bold")
     if kept:
-        where = f"--url {place.url}" if place.data_dir is None else f"--data-dir {place.data_dir}"
-        text.append(f"  What is left:  ampsq queues {where} --instance {place.instance}\n")
-        text.append(f"  Records and logs of every process:  {place.folder}\n")
+        where = f"--url {site.url}" if site.data_dir is None else f"--data-dir {site.data_dir}"
+        text.append(f"  What is left:  ampsq queues {where} --instance {site.instance}\n")
+        text.append(f"  Records and logs of every process:  {site.folder}\n")
     text.append("  Your own queue:  python -c 'import ampsq; help(ampsq.Client)'\n")
     text.append("  Everything that the command line can do:  ampsq --help\n")
     text.append("  On a server of yours:  ampsq demo --url redis://localhost:6379")

@@ -41,11 +41,11 @@ __all__ = [
     "FLIGHTS",
     "NEVER_LEFT",
     "WORKERS",
-    "Place",
+    "DemoSite",
     "children",
     "day_of",
     "definitions",
-    "find_place",
+    "find_site",
     "flights",
     "messages",
     "pause_for",
@@ -127,7 +127,7 @@ def _day_of(message: tuple[bytes, dict[str, Any]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoSite:
     """Where one demo runs.
 
     Attributes:
@@ -144,7 +144,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def find_place(url: str | None, data_dir: Path | None, *, keep: bool) -> Iterator[Place]:
+def find_site(url: str | None, data_dir: Path | None, *, keep: bool) -> Iterator[DemoSite]:
     """Start the embedded server, or use the one given; what is temporary is removed at the end.
 
     Args:
@@ -163,14 +163,14 @@ def find_place(url: str | None, data_dir: Path | None, *, keep: bool) -> Iterato
                 stack.callback(_await_end, home)
         if url is None:
             server = stack.enter_context(acquire(home))
-            place = Place(server.url, instance, home / instance, server.data_dir)
+            site = DemoSite(server.url, instance, home / instance, server.data_dir)
         else:
             _reach(url)
             if not keep:
                 stack.callback(_tidy_up, url, instance)
-            place = Place(url, instance, home / instance, None)
-        place.folder.mkdir(mode=0o700)
-        yield place
+            site = DemoSite(url, instance, home / instance, None)
+        site.folder.mkdir(mode=0o700)
+        yield site
 
 
 def _await_end(folder: Path) -> None:
@@ -191,7 +191,7 @@ def _await_end(folder: Path) -> None:
 
 def _reach(url: str) -> None:
     """Ask once: a client waits for a server that is away, who watches a demo wants to know it."""
-    with contextlib.closing(Store(url, "", patience=0.0)) as store:
+    with contextlib.closing(Store(url, "", retry_timeout=0.0)) as store:
         store.call(command(["PING"], bool))
 
 
@@ -208,14 +208,14 @@ def pause_for(number: int) -> float:
     return max(_SECONDS * len(WORKERS) / number - _OWN_TIME, 0.0)
 
 
-def children(place: Place, number: int) -> list[tuple[str, Spec]]:
+def children(site: DemoSite, number: int) -> list[tuple[str, Spec]]:
     """The demo's processes by name: four workers, one for the second queue, and perhaps a coordinator."""
     pause = pause_for(number)
     wanted = [
-        (f"worker-{at}", Spec("worker", place.url, place.instance, "", DELAYS, (backlog,), pause))
+        (f"worker-{at}", Spec("worker", site.url, site.instance, "", DELAYS, (backlog,), pause))
         for at, backlog in enumerate(WORKERS, 1)
     ]
-    wanted.append((BOARD, Spec("board", place.url, place.instance, "", BOARD, _BOARD_BACKLOGS)))
-    if place.data_dir is None:
-        wanted.append(("coordinator", Spec("coordinator", place.url, place.instance, "")))
+    wanted.append((BOARD, Spec("board", site.url, site.instance, "", BOARD, _BOARD_BACKLOGS)))
+    if site.data_dir is None:
+        wanted.append(("coordinator", Spec("coordinator", site.url, site.instance, "")))
     return wanted

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.listing import listed, told
-from ampsq.cli.options import INTERVAL, Settings
+from ampsq.cli.listing import listing_options, print_records
+from ampsq.cli.options import INTERVAL, CommandSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ _COLUMNS = ("check", "subject", "well", "text", "why", "mend")
 
 
 @contextlib.contextmanager
-def _without_client(_settings: Settings) -> Iterator[None]:
+def _without_client(_settings: CommandSettings) -> Iterator[None]:
     """Each look connects anew: the server may be another one, or in another state."""
     yield
 
@@ -46,8 +46,8 @@ def _without_client(_settings: Settings) -> Iterator[None]:
 @click.option(
     "--interval", type=INTERVAL, default="1s", show_default=True, help="Between two looks: growth shows in them."
 )
-@listed(_COLUMNS, _without_client)
-def doctor(settings: Settings, interval: Interval) -> None:
+@listing_options(_COLUMNS, _without_client)
+def doctor(settings: CommandSettings, interval: Interval) -> None:
     """Look at server, coordinator, queues, links and logs: what is wrong, why it matters, what mends it.
 
     Looks at version, role, persistence, memory, clock and latency of the server; whether a coordinator is at work and
@@ -57,15 +57,15 @@ def doctor(settings: Settings, interval: Interval) -> None:
     """
     from ampsq.base.values import parse_name
     from ampsq.cli.open_instance import DEFAULT
-    from ampsq.operations.doctor import examine, reach
+    from ampsq.operations.doctor import examine, open_any_server
 
     with (
         settings.address() as url,
-        contextlib.closing(reach(url, parse_name(settings.instance or DEFAULT))) as store,
-        store.channel() as channel,
+        contextlib.closing(open_any_server(url, parse_name(settings.instance or DEFAULT))) as store,
+        store.pipeline() as pipeline,
     ):
-        found = store.run(examine(store.instance, channel, float(interval) / 1000))
-    if not told(settings, (finding.as_dict() for finding in found)):
+        found = store.run(examine(store.instance, pipeline, float(interval) / 1000))
+    if not print_records(settings, (finding.as_dict() for finding in found)):
         for finding in found:
             _show(finding)
     if not all(finding.well for finding in found):

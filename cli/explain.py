@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ampsq.base.formatting import fact_text
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, table
 
 if TYPE_CHECKING:
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.queues.explain import Explanation
 
 __all__ = ["explain"]
@@ -37,8 +37,8 @@ _COLUMNS = ("queue", "bookmark", "state", "reason", "sentence", "facts")
 @click.command(epilog=_EPILOG)
 @click.argument("queue", shell_complete=names("queues"))
 @click.argument("bookmark", required=False)
-@listed(_COLUMNS)
-def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
+@listing_options(_COLUMNS)
+def explain(settings: CommandSettings, queue: str, bookmark: str | None) -> None:
     """Say why a message is where it is.
 
     With BOOKMARK: that message, wherever it is, also when it is settled or never was in the queue. Without: the
@@ -46,7 +46,7 @@ def explain(settings: Settings, queue: str, bookmark: str | None) -> None:
     """
     with settings.client() as client:
         explanation = client.explain(queue, bookmark)
-    if not told(settings, [explanation.as_dict()]):
+    if not print_records(settings, [explanation.as_dict()]):
         _show(explanation)
 
 

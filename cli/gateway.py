@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import Settings, connected, log_format, log_to_stderr
+from ampsq.cli.options import CommandSettings, connection_options, log_format, log_to_stderr
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def gated(prefix: str, where: str, **options: Any) -> Callable[[Callable[..., No
 @gated("", "--listen", default="127.0.0.1:8081", show_default=True, help="Where to listen.")
 @click.option("--hash", "is_hash", is_flag=True, help="Read a secret from standard input and print its hash; end.")
 @log_format
-@connected
-def gateway(settings: Settings, gated: Gated, *, is_hash: bool, log_format: str) -> None:
+@connection_options
+def gateway(settings: CommandSettings, gated: Gated, *, is_hash: bool, log_format: str) -> None:
     """Serve HTTP and WebSockets to clients that hold no credentials of the server.
 
     They publish, subscribe and query as far as they are entitled to, by name and content. Runs until Ctrl-C or

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.base.formatting import fact_text, moment
-from ampsq.cli.listing import listed, told
+from ampsq.base.formatting import fact_text, time_text
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import json_text, table
 from ampsq.definitions.definition import nearest
 
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.queues.history import History
 
 __all__ = ["history"]
@@ -29,8 +29,8 @@ _COLUMNS = ("at", "queue", "event", "by", "details")
 
 @click.command(epilog=_EPILOG)
 @click.argument("bookmark")
-@listed(_COLUMNS)
-def history(settings: Settings, bookmark: str) -> None:
+@listing_options(_COLUMNS)
+def history(settings: CommandSettings, bookmark: str) -> None:
     """Tell a message's life as a timeline.
 
     When it was published, and in each queue that its topic feeds: how it came back, how, when and by whom it was
@@ -40,7 +40,7 @@ def history(settings: Settings, bookmark: str) -> None:
         found = client.history(bookmark)
         topics = {} if found.recorded or found.events else client.topics()
     records = [event.as_dict() for event in found.events] if settings.output == "csv" else [found.as_dict()]
-    if not told(settings, records):
+    if not print_records(settings, records):
         _show(found)
     if not found.recorded and not found.events:
         # A message that was removed may be told of all the same.
@@ -63,7 +63,7 @@ def _show(found: History) -> None:
     rows = []
     for event in found.events:
         details = [f"{name} {_shown(name, value)}" for name, value in event.details.items()]
-        at = "-" if event.at is None else moment(event.at)
+        at = "-" if event.at is None else time_text(event.at)
         rows.append((at, event.queue or None, event.event.replace("_", " "), event.by or None, ", ".join(details)))
     if rows:
         table(["when", "queue", "what", "by", "details"], rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import REFRESH, Settings, connected
+from ampsq.cli.options import REFRESH, CommandSettings, connection_options
 from ampsq.cli.output import json_text
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.base.values import Interval
     from ampsq.client.client import Client
 
-__all__ = ["FORMS", "columns_of", "formed", "listed", "tell", "told"]
+__all__ = ["FORMS", "columns_of", "listing_options", "output_options", "print_columns", "print_records"]
 
 #: table is for people; the others have every column, whatever fits a terminal.
 FORMS: Final = ("table", "json", "jsonl", "yaml", "csv")
@@ -32,8 +32,8 @@ _EVERY: Final = "2s"
 _COLUMNS: Final = "columns"
 
 
-def formed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command what `connected` gives, and --output.
+def output_options(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command what `connection_options` gives, and --output.
 
     Args:
         columns: what each of its records has, in this order, under names that stay: the columns of CSV.
@@ -41,9 +41,9 @@ def formed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         @click.option("-o", "--output", type=click.Choice(FORMS), help="How it is printed; --json is -o jsonl.")
-        @connected
+        @connection_options
         @functools.wraps(function)
-        def wrapped(*arguments: Any, settings: Settings, output: str | None, **others: Any) -> None:
+        def wrapped(*arguments: Any, settings: CommandSettings, output: str | None, **others: Any) -> None:
             function(*arguments, settings=_chosen(settings, output), **others)
 
         setattr(wrapped, _COLUMNS, tuple(columns))
@@ -52,19 +52,20 @@ def formed(columns: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
     return decorated
 
 
-def listed(
-    columns: Sequence[str], held: Callable[[Settings], AbstractContextManager[Client | None]] = Settings.client
+def listing_options(
+    columns: Sequence[str],
+    held: Callable[[CommandSettings], AbstractContextManager[Client | None]] = CommandSettings.client,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command what `formed` gives, and --watch: what it prints changes with the server.
+    """Give a command what `output_options` gives, and --watch: what it prints changes with the server.
 
     Args:
-        columns: as of `formed`.
+        columns: as of `output_options`.
         held: opens what is used again and again; None: each time connects anew.
     """
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def again(*arguments: Any, settings: Settings, watch: Interval | None, **others: Any) -> None:
+        def again(*arguments: Any, settings: CommandSettings, watch: Interval | None, **others: Any) -> None:
             if watch is None:
                 function(*arguments, settings=settings, **others)
                 return
@@ -82,7 +83,7 @@ def listed(
             metavar="[INTERVAL]",
             help="Print it again and again, by default each 2s, until Ctrl-C.",
         )
-        return formed(columns)(option(again))
+        return output_options(columns)(option(again))
 
     return decorated
 
@@ -93,7 +94,7 @@ def columns_of(command: click.Command) -> Sequence[str]:
     return found
 
 
-def _chosen(settings: Settings, output: str | None) -> Settings:
+def _chosen(settings: CommandSettings, output: str | None) -> CommandSettings:
     if output is None:
         return replace(settings, output="jsonl") if settings.json else settings
     given = click.get_current_context().params.get("json")
@@ -102,7 +103,7 @@ def _chosen(settings: Settings, output: str | None) -> Settings:
     return replace(settings, output=output, json=output == "jsonl")
 
 
-def _watch(settings: Settings, show: Callable[[], None], seconds: float) -> None:
+def _watch(settings: CommandSettings, show: Callable[[], None], seconds: float) -> None:
     """Show it again and again, until somebody ends it."""
     # Ctrl-C is how one leaves it.
     with contextlib.suppress(KeyboardInterrupt):
@@ -118,7 +119,7 @@ def _watch(settings: Settings, show: Callable[[], None], seconds: float) -> None
             time.sleep(seconds)
 
 
-def told(settings: Settings, records: Iterable[Mapping[str, Any] | str]) -> bool:
+def print_records(settings: CommandSettings, records: Iterable[Mapping[str, Any] | str]) -> bool:
     """Print records in the form that programs asked for.
 
     Args:
@@ -129,10 +130,12 @@ def told(settings: Settings, records: Iterable[Mapping[str, Any] | str]) -> bool
         Whether it was done; else the caller is to print a table for people.
     """
     columns = columns_of(click.get_current_context().command)
-    return tell(settings, records, columns)
+    return print_columns(settings, records, columns)
 
 
-def tell(settings: Settings, records: Iterable[Mapping[str, Any] | str], columns: Sequence[str]) -> bool:
+def print_columns(
+    settings: CommandSettings, records: Iterable[Mapping[str, Any] | str], columns: Sequence[str]
+) -> bool:
     """Do the same with columns that are not the command's own."""
     if settings.output == "table":
         return False

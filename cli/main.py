@@ -19,7 +19,7 @@ import click
 
 from ampsq import __version__
 from ampsq.base.errors import AmpsqError
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,9 +156,9 @@ def _is_unread() -> bool:
     cls=_Commands, epilog=_EPILOG.replace("CODES", _CODES), context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="ampsq %(version)s")
-@connected
+@connection_options
 @click.pass_context
-def program(ctx: click.Context, settings: Settings) -> None:
+def program(ctx: click.Context, settings: CommandSettings) -> None:
     """Message queues on plain Redis or Valkey: pushed, leased, acknowledged.
 
     Without --url and AMPSQ_URL, commands use the embedded server in ./.ampsq, which runs as long as one of

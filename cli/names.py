@@ -42,17 +42,19 @@ def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.request import command
     from ampsq.protocol.schema import INSTANCES, key
-    from ampsq.transport.instances import parse_homes
+    from ampsq.transport.instances import parse_instances
     from ampsq.transport.runner import Store
 
     url = _address(ctx)
     if url is None:
         return
     try:
-        home = parse_homes(url, _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq")[0]
-        store = Store(home.url, home.instance, patience=0.0)
+        instance_address = parse_instances(url, _given(ctx, "instance") or os.environ.get("AMPSQ_INSTANCE") or "ampsq")[
+            0
+        ]
+        store = Store(instance_address.url, instance_address.instance, retry_timeout=0.0)
         for kind in kinds:
-            asked = ["SMEMBERS", INSTANCES] if kind == "instances" else ["HKEYS", key(home.instance, kind)]
+            asked = ["SMEMBERS", INSTANCES] if kind == "instances" else ["HKEYS", key(instance_address.instance, kind)]
             found += store.call(command(asked, lambda reply: [name.decode() for name in reply]))
     except AmpsqError:
         # There is nowhere to say it: what a shell completes with is all that it shows.

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.base.errors import Unavailable
-from ampsq.base.suggestions import no_instance
+from ampsq.base.suggestions import explain_missing_instance
 from ampsq.base.values import parse_name
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, INSTANCES, key
-from ampsq.transport.instances import parse_homes
+from ampsq.transport.instances import parse_instances
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
 
-__all__ = ["DEFAULT", "Opening", "look", "refuse_new_folder"]
+__all__ = ["DEFAULT", "Opening", "find_instance", "refuse_new_folder"]
 
 #: The instance of who names none.
 DEFAULT: Final = "ampsq"
@@ -33,13 +33,15 @@ class Opening:
     """An instance as it was found before it was opened.
 
     Attributes:
-        home: where it is; None: no server could be reached.
+        instance_address: where it is; None: no server could be reached.
         is_there: whether it has keys.
         others: the instances that the server has.
     """
 
-    def __init__(self, home: Home | None, *, is_there: bool = False, others: tuple[str, ...] = ()) -> None:
-        self.home, self.is_there, self.others = home, is_there, others
+    def __init__(
+        self, instance_address: InstanceAddress | None, *, is_there: bool = False, others: tuple[str, ...] = ()
+    ) -> None:
+        self.instance_address, self.is_there, self.others = instance_address, is_there, others
 
     def check(self, *, is_named: bool) -> None:
         """Refuse what is not there; the default name begins a server that has none yet.
@@ -50,16 +52,16 @@ class Opening:
         Raises:
             click.UsageError: it is not there.
         """
-        if self.home is not None and not self.is_there and (is_named or self.others):
-            raise _missing(str(self.home).rpartition("#")[0], self.home.instance, self.others)
+        if self.instance_address is not None and not self.is_there and (is_named or self.others):
+            raise _missing(str(self.instance_address).rpartition("#")[0], self.instance_address.instance, self.others)
 
     @property
     def is_first(self) -> bool:
         """Whether it would be the first one of its server."""
-        return self.home is not None and not self.is_there and not self.others
+        return self.instance_address is not None and not self.is_there and not self.others
 
 
-def look(url: str, instance: str | None, *, patient: bool = False) -> Opening:
+def find_instance(url: str, instance: str | None, *, patient: bool = False) -> Opening:
     """Look once: a client waits for a server that is away, a person at a terminal wants to know it.
 
     Args:
@@ -71,20 +73,22 @@ def look(url: str, instance: str | None, *, patient: bool = False) -> Opening:
         DefinitionError: the name is none. Unavailable: no server can be reached.
     """
     failures: list[Unavailable] = []
-    homes = parse_homes(url, parse_name(instance or DEFAULT))
-    for home in homes:
+    instances = parse_instances(url, parse_name(instance or DEFAULT))
+    for instance_address in instances:
         # Scripts are not needed for this: it is asked what roles of all kinds may ask.
-        with contextlib.closing(Store(home.url, home.instance, patience=0.0)) as store:
+        with contextlib.closing(Store(instance_address.url, instance_address.instance, retry_timeout=0.0)) as store:
             try:
-                format_ = store.call(command(["HGET", key(home.instance, "instance"), FIELDS["format"]], bool))
+                format_ = store.call(
+                    command(["HGET", key(instance_address.instance, "instance"), FIELDS["format"]], bool)
+                )
                 others = () if format_ else store.call(command(["SMEMBERS", INSTANCES], _names))
             except Unavailable as error:
                 failures.append(error)
             else:
-                return Opening(home, is_there=format_, others=others)
+                return Opening(instance_address, is_there=format_, others=others)
     if patient:
         return Opening(None)
-    raise failures[0] if len(homes) == 1 else Unavailable("; ".join(map(str, failures)))
+    raise failures[0] if len(instances) == 1 else Unavailable("; ".join(map(str, failures)))
 
 
 def refuse_new_folder(instance: str | None, folder: str) -> None:
@@ -99,6 +103,6 @@ def _names(reply: list[bytes]) -> tuple[str, ...]:
 
 def _missing(where: str, instance: str, others: tuple[str, ...]) -> click.UsageError:
     return click.UsageError(
-        f"{where} has {no_instance(instance, others)}. --instance NAME or AMPSQ_INSTANCE says which; "
+        f"{where} has {explain_missing_instance(instance, others)}. --instance NAME or AMPSQ_INSTANCE says which; "
         f"`ampsq apply FILE --instance {instance}` makes it"
     )

@@ -31,8 +31,8 @@ __all__ = [
     "FILE",
     "INTERVAL",
     "REFRESH",
-    "Settings",
-    "connected",
+    "CommandSettings",
+    "connection_options",
     "failover",
     "log_format",
     "log_to_stderr",
@@ -44,7 +44,7 @@ _POLICIES: Final = ("refuse", "warn")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CommandSettings:
     """Where the server is and how to print.
 
     Attributes:
@@ -63,7 +63,7 @@ class Settings:
     output: str = "table"
     held: Client | None = None
 
-    def completed(self, url: str | None, instance: str | None) -> Settings:
+    def completed(self, url: str | None, instance: str | None) -> CommandSettings:
         """The same, with what a file says of its server and its instance where nobody else said it."""
         is_named = self.url is not None or self.data_dir != DATA_DIR
         return replace(self, url=self.url if is_named else url, instance=self.instance or instance)
@@ -117,14 +117,14 @@ class Settings:
     @contextlib.contextmanager
     def _found(self, *, makes: bool, patient: bool) -> Iterator[None]:
         """Look whether the instance is there, and keep the embedded server until it is opened."""
-        from ampsq.cli.open_instance import look, refuse_new_folder
+        from ampsq.cli.open_instance import find_instance, refuse_new_folder
 
         if self.url is not None:
-            opening = look(self.url, self.instance, patient=patient)
+            opening = find_instance(self.url, self.instance, patient=patient)
             if not makes:
                 opening.check(is_named=self.instance is not None or "#" in self.url)
                 if opening.is_first:
-                    note(f"a new instance, 'ampsq', the first one of {opening.home}")
+                    note(f"a new instance, 'ampsq', the first one of {opening.instance_address}")
             yield
             return
         from ampsq.server.embedded import acquire
@@ -134,7 +134,7 @@ class Settings:
             refuse_new_folder(self.instance, self.data_dir)
         with acquire(self.data_dir) as server:
             if not makes:
-                look(server.url, self.instance).check(is_named=self.instance is not None)
+                find_instance(server.url, self.instance).check(is_named=self.instance is not None)
             yield
         if is_new:
             where = Path(self.data_dir).resolve()
@@ -167,7 +167,7 @@ _FOLDER: Final = click.Path(readable=False, file_okay=False)
 REFRESH: Final = _IntervalType("100ms")
 
 
-def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json: bool) -> Settings:
+def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json: bool) -> CommandSettings:
     """Settle the options of a command: its own, else the group's, else the environment's."""
     context = click.get_current_context()
     group = context.parent.obj if context.parent is not None else None
@@ -181,7 +181,7 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
     elif url is None:
         url = os.environ.get("AMPSQ_URL") or None
     outer = group.output if group else "table"
-    return Settings(
+    return CommandSettings(
         url,
         instance or (group.instance if group else os.environ.get("AMPSQ_INSTANCE") or None),
         data_dir or DATA_DIR,
@@ -190,8 +190,8 @@ def _merged(url: str | None, instance: str | None, data_dir: str | None, *, json
     )
 
 
-def connected(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --url, --instance, --data-dir and --json, as its first argument, `Settings`."""
+def connection_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command --url, --instance, --data-dir and --json, as its first argument, `CommandSettings`."""
 
     @click.option(
         "--url",

@@ -37,15 +37,15 @@ def json_text(value: Any) -> str:
         ValueError: it holds NaN or infinity.
     """
     # What acts on a terminal stands in texts alone, where JSON has these escapes, too.
-    text = printable(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_said))
+    text = printable(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_escape_spaces))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(value, allow_nan=False, default=_said)
+        return json.dumps(value, allow_nan=False, default=_escape_spaces)
     return text
 
 
-def _said(value: object) -> Any:
+def _escape_spaces(value: object) -> Any:
     """What MessagePack knows and JSON does not: bytes, times."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}

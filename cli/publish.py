@@ -19,7 +19,7 @@ import click
 from ampsq.base.errors import NotPersisted
 from ampsq.base.values import shown
 from ampsq.cli.names import names
-from ampsq.cli.options import FILE, INTERVAL, Settings, connected
+from ampsq.cli.options import FILE, INTERVAL, CommandSettings, connection_options
 from ampsq.cli.options import failover as failover_option
 from ampsq.cli.output import json_line, note
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ampsq import Client
     from ampsq.base.values import Interval
-    from ampsq.publishing.guarantee import FailedWrite
+    from ampsq.publishing.guarantee_options import FailedWrite
 
 __all__ = ["publish"]
 
@@ -86,9 +86,9 @@ _GZIP: Final = b"\x1f\x8b"
 )
 @click.option("--delta", is_flag=True, help="Merge it into the record of its key, where the topic has a key.")
 @failover_option
-@connected
+@connection_options
 def publish(
-    settings: Settings,
+    settings: CommandSettings,
     topic: str,
     message: str | None,
     file: str | None,
@@ -113,7 +113,7 @@ def publish(
     """
     _check_choice(message, file, expiration, delay, at, delta=delta)
     _check_store(publisher, store, persisted)
-    said = _Said(_parse_headers(headers), expiration, delay, _parse_time(at))
+    said = _MessageOptions(_parse_headers(headers), expiration, delay, _parse_time(at))
     refused = _Refused()
     options: dict[str, Any] = {"publisher": publisher, "publish_store": store, "persisted": persisted}
     options["failover"] = failover
@@ -187,7 +187,7 @@ class _Refused:
             )
 
 
-class _Said(NamedTuple):
+class _MessageOptions(NamedTuple):
     """What is said of each message besides its body."""
 
     headers: dict[str, str]
@@ -250,7 +250,7 @@ def _data(client: Client, topic: str, bodies: list[bytes], *, text: bool) -> Seq
 
 
 def _publish_lines(
-    settings: Settings, topic: str, file: str, said: _Said, options: dict[str, Any], *, text: bool
+    settings: CommandSettings, topic: str, file: str, said: _MessageOptions, options: dict[str, Any], *, text: bool
 ) -> None:
     done, began = 0, time.monotonic()
     with contextlib.ExitStack() as stack:

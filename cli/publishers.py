@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.base.formatting import moment
-from ampsq.cli.listing import listed, told
+from ampsq.base.formatting import time_text
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import note, table
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.publishing.publishers import PublisherState
 
 __all__ = ["publishers"]
@@ -22,8 +22,8 @@ _COLUMNS = ("name", "sequence", "bookmark", "at", "client", "seen")
 
 
 @click.command(epilog="\b\nExamples:\n  ampsq publishers\n  ampsq publishers --json | jq .sequence")
-@listed(_COLUMNS)
-def publishers(settings: Settings) -> None:
+@listing_options(_COLUMNS)
+def publishers(settings: CommandSettings) -> None:
     """List the publishers that have a name: how far they are, and who is logged on.
 
     Who publishes with a store is logged on from its start to its end in order; who died stays so, until
@@ -31,7 +31,7 @@ def publishers(settings: Settings) -> None:
     """
     with settings.client() as client:
         found = client.publishers()
-    if told(settings, map(_facts, found)):
+    if print_records(settings, map(_facts, found)):
         return
     if found:
         rows = [
@@ -39,9 +39,9 @@ def publishers(settings: Settings) -> None:
                 each.name,
                 each.sequence,
                 each.bookmark or None,
-                _written(each.at),
+                _time_text(each.at),
                 each.client or None,
-                _written(each.seen) if each.seen is not None else None,
+                _time_text(each.seen) if each.seen is not None else None,
             ]
             for each in found
         ]
@@ -55,5 +55,5 @@ def _facts(each: PublisherState) -> dict[str, Any]:
     return {**each._asdict(), "at": each.at.isoformat(), "seen": seen}
 
 
-def _written(at: datetime) -> str:
-    return moment(round(at.timestamp() * 1000))
+def _time_text(at: datetime) -> str:
+    return time_text(round(at.timestamp() * 1000))

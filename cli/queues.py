@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ampsq.cli.formatting import element_text
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import Queue
     from ampsq.protocol.calls.queue_stats import QueueStats
 
@@ -60,8 +60,8 @@ _SHORT: Final = {
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=names("queues"))
-@listed(_FIELDS)
-def queues(settings: Settings, name: str | None) -> None:
+@listing_options(_FIELDS)
+def queues(settings: CommandSettings, name: str | None) -> None:
     """List the queues with their figures, or show one.
 
     With NAME: that queue's definition, without what is as by default, what it has from address settings, and all its
@@ -76,7 +76,7 @@ def queues(settings: Settings, name: str | None) -> None:
     if name is not None:
         queue = defined[name]
         _show(settings, queue, settled_for(queue, address_settings).changes_from(queue), stats[0])
-    elif told(settings, map(_ordered, stats)):
+    elif print_records(settings, map(_ordered, stats)):
         return
     elif stats:
         columns = [*_COLUMNS, *(rare for rare in _RARE if any(getattr(figures, rare) for figures in stats))]
@@ -91,11 +91,11 @@ def _ordered(stats: QueueStats) -> dict[str, Any]:
     return {field: figures[field] for field in _FIELDS}
 
 
-def _show(settings: Settings, queue: Queue, changes: dict[str, tuple[Any, Any]], stats: QueueStats) -> None:
+def _show(settings: CommandSettings, queue: Queue, changes: dict[str, tuple[Any, Any]], stats: QueueStats) -> None:
     figures = _ordered(stats)
     given = {element: value for element, (_, value) in changes.items()}
     whole = queue.model_dump(mode="json")
-    if told(settings, [{"name": stats.name, "definition": whole, "from_address_settings": given, **figures}]):
+    if print_records(settings, [{"name": stats.name, "definition": whole, "from_address_settings": given, **figures}]):
         return
     # Where it gets its messages is told always; of the other elements, those that differ from their defaults.
     elements = {"name": queue.name, "underlying_topic": queue.underlying_topic, **queue.elements()}

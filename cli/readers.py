@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.output import note, table
 
 if TYPE_CHECKING:
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
 
 __all__ = ["readers"]
 
@@ -30,15 +30,15 @@ _COLUMNS = ("client", "transport", "subscription", "topics", "state", "behind", 
 
 
 @click.command(epilog=_EPILOG)
-@listed(_COLUMNS)
-def readers(settings: Settings) -> None:
+@listing_options(_COLUMNS)
+def readers(settings: CommandSettings) -> None:
     """List the subscriptions to topics with what they use of the limits of slow clients.
 
     They report about once a second, where limits are defined: see the section transports of ampsq apply.
     """
     with settings.client() as client:
         found = client.readers()
-    if told(settings, (each.as_dict() for each in found)):
+    if print_records(settings, (each.as_dict() for each in found)):
         return
     if found:
         rows = [

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.client.client import Client
-    from ampsq.queues.redrive import Progress, Redriven, Refusal
+    from ampsq.queues.redrive import Redriven, RedriveProgress, Refusal
 
 __all__ = ["redrive_watched", "tell_result"]
 
@@ -31,14 +31,14 @@ class _Stopped(Exception):
 
 
 class _Watch:
-    """What is known while it goes on. A signal is acted on between two calls, so that nothing is ever in doubt."""
+    """What is known while it goes on. A signal is acted on between two calls, so that no outcome is ever unknown."""
 
-    def __init__(self, show: Callable[[Progress], None]) -> None:
+    def __init__(self, show: Callable[[RedriveProgress], None]) -> None:
         self._show = show
         self.done = self.signal = 0
         self._former: dict[int, Any] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RedriveProgress) -> None:
         self.done = progress.done
         self._show(progress)
         if self.signal:
@@ -60,7 +60,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _bar(settings: Settings) -> Iterator[Callable[[Progress], None]]:
+def _bar(settings: CommandSettings) -> Iterator[Callable[[RedriveProgress], None]]:
     """A bar on standard error, where somebody sees it."""
     if settings.json or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield lambda _: None
@@ -76,7 +76,7 @@ def _bar(settings: Settings) -> Iterator[Callable[[Progress], None]]:
         yield lambda at: bar.update(task, completed=at.done + at.refused, total=at.total)
 
 
-def redrive_watched(settings: Settings, client: Client, queue: str, **wishes: Any) -> None:
+def redrive_watched(settings: CommandSettings, client: Client, queue: str, **wishes: Any) -> None:
     """Put letters back while somebody looks on; ends the command with the code that tells how it went."""
     with _bar(settings) as show, _Watch(show) as watch:
         try:
@@ -98,7 +98,7 @@ def redrive_watched(settings: Settings, client: Client, queue: str, **wishes: An
         click.get_current_context().exit(1)
 
 
-def tell_result(settings: Settings, result: Redriven, verb: str, *, quiet: bool = False) -> None:
+def tell_result(settings: CommandSettings, result: Redriven, verb: str, *, quiet: bool = False) -> None:
     """Print what was put back, or would be, where, and what could not be.
 
     Args:

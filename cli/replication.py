@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line, note, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampsq.replication.recovery import Recovery
-    from ampsq.replication.report import LinkStatus, QueueOwnership, Replication
+    from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
 
 __all__ = ["replication"]
 
@@ -70,9 +70,9 @@ _DAY: Final = 86_400
 
 
 @click.group(epilog=_EPILOG, invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
-@listed(_FIELDS)
+@listing_options(_FIELDS)
 @click.pass_context
-def replication(ctx: click.Context, settings: Settings) -> None:
+def replication(ctx: click.Context, settings: CommandSettings) -> None:
     """Show links to other instances with their lag, and who owns the messages of shared queues."""
     ctx.obj = settings
     if ctx.invoked_subcommand is not None:
@@ -80,8 +80,8 @@ def replication(ctx: click.Context, settings: Settings) -> None:
     with settings.client() as client:
         found = client.replication()
     if settings.output == "csv":
-        told(settings, (link.as_dict() for link in found.links))
-    elif told(settings, [found.as_dict()]):
+        print_records(settings, (link.as_dict() for link in found.links))
+    elif print_records(settings, [found.as_dict()]):
         return
     elif found.links:
         _show(found)
@@ -91,7 +91,7 @@ def replication(ctx: click.Context, settings: Settings) -> None:
         note(f"{found.instance} replicates with nobody; ampsq apply FILE defines destinations (docs/replication.md)")
 
 
-def _show(found: Replication) -> None:
+def _show(found: ReplicationReport) -> None:
     outgoing = [link for link in found.links if link.direction == "out"]
     incoming = [link for link in found.links if link.direction == "in"]
     tables = [
@@ -130,7 +130,7 @@ def _queue_row(queue: QueueOwnership) -> list[object]:
     return [queue.queue, queue.initial_owner, queue.owned, queue.elsewhere, owners or None, *times, *moved]
 
 
-def _remarks(found: Replication) -> Iterator[str]:
+def _remarks(found: ReplicationReport) -> Iterator[str]:
     for link in found.links:
         if link.reason and link.state != "connected":
             yield f"{link.destination}: {link.reason}"
@@ -149,7 +149,7 @@ def _remarks(found: Replication) -> Iterator[str]:
             )
 
 
-def _recovery(found: Replication) -> Iterator[str]:
+def _recovery(found: ReplicationReport) -> Iterator[str]:
     if found.recovery is not None:
         yield f"{found.instance} recovers: {_waiting(found.recovery)}"
 
@@ -179,8 +179,8 @@ def _lasted(seconds: float | None) -> str | None:
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication downgrade nyc-2")
 @click.argument("destination", shell_complete=names("destinations"))
-@connected
-def downgrade(settings: Settings, destination: str) -> None:
+@connection_options
+def downgrade(settings: CommandSettings, destination: str) -> None:
     """Wait for a sync destination no more: what its acknowledgement held back is let go at once.
 
     The link goes on as an async one. It is UNSAFE TO FAIL OVER across it: what publishers were told is persisted may
@@ -199,15 +199,15 @@ def downgrade(settings: Settings, destination: str) -> None:
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication upgrade nyc-2")
 @click.argument("destination", shell_complete=names("destinations"))
-@connected
-def upgrade(settings: Settings, destination: str) -> None:
+@connection_options
+def upgrade(settings: CommandSettings, destination: str) -> None:
     """Wait for a sync destination again, from the next message on; publishers wait until it has caught up."""
     with settings.client() as client:
         changed = client.upgrade_replication(destination)
     _tell(settings, destination, "upgraded", changed=changed, text=f"{destination} is waited for again")
 
 
-def _tell(settings: Settings, destination: str, what: str, *, changed: bool, text: str) -> None:
+def _tell(settings: CommandSettings, destination: str, what: str, *, changed: bool, text: str) -> None:
     if settings.json:
         json_line({"destination": destination, what: True, "changed": changed})
     else:
@@ -216,8 +216,8 @@ def _tell(settings: Settings, destination: str, what: str, *, changed: bool, tex
 
 @replication.command("enable-proxied-transfer", epilog=_ORDER)
 @click.argument("queue", shell_complete=names("queues"))
-@connected
-def enable_proxied_transfer(settings: Settings, queue: str) -> None:
+@connection_options
+def enable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
     """Deliver here what owners out of reach would have to give away; it MAY BE DELIVERED TWICE.
 
     Without it, a message whose owner is lost waits until that is back: nothing is taken by time-out. With it, this
@@ -239,8 +239,8 @@ def enable_proxied_transfer(settings: Settings, queue: str) -> None:
     "disable-proxied-transfer", epilog="\b\nExamples:\n  ampsq replication disable-proxied-transfer work"
 )
 @click.argument("queue", shell_complete=names("queues"))
-@connected
-def disable_proxied_transfer(settings: Settings, queue: str) -> None:
+@connection_options
+def disable_proxied_transfer(settings: CommandSettings, queue: str) -> None:
     """End what enable-proxied-transfer began; what was taken over stays here."""
     with settings.client() as client:
         client.disable_proxied_transfer(queue)
@@ -253,8 +253,8 @@ def disable_proxied_transfer(settings: Settings, queue: str) -> None:
 @replication.command(
     "begin-incarnation", epilog="\b\nExamples:\n  ampsq replication begin-incarnation --instance nyc-1"
 )
-@connected
-def begin_incarnation(settings: Settings) -> None:
+@connection_options
+def begin_incarnation(settings: CommandSettings) -> None:
     """Say that this instance's server was restored, or failed over to one that had less.
 
     The links of the others then give back what they have of it and it lacks. Until everything is read of those that it
@@ -273,8 +273,8 @@ def begin_incarnation(settings: Settings) -> None:
     "recover-without", epilog="\b\nExamples:\n  ampsq replication recover-without nyc-2 --instance nyc-1"
 )
 @click.argument("destination", shell_complete=names("destinations"))
-@connected
-def recover_without(settings: Settings, destination: str) -> None:
+@connection_options
+def recover_without(settings: CommandSettings, destination: str) -> None:
     """Let a new incarnation recover without a destination that is gone for good; it MAY DELIVER TWICE.
 
     What that one alone knows, this instance then delivers without knowing it: what was settled there, or acknowledged
@@ -291,8 +291,8 @@ def recover_without(settings: Settings, destination: str) -> None:
 
 @replication.command(epilog="\b\nExamples:\n  ampsq replication remove nyc-2")
 @click.argument("destination", shell_complete=names("destinations"))
-@connected
-def remove(settings: Settings, destination: str) -> None:
+@connection_options
+def remove(settings: CommandSettings, destination: str) -> None:
     """Forget a destination: nothing is sent to it, and no log is kept for it, any more.
 
     What it has stays there. Defined again, it gets what it lacks and the logs still have.

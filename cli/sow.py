@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.listing import listed, tell, told
+from ampsq.cli.listing import listing_options, print_columns, print_records
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, Settings
+from ampsq.cli.options import INTERVAL, CommandSettings
 from ampsq.cli.output import Bodies, message_json, note
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ _COLUMNS = ("bookmark", "topic", "data", "headers", "deliveries", "key")
 @click.option("--follow", is_flag=True, help="Records, and then what changes them or takes them out of view, live.")
 @click.option("--conflation", metavar="S", help="With --follow: the latest of each record, each 1s; auto: when asked.")
 @click.option("--timeout", type=INTERVAL, metavar="S", help="With --follow: end when nothing came for S (as in 5m).")
-@listed(_COLUMNS)
+@listing_options(_COLUMNS)
 def sow(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings,
+    settings: CommandSettings,
     name: str,
     text: str | None,
     order_by: tuple[str, ...],
@@ -87,10 +87,10 @@ def sow(  # noqa: PLR0917  (click passes them by name)
     with settings.client() as client:
         found = client.sow(name, text, order_by=order_by, top_n=top, skip_n=skip, sow_keys=keys or None, bookmark=at)
     if count:
-        if not tell(settings, [{"count": len(found)}], ("count",)):
+        if not print_columns(settings, [{"count": len(found)}], ("count",)):
             print(len(found))
         return
-    if told(settings, map(_json, found)):
+    if print_records(settings, map(_json, found)):
         return
     bodies = Bodies()
     for message in found:

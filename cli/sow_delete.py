@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.names import names
-from ampsq.cli.options import Settings, connected
+from ampsq.cli.options import CommandSettings, connection_options
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ Examples:
 @click.option("--filter", "text", metavar="EXPR", help="All records that match, as in '/qty = 0'.")
 @click.option("--data", metavar="JSON", help="The record with the key of this message.")
 @bulk
-@connected
+@connection_options
 def sow_delete(
-    settings: Settings,
+    settings: CommandSettings,
     topic: str,
     keys: tuple[str, ...],
     text: str | None,
@@ -74,7 +74,7 @@ def _matching(client: Client, topic: str, keys: tuple[str, ...], text: str | Non
     return len(client.sow(topic, text, sow_keys=keys or None))
 
 
-def _tell(settings: Settings, what: str, number: int) -> None:
+def _tell(settings: CommandSettings, what: str, number: int) -> None:
     if settings.json:
         json_line({what: number})
     else:

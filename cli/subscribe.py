@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_to_stderr
+from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_to_stderr
 from ampsq.cli.output import body_text, message_json, note
 from ampsq.cli.topics_read import check_verb, print_topics, subscribe_to, topic_options
 from ampsq.queues.returns import checked_reason
@@ -53,9 +53,9 @@ _VERBS: Final[tuple[_Verb, ...]] = ("ack", "none", "cancel", "expire")
 @click.option("--reason", metavar="TEXT", help="Why, one line; with --cancel and --expire.")
 @topic_options
 @failover
-@connected
+@connection_options
 def subscribe(  # noqa: PLR0917  (click passes them by name)
-    settings: Settings,
+    settings: CommandSettings,
     name: str,
     max_backlog: int,
     text: str | None,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ampsq.base.errors import AmpsqError
-from ampsq.cli.options import REFRESH, Settings, connected
+from ampsq.cli.options import REFRESH, CommandSettings, connection_options
 from ampsq.cli.output import json_line, table
-from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, View, screen, tables
+from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, TopView, screen, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -42,7 +42,7 @@ Examples:
   ampsq top --once --json | jq '.queues[0]'
 """
 #: Seconds for which a server that is away is waited for before that is shown.
-_PATIENCE: Final = 2.0
+_RETRY_TIMEOUT: Final = 2.0
 
 
 @click.command(epilog=_EPILOG)
@@ -51,15 +51,20 @@ _PATIENCE: Final = 2.0
 @click.option("--top", "rows", type=click.IntRange(1), default=50, show_default=True, help="Rows of a table at most.")
 @click.option("--interval", type=REFRESH, default="2s", show_default=True, help="Between two refreshes.")
 @click.option("--once", is_flag=True, help="Print one refresh, an interval after the start, and end: for scripts.")
-@connected
-def top(settings: Settings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool) -> None:
+@connection_options
+def top(
+    settings: CommandSettings, sort: str, pattern: str | None, rows: int, interval: Interval, *, once: bool
+) -> None:
     """Watch queues, subscriptions and links live: what waits, what comes in and goes out.
 
     A refresh is two round trips, however many queues there are. Ends with q or Ctrl-C. With --json, and where the
     output is no terminal, each refresh is printed below the last one.
     """
-    view, seconds = View(sort, rows, _compiled(pattern)), float(interval) / 1000
-    with settings.client(patience=_PATIENCE) as client, contextlib.closing(_refreshing(client, view)) as refreshes:
+    view, seconds = TopView(sort, rows, _compiled(pattern)), float(interval) / 1000
+    with (
+        settings.client(retry_timeout=_RETRY_TIMEOUT) as client,
+        contextlib.closing(_refreshing(client, view)) as refreshes,
+    ):
         if once or settings.json or not sys.stdout.isatty():
             _print_on(settings, view, refreshes, seconds, once=once)
         else:
@@ -73,22 +78,24 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--filter {pattern!r} is no regular expression: {error}") from error
 
 
-def _refreshing(client: Client, view: View) -> Generator[str, None, None]:
+def _refreshing(client: Client, view: TopView) -> Generator[str, None, None]:
     """Take a survey each time; gives why there was none, or nothing."""
     from ampsq.operations.survey import Surveyor
 
     surveyor, store = Surveyor(client.instance), client._store  # noqa: SLF001  (calls ahead need its channel)
-    with store.channel() as channel:
+    with store.pipeline() as pipeline:
         while True:
             try:
-                view.take(store.run(surveyor.read(channel, view.chosen)))
+                view.take(store.run(surveyor.read(pipeline, view.chosen)))
             except AmpsqError as error:
                 yield str(error)
             else:
                 yield ""
 
 
-def _print_on(settings: Settings, view: View, refreshes: Iterator[str], seconds: float, *, once: bool) -> None:
+def _print_on(
+    settings: CommandSettings, view: TopView, refreshes: Iterator[str], seconds: float, *, once: bool
+) -> None:
     """Print each refresh, from the second one on, which has rates."""
     for number, failure in enumerate(refreshes):
         if failure:
@@ -103,7 +110,7 @@ def _print_on(settings: Settings, view: View, refreshes: Iterator[str], seconds:
             return
 
 
-def _print(settings: Settings, view: View) -> None:
+def _print(settings: CommandSettings, view: TopView) -> None:
     found = tables(view)
     if settings.json:
         json_line(found)
@@ -122,7 +129,7 @@ def _plain(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _watch(client: Client, view: View, refreshes: Iterator[str], seconds: float) -> None:
+def _watch(client: Client, view: TopView, refreshes: Iterator[str], seconds: float) -> None:
     """Draw each refresh over the last one, until somebody ends it."""
     try:
         from rich.console import Console
@@ -141,7 +148,7 @@ def _watch(client: Client, view: View, refreshes: Iterator[str], seconds: float)
                 return
 
 
-def _draw(live: Live, client: Client, view: View, failure: str) -> None:
+def _draw(live: Live, client: Client, view: TopView, failure: str) -> None:
     survey = view.now
     counts = f"{len(survey.queues):,} queues, {survey.number:,} subscriptions" if survey is not None else ""
     title = failure or f"{client.instance}  {counts}  by {view.sort}  {time.strftime('%H:%M:%S')}"
@@ -149,7 +156,7 @@ def _draw(live: Live, client: Client, view: View, failure: str) -> None:
     live.update(screen(view, title, width, height), refresh=True)
 
 
-def _is_over(live: Live, client: Client, view: View, pressed: Callable[[float], str], seconds: float) -> bool:
+def _is_over(live: Live, client: Client, view: TopView, pressed: Callable[[float], str], seconds: float) -> bool:
     """Wait for the next refresh, and for keys meanwhile."""
     until = time.monotonic() + seconds
     while (rest := until - time.monotonic()) > 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.operations.survey import Survey, SurveyedSubscription
     from ampsq.protocol.calls.queue_stats import QueueStats
 
-__all__ = ["COLUMNS", "HEADS", "SORTS", "View", "screen", "tables"]
+__all__ = ["COLUMNS", "HEADS", "SORTS", "TopView", "screen", "tables"]
 
 #: The columns of the tables, as JSON has them, too.
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
@@ -40,7 +40,7 @@ _LEAST: Final = 3
 
 
 @dataclass
-class View:
+class TopView:
     """How it is looked at.
 
     Attributes:
@@ -106,7 +106,7 @@ def _ready(stats: QueueStats) -> int:
     return int(stats.waiting + stats.ready + stats.held)
 
 
-def tables(view: View) -> dict[str, list[dict[str, Any]]]:
+def tables(view: TopView) -> dict[str, list[dict[str, Any]]]:
     """The rows of each table, as values."""
     survey = view.now
     if survey is None:
@@ -123,7 +123,7 @@ def tables(view: View) -> dict[str, list[dict[str, Any]]]:
     return {name: [dict(zip(COLUMNS[name], row, strict=True)) for row in rows[name]] for name in COLUMNS}
 
 
-def _queue(view: View, stats: QueueStats) -> list[Any]:
+def _queue(view: TopView, stats: QueueStats) -> list[Any]:
     inside = [stats.name, _ready(stats), stats.leased, stats.delayed + stats.scheduled]
     rates = [None if rate is None else round(rate, 1) for rate in view.rates.get(stats.name, (None, None))]
     return [*inside, *rates, view._oldest(stats.name), stats.subscriptions]  # noqa: SLF001  (of this module)
@@ -133,7 +133,7 @@ def _subscription(each: SurveyedSubscription) -> list[Any]:
     return [each.subscription, each.client, list(each.queues), each.leased, each.max_backlog]
 
 
-def screen(view: View, title: str, width: int, height: int) -> RenderableType:
+def screen(view: TopView, title: str, width: int, height: int) -> RenderableType:
     """Draw the tables so that they fit; queues get what the others leave."""
     from rich.console import Group
     from rich.table import Table

@@ -8,7 +8,7 @@ import click
 
 from ampsq.base.formatting import size_text
 from ampsq.cli.formatting import element_text
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 from ampsq.definitions.definition import nearest
@@ -16,7 +16,7 @@ from ampsq.definitions.definition import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import Queue
 
 __all__ = ["topics"]
@@ -43,8 +43,8 @@ _COLUMNS: Final = (
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=names("topics"))
-@listed(_COLUMNS)
-def topics(settings: Settings, name: str | None) -> None:
+@listing_options(_COLUMNS)
+def topics(settings: CommandSettings, name: str | None) -> None:
     """List the topics, or show one with all that is known of it.
 
     For each topic: how many messages its log has, their memory, the queues that it feeds, its key and how many records
@@ -53,9 +53,9 @@ def topics(settings: Settings, name: str | None) -> None:
     with settings.client() as client:
         found = client.topics()
         if name is not None and name not in found:
-            raise click.ClickException(_unknown(name, found, client.queues()))
+            raise click.ClickException(_missing_topic(name, found, client.queues()))
     chosen = found if name is None else {name: found[name]}
-    if told(settings, ({"topic": topic, **facts} for topic, facts in chosen.items())):
+    if print_records(settings, ({"topic": topic, **facts} for topic, facts in chosen.items())):
         return
     if name is not None:
         _show(name, found[name])
@@ -74,7 +74,7 @@ def topics(settings: Settings, name: str | None) -> None:
         note("no topics yet; ampsq publish TOPIC JSON makes one, ampsq apply FILE defines them")
 
 
-def _unknown(name: str, found: Iterable[str], queues: Mapping[str, Queue]) -> str:
+def _missing_topic(name: str, found: Iterable[str], queues: Mapping[str, Queue]) -> str:
     if name in queues:
         return f"{name!r} is a queue over {queues[name].underlying_topic!r}; ampsq queues {name} shows it"
     if not found:

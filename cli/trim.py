@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ampsq.base.formatting import count_text, size_text
-from ampsq.cli.bulk import bulk, go_on
+from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, Settings, connected
+from ampsq.cli.options import INTERVAL, CommandSettings, connection_options
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ Examples:
 @click.argument("topic", shell_complete=names("topics"))
 @click.option("--age", type=INTERVAL, help="Instead of the topic's retention: what is as old as that.")
 @bulk
-@connected
-def trim(settings: Settings, topic: str, age: Interval | None, *, dry_run: bool, yes: bool) -> None:
+@connection_options
+def trim(settings: CommandSettings, topic: str, age: Interval | None, *, dry_run: bool, yes: bool) -> None:
     """Remove from a topic's log what its retention gives up and nobody needs."""
     with settings.client() as client:
         if not (dry_run or yes):

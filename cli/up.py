@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ampsq.cli.options import DATA_DIR, Settings, connected, log_format, log_to_stderr
+from ampsq.cli.console_options import Served, serving
+from ampsq.cli.options import DATA_DIR, CommandSettings, connection_options, log_format, log_to_stderr
 from ampsq.cli.output import json_line, note
-from ampsq.cli.web import Served, serving
 
 if TYPE_CHECKING:
     from ampsq.console import Console
@@ -40,8 +40,8 @@ Examples:
 )
 @log_format
 @serving
-@connected
-def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: Served, log_format: str) -> None:
+@connection_options
+def up(settings: CommandSettings, appendfsync: Literal["everysec", "always"], served: Served, log_format: str) -> None:
     """Start the embedded server and keep it until Ctrl-C.
 
     A Valkey on a Unix socket, with a coordinator beside it. The data stays in its folder, ./.ampsq, for the
@@ -72,17 +72,17 @@ def up(settings: Settings, appendfsync: Literal["everysec", "always"], served: S
         stopped.wait()
 
 
-def _make_instance(settings: Settings) -> None:
+def _make_instance(settings: CommandSettings) -> None:
     """Make the instance that is named, or else the first one, so that what is printed is there."""
-    from ampsq.cli.open_instance import look
+    from ampsq.cli.open_instance import find_instance
 
-    opening = look(settings.url or "", settings.instance)
+    opening = find_instance(settings.url or "", settings.instance)
     if opening.is_first or (settings.instance is not None and not opening.is_there):
         with settings.client(makes=True):
             pass
 
 
-def _tell(settings: Settings, server: EmbeddedServer, console: Console | None) -> None:
+def _tell(settings: CommandSettings, server: EmbeddedServer, console: Console | None) -> None:
     instance = settings.instance or "ampsq"
     if settings.json:
         facts = {"url": server.url, "data_dir": str(server.data_dir), "process_id": server.process_id}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ampsq.cli.listing import listed, told
+from ampsq.cli.listing import listing_options, print_records
 from ampsq.cli.names import names
 from ampsq.cli.output import labelled, note, table
 
 if TYPE_CHECKING:
-    from ampsq.cli.options import Settings
+    from ampsq.cli.options import CommandSettings
     from ampsq.definitions.queue import View
 
 __all__ = ["views"]
@@ -28,8 +28,8 @@ _COLUMNS = ("name", "underlying_topic", "filter", "projection", "grouping")
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=names("views"))
-@listed(_COLUMNS)
-def views(settings: Settings, name: str | None) -> None:
+@listing_options(_COLUMNS)
+def views(settings: CommandSettings, name: str | None) -> None:
     """List the views with what they are made of, or show one's definition.
 
     A view's rows are kept up to date by a coordinator; `ampsq sow VIEW` shows them, and a queue whose
@@ -42,7 +42,7 @@ def views(settings: Settings, name: str | None) -> None:
         hint = f"did you mean {close[0]!r}?" if close else "ampsq views lists those there are"
         raise click.ClickException(f"no view has the name {name!r}; {hint}")
     chosen = [defined[name]] if name is not None else list(defined.values())
-    if told(settings, (view.model_dump(mode="json") for view in chosen)):
+    if print_records(settings, (view.model_dump(mode="json") for view in chosen)):
         return
     if name is not None:
         _show(chosen[0])

@@ -12,7 +12,7 @@ import ampsq
 from ampsq.base.values import Interval, is_name
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
-from ampsq.cli.options import INTERVAL, Settings, connected, failover, log_format, log_to_stderr
+from ampsq.cli.options import INTERVAL, CommandSettings, connection_options, failover, log_format, log_to_stderr
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ _log = logging.getLogger("ampsq.worker")
 @click.option("--verbose", is_flag=True, help="Log the tracebacks of handlers too.")
 @failover
 @log_format
-@connected
+@connection_options
 def worker(
-    settings: Settings,
+    settings: CommandSettings,
     function: str,
     processes: int,
     *,
@@ -109,7 +109,7 @@ def _traced(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run(
-    settings: Settings, function: str, handler: Callable[..., Any], options: dict[str, Any], failover: str
+    settings: CommandSettings, function: str, handler: Callable[..., Any], options: dict[str, Any], failover: str
 ) -> None:
     from ampsq.server.processes import stop_with_parent
 
@@ -137,7 +137,7 @@ def _refuse_unknown(client: Client, queue: str) -> None:
 
 
 def _run_processes(
-    settings: Settings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
+    settings: CommandSettings, function: str, processes: int, options: dict[str, Any], told: Sequence[str]
 ) -> None:
     """Run this command that many times, once it is sure to work once."""
     from ampsq.server.processes import run_processes

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from ampsq.base.log_positions import Id
     from ampsq.spark.logs import Logs
-    from ampsq.spark.planning import Range
+    from ampsq.spark.planning import LogRange
     from ampsq.spark.read_options import StreamReadOptions
 
-__all__ = ["admitted"]
+__all__ = ["limit_ranges"]
 
 #: Up to so many entries are gone over rather than looked up: that is exact also where entries were deleted.
 _FEW: Final = 2 * INDEX_STEP
 
 
-def admitted(
-    logs: Logs, options: StreamReadOptions, ranges: Sequence[Range], sizes: Sequence[int], *, is_patient: bool
-) -> list[Range]:
+def limit_ranges(
+    logs: Logs, options: StreamReadOptions, ranges: Sequence[LogRange], sizes: Sequence[int], *, is_patient: bool
+) -> list[LogRange]:
     """What of these ranges is read now, by the limits of the options; nothing while too little waits.
 
     Args:
@@ -56,7 +56,7 @@ def admitted(
     return found
 
 
-async def _end(wanted: Range, share: int) -> Id:
+async def _end(wanted: LogRange, share: int) -> Id:
     """The last one of so many entries of a range."""
     log, after, last, _ = wanted
     place = after

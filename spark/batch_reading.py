@@ -21,7 +21,7 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import FIRST, Id
 from ampsq.spark.columns import check_schema, topic_columns
 from ampsq.spark.logs import Logs
-from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
+from ampsq.spark.planning import LogRange, check_offsets, check_start, located, place_of, split_ranges
 from ampsq.spark.read_options import ReadOptions
 from ampsq.spark.reading import Hold, LogPart, hold_call, read_part
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ampsq.protocol.calls.readers import Lag
-    from ampsq.spark.logs import Log
+    from ampsq.spark.logs import InstanceLog
     from ampsq.spark.read_positions import ReadPlace
 
 __all__ = ["BatchReader", "FilteredBatchReader", "batch_reader"]
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         # What is wrong is said before a job starts.
         self._ranges = self._found()
 
-    def _found(self) -> list[Range]:
+    def _found(self) -> list[LogRange]:
         start, end, logs = self._options.start("earliest"), self._options.end, self._logs.find()
         names = [address.instance for address in self._options.addresses]
         for place in (start, end):
@@ -78,13 +78,13 @@ class BatchReader(DataSourceReader):
             after = check_start(self._options, log, place_of(begin, log, lag, is_start=True), lag, begin)
             last = self._end(located(store, log, end), log, lag)
             if after < last:
-                found.append(Range(log, after, last, lag.removed))
+                found.append(LogRange(log, after, last, lag.removed))
         return found
 
-    def _end(self, place: ReadPlace, log: Log, lag: Lag) -> Id:
+    def _end(self, place: ReadPlace, log: InstanceLog, lag: Lag) -> Id:
         return min(place_of(place, log, lag, is_start=False), lag.last)
 
-    def _wanted(self) -> list[Range]:
+    def _wanted(self) -> list[LogRange]:
         return self._ranges
 
     def partitions(self) -> Sequence[LogPart]:
@@ -94,7 +94,7 @@ class BatchReader(DataSourceReader):
         for each, wanted in zip(ranges, holds, strict=True):
             self._logs.store(each.log.address).call(hold_call(each.log, wanted))
         parts = []
-        for each, wanted, cuts in zip(ranges, holds, cut(self._logs, self._options, ranges), strict=True):
+        for each, wanted, cuts in zip(ranges, holds, split_ranges(self._logs, self._options, ranges), strict=True):
             ends = pairwise([each.after, *cuts, each.last])
             parts += [LogPart(each.log, after, last, each.removed, wanted) for after, last in ends]
         return parts
@@ -151,14 +151,14 @@ class FilteredBatchReader(BatchReader):
                 return False
         return True
 
-    def _wanted(self) -> list[Range]:
+    def _wanted(self) -> list[LogRange]:
         narrowed = [
             each._replace(after=max(each.after, self._after), last=min(each.last, self._last)) for each in self._ranges
         ]
         return [each for each in narrowed if each.after < each.last]
 
 
-def _attribute(log: Log, name: str) -> str:
+def _attribute(log: InstanceLog, name: str) -> str:
     return log.topic if name == "topic" else log.address.instance
 
 

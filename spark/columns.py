@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.expressions import Expression
-    from ampsq.spark.logs import Log
+    from ampsq.spark.logs import InstanceLog
 
 __all__ = [
     "LeasedColumns",
@@ -109,7 +109,7 @@ class PageColumns:
         expression: what an entry must match; None: all do.
     """
 
-    def __init__(self, schema: StructType, log: Log, expression: Expression | None) -> None:
+    def __init__(self, schema: StructType, log: InstanceLog, expression: Expression | None) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._has_headers = "headers" in schema.fieldNames()
         self._log, self._expression = log, expression
@@ -164,7 +164,7 @@ class PageColumns:
 class LeasedColumns(PageColumns):
     """Makes record batches of messages that a queue has leased, what is for it alone included."""
 
-    def __init__(self, schema: StructType, log: Log) -> None:
+    def __init__(self, schema: StructType, log: InstanceLog) -> None:
         super().__init__(StructType(schema.fields[:-1]), log, None)
         self._whole = to_arrow_schema(schema, timezone="UTC")
 

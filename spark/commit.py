@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.protocol.request import Call
-    from ampsq.spark.job_calls import Staged
-    from ampsq.transport.pipeline import Channel
+    from ampsq.spark.job_calls import StagedRows
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.runner import Store
 
 __all__ = ["commit", "discard"]
@@ -37,7 +37,7 @@ _KEPT: Final = 7 * 86_400_000
 _PIPELINE: Final = 4
 
 
-def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged]) -> None:
+def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[StagedRows]) -> None:
     """Record an epoch of a job, once.
 
     The first instance decides which attempts count; the others follow it. An epoch before that was decided and broke
@@ -74,7 +74,7 @@ def commit(stores: Sequence[Store], job: str, epoch: int, lanes: Sequence[Staged
     discard(stores, job, lanes)
 
 
-def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:
+def discard(stores: Sequence[Store], job: str, lanes: Sequence[StagedRows]) -> None:
     """Let go of what attempts have put aside that do not count.
 
     The other instances may not know yet what the first one decided, where a commit broke off.
@@ -86,8 +86,8 @@ def discard(stores: Sequence[Store], job: str, lanes: Sequence[Staged]) -> None:
             by_instance[name].call(drop_stages(job, share))
 
 
-def _by_instance(lanes: Sequence[Staged]) -> dict[str, list[Staged]]:
-    shares: dict[str, list[Staged]] = defaultdict(list)
+def _by_instance(lanes: Sequence[StagedRows]) -> dict[str, list[StagedRows]]:
+    shares: dict[str, list[StagedRows]] = defaultdict(list)
     for lane in lanes:
         shares[lane.lane.rpartition("/")[0]].append(lane)
     return shares
@@ -122,18 +122,18 @@ def _record(stores: dict[str, Store], first: Store, job: str, committed: Committ
 def _record_lanes(store: Store, job: str, committed: Committed) -> None:
     """Record one instance's lanes, in the order of partitions."""
     lanes = sorted(committed.lanes, key=lambda lane: int(lane.lane.rpartition("/")[2]))
-    with store.channel() as channel:
+    with store.pipeline() as pipeline:
         for lane in lanes:
-            _record_lane(store, channel, record_stage(job, committed.epoch, lane.lane))
+            _record_lane(store, pipeline, record_stage(job, committed.epoch, lane.lane))
 
 
-def _record_lane(store: Store, channel: Channel, step: Call[int]) -> None:
+def _record_lane(store: Store, pipeline: Pipeline, step: Call[int]) -> None:
     """Record one lane: calls are in flight while it has more, and one too many does nothing."""
     left = 1
-    while left > 0 or channel.open_calls:
+    while left > 0 or pipeline.open_calls:
         try:
-            while left > 0 and channel.open_calls < _PIPELINE:
-                channel.post(step)
-            left = channel.collect()
+            while left > 0 and pipeline.open_calls < _PIPELINE:
+                pipeline.post(step)
+            left = pipeline.collect()
         except Unavailable:
             left = store.call(step)

@@ -1,8 +1,8 @@
 """The rows of one task on their way to one instance: cut into calls, several in flight, in order and once.
 
-A `SequenceLane` records rows as they come, each call only where the rows before it are recorded with the same checksum:
-a repeated task passes over what is there and compares, attempts that run at once help each other, and rows in another
-order are refused. A `StagedLane` puts them aside for the commit.
+A `SequencedWriter` records rows as they come, each call only where the rows before it are recorded with the same
+checksum: a repeated task passes over what is there and compares, attempts that run at once help each other, and rows in
+another order are refused. A `StagedWriter` puts them aside for the commit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from zlib import crc32
 from ampsq.base.errors import AmpsqError, RowsDiffer, SequenceGap, Unavailable, UnknownTopic
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.schema import BYTES
-from ampsq.spark.job_calls import Staged, Written, stage_rows, write_rows
+from ampsq.spark.job_calls import PartitionProgress, StagedRows, stage_rows, write_rows
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.runner import Store
 
-__all__ = ["Job", "Lane", "SequenceLane", "StagedLane", "drain"]
+__all__ = ["InstanceWriter", "Job", "SequencedWriter", "StagedWriter", "drain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Job:
     ttl: int
 
 
-class Lane(Protocol):
+class InstanceWriter(Protocol):
     """What a task does with the rows for one instance."""
 
     def write(self, values: list[bytes]) -> None:
         """Take rows' values in turn; they may be sent later."""
 
-    def finish(self) -> Staged | None:
+    def finish(self) -> StagedRows | None:
         """See that all rows are there; gives what is to be committed, None without rows."""
 
 
@@ -64,8 +64,8 @@ class _Chunk:
     """Rows of one call: their values, what comes before them, and the checksum with them."""
 
     values: list[bytes]
-    before: Written
-    after: Written
+    before: PartitionProgress
+    after: PartitionProgress
 
 
 class _Cutter:
@@ -99,7 +99,7 @@ def _checksum(values: list[bytes], before: int) -> int:
     return crc32(b"\0".join(values) + b"\0", before) if values else before
 
 
-class SequenceLane:
+class SequencedWriter:
     """Records rows as they come.
 
     Args:
@@ -112,10 +112,10 @@ class SequenceLane:
         self._store, self._job, self._partition = store, job, partition
         self._width = len(job.shape)
         self._cutter = _Cutter(self._width, job.chunk)
-        self._channel = store.channel()
+        self._calls = store.pipeline()
         # What this attempt has read of its rows; what is known to be recorded, by whomever; and what is under way.
-        self._here = Written(0, 0)
-        self._there: Written | None = None
+        self._here = PartitionProgress(0, 0)
+        self._there: PartitionProgress | None = None
         self._sent: deque[_Chunk] = deque()
 
     def write(self, values: list[bytes]) -> None:
@@ -133,13 +133,13 @@ class SequenceLane:
         there = self._ask()
         if there.rows >= 0 and there != self._here:
             raise self._differ(there)
-        self._channel.close()
+        self._calls.close()
 
-    def _ask(self) -> Written:
+    def _ask(self) -> PartitionProgress:
         job = self._job
-        return self._store.call(write_rows(job.name, self._partition, job.epoch, Written(0, 0)))
+        return self._store.call(write_rows(job.name, self._partition, job.epoch, PartitionProgress(0, 0)))
 
-    def _differ(self, there: Written) -> RowsDiffer:
+    def _differ(self, there: PartitionProgress) -> RowsDiffer:
         return RowsDiffer(
             publisher=f"{self._job.name}/{self._partition}",
             epoch=self._job.epoch,
@@ -162,21 +162,21 @@ class SequenceLane:
         while len(self._sent) >= self._job.pipeline:
             self._collect()
 
-    def _after(self, values: list[bytes]) -> Written:
+    def _after(self, values: list[bytes]) -> PartitionProgress:
         """How far this attempt is with these."""
-        return Written(self._here.rows + len(values) // self._width, _checksum(values, self._here.checksum))
+        return PartitionProgress(self._here.rows + len(values) // self._width, _checksum(values, self._here.checksum))
 
     def _pass_over(self, values: list[bytes], rows: int) -> list[bytes]:
         """Leave out what is recorded, and compare it."""
         there = self._there
         if there is None or there.rows < 0:
-            self._here = Written(self._here.rows + rows, 0)
+            self._here = PartitionProgress(self._here.rows + rows, 0)
             return []
         known = min(there.rows - self._here.rows, rows)
         if known <= 0:
             return values
         cut = known * self._width
-        self._here = Written(self._here.rows + known, _checksum(values[:cut], self._here.checksum))
+        self._here = PartitionProgress(self._here.rows + known, _checksum(values[:cut], self._here.checksum))
         if self._here.rows == there.rows and self._here != there:
             raise self._differ(there)
         return values[cut:]
@@ -184,11 +184,11 @@ class SequenceLane:
     def _post(self, chunk: _Chunk) -> None:
         self._sent.append(chunk)
         try:
-            self._channel.post(self._call(chunk))
+            self._calls.post(self._call(chunk))
         except Unavailable:
             self._settle()
 
-    def _call(self, chunk: _Chunk) -> Call[Written]:
+    def _call(self, chunk: _Chunk) -> Call[PartitionProgress]:
         job = self._job
         return write_rows(
             job.name,
@@ -203,11 +203,11 @@ class SequenceLane:
 
     def _collect(self) -> None:
         """Read the answer to the oldest call; whatever else it is than what was expected is looked into."""
-        if not self._channel.open_calls:
+        if not self._calls.open_calls:
             self._settle()
             return
         try:
-            there: Written = self._channel.collect()
+            there: PartitionProgress = self._calls.collect()
         except (Unavailable, SequenceGap, RowsDiffer, UnknownTopic):
             self._settle()
             return
@@ -219,7 +219,7 @@ class SequenceLane:
 
     def _settle(self) -> None:
         """Send what is under way again, one by one, from where the partition is recorded to."""
-        drain(self._channel)
+        drain(self._calls)
         chunks, self._sent = list(self._sent), deque()
         self._here = chunks[0].before
         for chunk in chunks:
@@ -237,7 +237,7 @@ class SequenceLane:
                 return
 
 
-class StagedLane:
+class StagedWriter:
     """Puts rows aside for the commit.
 
     Args:
@@ -250,7 +250,7 @@ class StagedLane:
         self._store, self._job, self._lane = store, job, f"{store.instance}/{partition}"
         self._width = len(job.shape)
         self._cutter = _Cutter(self._width, job.chunk)
-        self._channel = store.channel()
+        self._calls = store.pipeline()
         # Tasks' own numbers begin anew with each driver: the names of what another one left behind.
         self._attempt = uuid.uuid4().hex
         self._rows = self._length = 0
@@ -261,15 +261,15 @@ class StagedLane:
         for chunk in self._cutter.cut(values):
             self._write(chunk)
 
-    def finish(self) -> Staged | None:
+    def finish(self) -> StagedRows | None:
         """See that all rows are put aside."""
         rest = self._cutter.rest()
         if rest:
             self._write(rest)
         while self._sent:
             self._collect()
-        self._channel.close()
-        return Staged(self._lane, self._attempt, self._rows, self._length) if self._rows else None
+        self._calls.close()
+        return StagedRows(self._lane, self._attempt, self._rows, self._length) if self._rows else None
 
     def _write(self, values: list[bytes]) -> None:
         job = self._job
@@ -283,18 +283,18 @@ class StagedLane:
         self._length += len(values) + 1
         self._sent.append(call)
         try:
-            self._channel.post(call)
+            self._calls.post(call)
         except Unavailable:
             self._settle()
         while len(self._sent) >= job.pipeline:
             self._collect()
 
     def _collect(self) -> None:
-        if not self._channel.open_calls:
+        if not self._calls.open_calls:
             self._settle()
             return
         try:
-            self._channel.collect()
+            self._calls.collect()
         except (Unavailable, SequenceGap, UnknownTopic):
             self._settle()
             return
@@ -302,16 +302,16 @@ class StagedLane:
 
     def _settle(self) -> None:
         """Send what is under way again, one by one: what is there is not put there twice."""
-        drain(self._channel)
+        drain(self._calls)
         while self._sent:
             _with_topics(self._store, self._sent.popleft())
 
 
-def drain(channel: Channel) -> None:
+def drain(calls: Pipeline) -> None:
     """Read what is still answered, and leave it be: whoever drains asks again, or says it again, call by call."""
-    while channel.open_calls:
+    while calls.open_calls:
         try:
-            channel.collect()
+            calls.collect()
         except AmpsqError:
             continue
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Committed",
-    "Staged",
-    "Written",
+    "PartitionProgress",
+    "StagedRows",
     "commit_job",
     "decided",
     "drop_stages",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Written(NamedTuple):
+class PartitionProgress(NamedTuple):
     """How far a partition is recorded in an epoch.
 
     Attributes:
@@ -42,7 +42,7 @@ class Written(NamedTuple):
     checksum: int
 
 
-class Staged(NamedTuple):
+class StagedRows(NamedTuple):
     """What one attempt has put aside of a partition's rows for one instance.
 
     Attributes:
@@ -62,20 +62,20 @@ class Committed(NamedTuple):
     """The epoch that is to be recorded now, and the attempts that count in it."""
 
     epoch: int
-    lanes: list[Staged]
+    lanes: list[StagedRows]
 
 
 def write_rows(
     job: str,
     partition: int,
     epoch: int,
-    written: Written,
+    written: PartitionProgress,
     *,
     topic: str = "",
     checksum: int = 0,
     shape: str = "b",
     values: Sequence[bytes] = (),
-) -> Call[Written]:
+) -> Call[PartitionProgress]:
     """Record the next rows of a partition, at most 500; without values, ask how far it is.
 
     Args:
@@ -89,8 +89,8 @@ def write_rows(
         values: the rows' values in turn.
     """
 
-    def read(reply: list[bytes | int]) -> Written:
-        return Written(int(reply[0]), int(reply[1] or 0))
+    def read(reply: list[bytes | int]) -> PartitionProgress:
+        return PartitionProgress(int(reply[0]), int(reply[1] or 0))
 
     head: list[EncodableT] = ["", topic, job, partition, epoch, *written, checksum, shape]
     return script_call("write_rows", [*head, *values], read, repeatable=True)
@@ -104,19 +104,21 @@ def stage_rows(
     return script_call("stage_rows", [*head, *values], int, repeatable=True)
 
 
-def keep_stages(job: str, ttl: int, lanes: Sequence[Staged]) -> Call[int]:
+def keep_stages(job: str, ttl: int, lanes: Sequence[StagedRows]) -> Call[int]:
     """See that all is there that attempts have put aside, and keep it for `ttl` ms more; gives how many there are."""
     values = [value for lane in lanes for value in (lane.lane, lane.attempt, lane.length)]
     return script_call("keep_stages", [job, ttl, *values], int, repeatable=True)
 
 
-def commit_job(job: str, epoch: int, lanes: Sequence[Staged]) -> Call[Committed | None]:
+def commit_job(job: str, epoch: int, lanes: Sequence[StagedRows]) -> Call[Committed | None]:
     """Decide which attempts of an epoch count; None: this epoch is recorded already."""
 
     def read(reply: list[bytes]) -> Committed | None:
         if not reply:
             return None
-        lanes = [Staged(reply[i].decode(), reply[i + 1].decode(), int(reply[i + 2])) for i in range(1, len(reply), 4)]
+        lanes = [
+            StagedRows(reply[i].decode(), reply[i + 1].decode(), int(reply[i + 2])) for i in range(1, len(reply), 4)
+        ]
         return Committed(int(reply[0]), lanes)
 
     values = [value for lane in lanes for value in lane[:3]]
@@ -152,7 +154,7 @@ def finish_job(job: str, epoch: int, lanes: Sequence[str]) -> Call[int]:
     return script_call("finish_job", ["", job, epoch, *lanes], int, repeatable=True)
 
 
-def drop_stages(job: str, lanes: Sequence[Staged]) -> Call[int]:
+def drop_stages(job: str, lanes: Sequence[StagedRows]) -> Call[int]:
     """Let go of what attempts that do not count have put aside."""
     names = [value for lane in lanes for value in lane[:2]]
     return script_call("drop_stages", [job, *names], int, repeatable=True)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.base.log_positions import Id
-    from ampsq.spark.logs import Log, Logs
+    from ampsq.spark.logs import InstanceLog, Logs
 
-__all__ = ["Holding"]
+__all__ = ["LogHold"]
 
 _log = logging.getLogger("ampsq")
 
 
-class Holding:
+class LogHold:
     """Holds logs from where a stream is; says so again in a thread, since Spark may not ask for hours.
 
     Args:
@@ -32,11 +32,11 @@ class Holding:
 
     def __init__(self, logs: Logs, holder: str, period: int) -> None:
         self._logs, self._holder, self._period = logs, holder, period
-        self._places: dict[Log, Id] = {}
+        self._places: dict[InstanceLog, Id] = {}
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def keep(self, places: Mapping[Log, Id]) -> None:
+    def keep(self, places: Mapping[InstanceLog, Id]) -> None:
         """Hold from behind these places on; what is held already moves on when it is said again."""
         with self._lock:
             came = {log: place for log, place in places.items() if log not in self._places}
@@ -47,7 +47,7 @@ class Holding:
             self._thread = threading.Thread(target=self._run, name="ampsq-holding", daemon=True)
             self._thread.start()
 
-    def _hold(self, log: Log, place: Id) -> None:
+    def _hold(self, log: InstanceLog, place: Id) -> None:
         self._logs.store(log.address).call(hold_call(log, Hold(self._holder, place, self._period)))
 
     def _run(self) -> None:

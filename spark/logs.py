@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError, UnknownTopic
 from ampsq.base.values import pattern_of
-from ampsq.catalog.suggestions import explained
+from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.calls.readers import Lag
     from ampsq.spark.read_options import ReadOptions
-    from ampsq.spark.stores import InstanceAddress
+    from ampsq.spark.stores import SparkInstance
     from ampsq.transport.runner import Store
 
-__all__ = ["Instance", "Log", "Logs"]
+__all__ = ["InstanceLog", "InstanceOrigin", "Logs"]
 
 #: Logs that one call looks at.
 _TOGETHER: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class InstanceOrigin:
     """An instance as it was found."""
 
-    address: InstanceAddress
+    address: SparkInstance
     origin: str
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class InstanceLog:
     """A topic's log on one instance.
 
     Attributes:
@@ -53,7 +53,7 @@ class Log:
         type: its message type.
     """
 
-    address: InstanceAddress
+    address: SparkInstance
     origin: str
     topic: str
     type: MessageType
@@ -68,21 +68,21 @@ class Logs:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         # Instance -> version of its catalog, and its logs then.
-        self._known: dict[str, tuple[int, list[Log]]] = {}
+        self._known: dict[str, tuple[int, list[InstanceLog]]] = {}
 
-    def store(self, address: InstanceAddress) -> Store:
+    def store(self, address: SparkInstance) -> Store:
         """The connection to an instance."""
         return store_of(address, self._options.seconds)
 
-    def instances(self) -> list[Instance]:
+    def instances(self) -> list[InstanceOrigin]:
         """The instances.
 
         Raises:
             DefinitionError: there is no such one. Unavailable: its server cannot be reached.
         """
-        return [Instance(address, self._origin(address)) for address in self._options.addresses]
+        return [InstanceOrigin(address, self._origin(address)) for address in self._options.addresses]
 
-    def _origin(self, address: InstanceAddress) -> str:
+    def _origin(self, address: SparkInstance) -> str:
         store = self.store(address)
         origin = store.call(read_origin(address.instance))
         if not origin:
@@ -91,14 +91,14 @@ class Logs:
             raise DefinitionError(f"instance: {address}: {what}")
         return origin
 
-    def find(self) -> list[Log]:
+    def find(self) -> list[InstanceLog]:
         """The logs that there are now.
 
         Raises:
             UnknownTopic: a name is neither a topic's nor a queue's, on any of the instances.
             DefinitionError: a filter, and a topic whose messages no filter reads.
         """
-        found: list[Log] = []
+        found: list[InstanceLog] = []
         unknown: list[UnknownTopic] = []
         for instance in self.instances():
             try:
@@ -109,20 +109,20 @@ class Logs:
             raise unknown[0]
         return found
 
-    def _of(self, instance: Instance) -> list[Log]:
+    def _of(self, instance: InstanceOrigin) -> list[InstanceLog]:
         store, name = self.store(instance.address), instance.address.instance
         version = store.call(command(["HGET", key(name, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)))
         if name not in self._known or self._known[name][0] != version:
             catalog = store.call(calls.catalog())
             logs = [
-                Log(instance.address, instance.origin, topic, catalog.message_type(topic))
+                InstanceLog(instance.address, instance.origin, topic, catalog.message_type(topic))
                 for topic in _topics(self._options, catalog)
             ]
             self._check_filter(logs)
             self._known[name] = (catalog.version, logs)
         return self._known[name][1]
 
-    def _check_filter(self, logs: Sequence[Log]) -> None:
+    def _check_filter(self, logs: Sequence[InstanceLog]) -> None:
         binary = [log for log in logs if log.type.name == "binary"]
         if self._options.filter and binary:
             raise DefinitionError(
@@ -130,9 +130,9 @@ class Logs:
                 "allowed: no filter, or topics of another message_type"
             )
 
-    def lags(self, places: Mapping[Log, Id]) -> dict[Log, Lag]:
+    def lags(self, places: Mapping[InstanceLog, Id]) -> dict[InstanceLog, Lag]:
         """How far logs go on behind IDs."""
-        found: dict[Log, Lag] = {}
+        found: dict[InstanceLog, Lag] = {}
         for address in {log.address for log in places}:
             logs = [log for log in places if log.address == address]
             for first in range(0, len(logs), _TOGETHER):
@@ -155,5 +155,5 @@ def _topics(options: ReadOptions, catalog: Catalog) -> list[str]:
         elif name in catalog.topics:
             found.add(name)
         else:
-            raise UnknownTopic(name=name).saying(explained(catalog, name, "topic", "queue"))
+            raise UnknownTopic(name=name).with_explanation(explain_missing_name(catalog, name, "topic", "queue"))
     return sorted(found)

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 from ampsq.base.addresses import parse_endpoints
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, parse_name
-from ampsq.definitions.definition import Checked, Fault, report
-from ampsq.spark.stores import InstanceAddress
+from ampsq.definitions.definition import CheckedModel, Fault, report
+from ampsq.spark.stores import SparkInstance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-class Options(Checked):
+class Options(CheckedModel):
     """What every reader and writer takes.
 
     Attributes:
@@ -49,7 +49,7 @@ class Options(Checked):
             servers of their own, as many addresses with spaces between.
         instance: the instance, default ``AMPSQ_INSTANCE``, else ``ampsq``; several, with commas between, share a
             topic's rows by their key.
-        patience: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
+        retry_timeout: how long a call is repeated while the server cannot be reached; default 60s. Then the task fails.
 
     Raises:
         DefinitionError: an option is wrong; the text lists every fault, and what is allowed.
@@ -57,7 +57,7 @@ class Options(Checked):
 
     url: Annotated[str, Field(repr=False)] = ""
     instance: str = "ampsq"
-    patience: Milliseconds = 60_000
+    retry_timeout: Milliseconds = 60_000
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -78,7 +78,7 @@ class Options(Checked):
         return cls(**given)
 
     @property
-    def addresses(self) -> tuple[InstanceAddress, ...]:
+    def addresses(self) -> tuple[SparkInstance, ...]:
         """The instances, each with its address, in the order of their names.
 
         Which one a key belongs to, and which one decides, is thus no matter of how they were written down.
@@ -86,12 +86,12 @@ class Options(Checked):
         names, urls = _instances(self.instance), self.url.split()
         if len(urls) == 1:
             urls *= len(names)
-        return tuple(InstanceAddress(url, name) for name, url in sorted(zip(names, urls, strict=True)))
+        return tuple(SparkInstance(url, name) for name, url in sorted(zip(names, urls, strict=True)))
 
     @property
     def seconds(self) -> float:
-        """`patience` in seconds."""
-        return self.patience / 1000
+        """`retry_timeout` in seconds."""
+        return self.retry_timeout / 1000
 
     @classmethod
     def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
-from ampsq.base.log_positions import FIRST, NOW, End, Id, text_of
+from ampsq.base.log_positions import FIRST, NOW, BookmarkEnd, Id, id_text
 from ampsq.definitions.definition import nearest
 from ampsq.protocol.reads import log_index
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ampsq.protocol.calls.readers import Lag
-    from ampsq.spark.logs import Log, Logs
+    from ampsq.spark.logs import InstanceLog, Logs
     from ampsq.spark.read_options import ReadOptions
     from ampsq.spark.read_positions import Offsets, ReadPlace
     from ampsq.transport.runner import Store
 
 __all__ = [
-    "Range",
+    "LogRange",
     "check_offsets",
     "check_start",
     "count_of",
-    "cut",
     "located",
     "numbers_of_parts",
     "place_of",
     "shares",
+    "split_ranges",
     "tell_loss",
 ]
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("ampsq")
 _BEFORE_A_TIME: Final = 2**64 - 1
 
 
-class Range(NamedTuple):
+class LogRange(NamedTuple):
     """What is read of one log: behind `after`, up to `last`.
 
     Attributes:
@@ -49,7 +49,7 @@ class Range(NamedTuple):
         removed: the greatest ID that was removed of the log when the range was made.
     """
 
-    log: Log
+    log: InstanceLog
     after: Id
     last: Id
     removed: Id
@@ -58,13 +58,13 @@ class Range(NamedTuple):
 # -- places
 
 
-def located(store: Store, log: Log, place: ReadPlace) -> ReadPlace:
+def located(store: Store, log: InstanceLog, place: ReadPlace) -> ReadPlace:
     """The same for one log, with the place there of a bookmark of another origin.
 
     Raises:
         BookmarkNotFound: its message is not on the log's instance.
     """
-    if not isinstance(place, End) or place.bookmark is None or place.bookmark.origin == log.origin:
+    if not isinstance(place, BookmarkEnd) or place.bookmark is None or place.bookmark.origin == log.origin:
         return place
     named = store.run(find_bookmark(log.origin, place.bookmark))
     if not named.id:
@@ -75,7 +75,7 @@ def located(store: Store, log: Log, place: ReadPlace) -> ReadPlace:
     return replace(place, here=named.id)
 
 
-def place_of(place: ReadPlace, log: Log, lag: Lag, *, is_start: bool) -> Id:
+def place_of(place: ReadPlace, log: InstanceLog, lag: Lag, *, is_start: bool) -> Id:
     """The last ID of a log that is before a place.
 
     Args:
@@ -84,7 +84,7 @@ def place_of(place: ReadPlace, log: Log, lag: Lag, *, is_start: bool) -> Id:
         lag: how far it goes.
         is_start: whether reading begins there; else it ends there.
     """
-    if not isinstance(place, End):
+    if not isinstance(place, BookmarkEnd):
         offset = place.get(log.address.instance)
         return offset.topics.get(log.topic, FIRST) if offset is not None else FIRST
     if place.kind == NOW:
@@ -96,7 +96,7 @@ def place_of(place: ReadPlace, log: Log, lag: Lag, *, is_start: bool) -> Id:
     return last if is_later else min(last, lag.last)
 
 
-def check_offsets(offsets: Offsets, logs: Collection[Log], names: Collection[str]) -> None:
+def check_offsets(offsets: Offsets, logs: Collection[InstanceLog], names: Collection[str]) -> None:
     """See that an offset that somebody gave is about what is read.
 
     Raises:
@@ -127,7 +127,9 @@ def tell_loss(options: ReadOptions, text: str) -> None:
     _log.warning("%s: going on with what is there", text)
 
 
-def check_start(options: ReadOptions, log: Log, after: Id, lag: Lag, place: ReadPlace, *, known: Id = FIRST) -> Id:
+def check_start(
+    options: ReadOptions, log: InstanceLog, after: Id, lag: Lag, place: ReadPlace, *, known: Id = FIRST
+) -> Id:
     """See that a log has everything from a place on; gives from where on it can be read.
 
     Args:
@@ -141,19 +143,19 @@ def check_start(options: ReadOptions, log: Log, after: Id, lag: Lag, place: Read
     Raises:
         BookmarkNotFound: it has not, and the options say to fail.
     """
-    offset = place.get(log.address.instance) if not isinstance(place, End) else None
+    offset = place.get(log.address.instance) if not isinstance(place, BookmarkEnd) else None
     if offset is not None and offset.origin not in ("", log.origin):
         text = f"{log} is of origin {log.origin}, and the offset is of {offset.origin}, which was lost or is elsewhere"
         tell_loss(options, text)
         return FIRST
-    is_own = not isinstance(place, End) or (place.bookmark is not None and place.bookmark.topic == log.topic)
+    is_own = not isinstance(place, BookmarkEnd) or (place.bookmark is not None and place.bookmark.topic == log.topic)
     if is_own and after > lag.last and after[1] < _BEFORE_A_TIME:
-        text = f"{log} goes up to {text_of(lag.last)}, before {text_of(after)}, from where it was to be read"
+        text = f"{log} goes up to {id_text(lag.last)}, before {id_text(after)}, from where it was to be read"
         tell_loss(options, f"{text}: the server lost its last messages")
         return lag.last
     # The epoch is whatever there is.
     if FIRST < after < lag.removed and known < lag.removed:
-        text = f"{log} was trimmed up to {text_of(lag.removed)}, behind {text_of(after)}, from where it was to be read"
+        text = f"{log} was trimmed up to {id_text(lag.removed)}, behind {id_text(after)}, from where it was to be read"
         tell_loss(options, text)
     return after
 
@@ -204,7 +206,7 @@ def shares(counts: Sequence[int], limit: int) -> list[int]:
 # -- parts
 
 
-def cut(logs: Logs, options: ReadOptions, ranges: Sequence[Range]) -> list[list[Id]]:
+def split_ranges(logs: Logs, options: ReadOptions, ranges: Sequence[LogRange]) -> list[list[Id]]:
     """Where to cut each range into parts; their indexes are completed first."""
     counts = [count_of(logs, each) for each in ranges]
     numbers = numbers_of_parts(counts, options.max_rows_per_partition, options.min_partitions)
@@ -214,7 +216,7 @@ def cut(logs: Logs, options: ReadOptions, ranges: Sequence[Range]) -> list[list[
     ]
 
 
-def count_of(logs: Logs, wanted: Range) -> int:
+def count_of(logs: Logs, wanted: LogRange) -> int:
     """How many entries a range has, or more where some were deleted; its log's index is completed first."""
     store, topic = logs.store(wanted.log.address), wanted.log.topic
     store.run(log_index.complete(topic))

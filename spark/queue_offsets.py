@@ -11,16 +11,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.log_positions import parse_id, text_of
+from ampsq.base.log_positions import id_text, parse_id
 from ampsq.base.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Leased", "QueueOffset"]
+__all__ = ["LeasedMessage", "QueueOffset"]
 
 
-class Leased(NamedTuple):
+class LeasedMessage(NamedTuple):
     """A message that was leased.
 
     Attributes:
@@ -45,7 +45,7 @@ class QueueOffset(NamedTuple):
 
     batch: int
     queue: str
-    messages: tuple[Leased, ...]
+    messages: tuple[LeasedMessage, ...]
 
     @classmethod
     def of(cls, offset: dict[str, Any], queue: str) -> Self:
@@ -64,7 +64,7 @@ class QueueOffset(NamedTuple):
             )
         try:
             messages = [
-                Leased(topic, text_of(parse_id(stream_id)), int(delivery))
+                LeasedMessage(topic, id_text(parse_id(stream_id)), int(delivery))
                 for topic, ids, deliveries in offset.get("runs", ())
                 for stream_id, delivery in zip(ids.split(), deliveries.split(), strict=True)
             ]
@@ -74,7 +74,7 @@ class QueueOffset(NamedTuple):
                 f"checkpoint: {shown(str(offset))} is no offset of a queue ({error}); allowed: one as Spark keeps it"
             ) from None
 
-    def written(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
         runs = []
         for topic, group in groupby(self.messages, key=lambda message: message.topic):
@@ -83,10 +83,10 @@ class QueueOffset(NamedTuple):
             runs.append([topic, ids, deliveries])
         return {"batch": self.batch, "queue": self.queue, "runs": runs}
 
-    def parts(self, number: int, most: int) -> list[Sequence[Leased]]:
+    def parts(self, number: int, most: int) -> list[Sequence[LeasedMessage]]:
         """The messages cut for tasks: so many parts or more, none with more than `most`, each of one topic."""
         size = max(min(-(-len(self.messages) // number), most), 1)
-        parts: list[Sequence[Leased]] = []
+        parts: list[Sequence[LeasedMessage]] = []
         for _, group in groupby(self.messages, key=lambda message: message.topic):
             own = list(group)
             parts += [own[i : i + size] for i in range(0, len(own), size)]

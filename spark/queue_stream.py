@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailab
 
 from ampsq.base.errors import BookmarkNotFound, UnknownQueue
 from ampsq.base.values import parse_name
-from ampsq.catalog.suggestions import explained
+from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import Fault
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.origin import read_origin
@@ -26,10 +26,10 @@ from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 from ampsq.queues.query import parse_query_filter
 from ampsq.spark.columns import LeasedColumns, check_schema, queue_columns
-from ampsq.spark.leasing import Leasing
-from ampsq.spark.logs import Log
+from ampsq.spark.logs import InstanceLog
 from ampsq.spark.options import Options, Whole
-from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.spark.queue_leases import QueueLeases
+from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 from ampsq.spark.stores import opened_store, store_of
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class QueueStreamOptions(Options):
 class QueuePart(InputPartition):
     """What one task reads: messages of one topic."""
 
-    log: Log
-    messages: tuple[Leased, ...]
+    log: InstanceLog
+    messages: tuple[LeasedMessage, ...]
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,28 +101,30 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options, self._schema = QueueStreamOptions.of(options), schema
         check_schema(schema, queue_columns(include_headers=self._options.include_headers))
-        self._leasing: Leasing | None = None
+        self._leasing: QueueLeases | None = None
         (self._address,) = self._options.addresses
         self._logs = self._found()
 
-    def _found(self) -> dict[str, Log]:
+    def _found(self) -> dict[str, InstanceLog]:
         """The topics that feed the queue, as they are now."""
         store, name = opened_store(self._address, self._options.seconds), self._options.queue
         catalog = store.call(calls.catalog())
         if name not in catalog.queues:
-            raise UnknownQueue(queue=name).saying(explained(catalog, name, "queue"))
+            raise UnknownQueue(queue=name).with_explanation(explain_missing_name(catalog, name, "queue"))
         origin = store.call(read_origin(self._address.instance))
-        return {topic: Log(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics}
+        return {
+            topic: InstanceLog(self._address, origin, topic, catalog.message_type(topic)) for topic in catalog.topics
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """What tasks get: they read, and hold no lease."""
         return {**self.__dict__, "_leasing": None}
 
     @property
-    def _leases(self) -> Leasing:
+    def _leases(self) -> QueueLeases:
         if self._leasing is None:
             options = self._options
-            self._leasing = Leasing(
+            self._leasing = QueueLeases(
                 self._address,
                 options.queue,
                 options.filter or None,
@@ -135,7 +137,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a stream begins: before its first batch."""
-        return QueueOffset(0, self._options.queue, ()).written()
+        return QueueOffset(0, self._options.queue, ()).as_json()
 
     def getDefaultReadLimit(self) -> ReadMaxRows:  # noqa: N802
         """Return the limit of a batch, for Spark to hand back."""
@@ -152,7 +154,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         own = self._options.max_messages_per_trigger
         most = min(limit.max_rows, own) if isinstance(limit, ReadMaxRows) else own
         taken = self._leases.take(offset.batch + 1, most)
-        return start if taken is None else taken.written()
+        return start if taken is None else taken.as_json()
 
     # -- a batch
 
@@ -204,7 +206,7 @@ def _number(stream_id: bytes) -> tuple[int, ...]:
     return tuple(map(int, stream_id.split(b"-")))
 
 
-def _entries(store: Store, log: Log, ids: Sequence[bytes]) -> Iterator[RawEntry]:
+def _entries(store: Store, log: InstanceLog, ids: Sequence[bytes]) -> Iterator[RawEntry]:
     """Read entries by their IDs, in order: as pages, as large as others between them allow."""
     name, wanted, count, at = key(store.instance, "log", log.topic), set(ids), _PAGE, 0
     while at < len(ids):

@@ -18,13 +18,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.log_positions import EPOCH, NOW, End, Id, parse_asked, parse_id, text_of
+from ampsq.base.log_positions import EPOCH, NOW, BookmarkEnd, Id, id_text, parse_bookmark_spec, parse_id
 from ampsq.base.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["InstanceOffset", "Offsets", "ReadPlace", "offsets_of", "parse_place", "written"]
+__all__ = ["InstanceOffset", "Offsets", "ReadPlace", "offsets_as_json", "offsets_of", "parse_place"]
 
 _ALLOWED: Final = (
     "earliest (or epoch), latest (or now), a bookmark, or the JSON of a stream's offset, as in "
@@ -55,7 +55,7 @@ class InstanceOffset:
 
 #: Instance -> where a stream is there.
 Offsets: TypeAlias = "dict[str, InstanceOffset]"
-ReadPlace: TypeAlias = "End | Offsets"
+ReadPlace: TypeAlias = "BookmarkEnd | Offsets"
 
 
 def parse_place(which: str, bookmark: str, timestamp: str) -> ReadPlace:
@@ -70,7 +70,7 @@ def parse_place(which: str, bookmark: str, timestamp: str) -> ReadPlace:
         DefinitionError: it is none.
     """
     if timestamp:
-        return End("time", milliseconds=_time(timestamp))
+        return BookmarkEnd("time", milliseconds=_time(timestamp))
     text = bookmark.strip()
     if text.startswith("{"):
         try:
@@ -79,7 +79,7 @@ def parse_place(which: str, bookmark: str, timestamp: str) -> ReadPlace:
             raise DefinitionError(f"{shown(text)} is no JSON: {error}; allowed: {_ALLOWED}") from None
         return offsets_of(found)
     try:
-        ends = parse_asked(_WORDS.get(text.lower(), text)).starts
+        ends = parse_bookmark_spec(_WORDS.get(text.lower(), text)).starts
     except DefinitionError:
         ends = ()
     if len(ends) != 1 or not (ends[0].kind in (EPOCH, NOW) or ends[0].bookmark is not None):
@@ -99,14 +99,14 @@ def _time(text: str) -> int:
     return max(round(found.timestamp() * 1000), 0)
 
 
-def written(offsets: Offsets) -> dict[str, Any]:
+def offsets_as_json(offsets: Offsets) -> dict[str, Any]:
     """An offset as Spark keeps it."""
     return {
         name: {
             "origin": each.origin,
-            "topics": {topic: text_of(each.topics[topic]) for topic in sorted(each.topics)},
-            "cuts": {topic: [text_of(cut) for cut in each.cuts[topic]] for topic in sorted(each.cuts)},
-            **({"begins": {topic: text_of(place) for topic, place in each.begins.items()}} if each.begins else {}),
+            "topics": {topic: id_text(each.topics[topic]) for topic in sorted(each.topics)},
+            "cuts": {topic: [id_text(cut) for cut in each.cuts[topic]] for topic in sorted(each.cuts)},
+            **({"begins": {topic: id_text(place) for topic, place in each.begins.items()}} if each.begins else {}),
         }
         for name, each in sorted(offsets.items())
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from ampsq.base.errors import Unavailable
-from ampsq.base.log_positions import Id, next_id, text_of
+from ampsq.base.log_positions import Id, id_text, next_id
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.request import Call, command
 from ampsq.protocol.schema import key
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ampsq.spark.columns import RawEntry
-    from ampsq.spark.logs import Log
+    from ampsq.spark.logs import InstanceLog
     from ampsq.spark.read_options import ReadOptions
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.runner import Store
 
 __all__ = ["Hold", "LogPart", "hold_call", "read_part"]
@@ -67,16 +67,16 @@ class LogPart(InputPartition):
         hold: what the task says again from time to time; None: somebody else does.
     """
 
-    log: Log
+    log: InstanceLog
     after: Id
     last: Id
     removed: Id
     hold: Hold | None = None
 
 
-def hold_call(log: Log, wanted: Hold) -> Call[None]:
+def hold_call(log: InstanceLog, wanted: Hold) -> Call[None]:
     """Keep a log from being trimmed."""
-    return hold(log.topic, f"replay {wanted.holder}", text_of(next_id(wanted.after)), wanted.period)
+    return hold(log.topic, f"replay {wanted.holder}", id_text(next_id(wanted.after)), wanted.period)
 
 
 def read_part(part: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -100,24 +100,24 @@ def read_part(part: InputPartition, options: ReadOptions, schema: StructType) ->
             yield batch
     removed = store.call(reader_calls.lag([(part.log.topic, part.last)]))[0].removed
     if removed > max(part.after, part.removed):
-        text = f"{part.log} was trimmed up to {text_of(removed)} while it was read from {text_of(part.after)} on"
+        text = f"{part.log} was trimmed up to {id_text(removed)} while it was read from {id_text(part.after)} on"
         tell_loss(options, text)
 
 
 def _batches(store: Store, part: LogPart, most: int, columns: PageColumns) -> Iterator[pa.RecordBatch | None]:
     """A batch for each page, None for one that has no messages."""
     log, count, is_full = key(part.log.address.instance, "log", part.log.topic), min(_FIRST_PAGE, most), True
-    with store.channel() as channel:
-        request = _page(log, text_of(part.after), part.last, count)
-        _post(channel, request)
+    with store.pipeline() as pipeline:
+        request = _page(log, id_text(part.after), part.last, count)
+        _post(pipeline, request)
         while is_full:
             with _uncollected():
-                page = _collect(store, channel, request)
+                page = _collect(store, pipeline, request)
                 is_full = len(page) >= count
                 if is_full:
                     count = min(_next_count(page), most, count * 10)
                     request = _page(log, page[-1][0].decode(), part.last, count)
-                    _post(channel, request)
+                    _post(pipeline, request)
                 batch = columns.batch(page) if page else None
                 del page
             yield batch
@@ -136,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _page(log: str, after: str, last: Id, count: int) -> Call[list[Any]]:
-    return command(["XRANGE", log, f"({after}", text_of(last), "COUNT", count], lambda reply: reply)
+    return command(["XRANGE", log, f"({after}", id_text(last), "COUNT", count], lambda reply: reply)
 
 
 def _next_count(page: list[RawEntry]) -> int:
@@ -145,18 +145,18 @@ def _next_count(page: list[RawEntry]) -> int:
     return max(_PAGE_BYTES // max(size, 1), 1)
 
 
-def _post(channel: Channel, request: Call[list[Any]]) -> None:
+def _post(pipeline: Pipeline, request: Call[list[Any]]) -> None:
     try:
-        channel.post(request)
+        pipeline.post(request)
     except Unavailable:
         # It is asked for again, as patiently as the options say, when it is needed.
-        channel.close()
+        pipeline.close()
 
 
-def _collect(store: Store, channel: Channel, request: Call[list[Any]]) -> list[RawEntry]:
-    if channel.open_calls:
+def _collect(store: Store, pipeline: Pipeline, request: Call[list[Any]]) -> list[RawEntry]:
+    if pipeline.open_calls:
         try:
-            return channel.collect()  # type: ignore[no-any-return]
+            return pipeline.collect()  # type: ignore[no-any-return]
         except Unavailable:
-            channel.close()
+            pipeline.close()
     return store.call(request)

@@ -15,14 +15,14 @@ from ampsq.transport.runner import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["InstanceAddress", "choose", "opened_store", "store_of"]
+__all__ = ["SparkInstance", "choose", "opened_store", "store_of"]
 
 _lock = threading.Lock()
-_stores: dict[tuple[int, InstanceAddress, float], Store] = {}
-_opened: set[tuple[int, InstanceAddress]] = set()
+_stores: dict[tuple[int, SparkInstance, float], Store] = {}
+_opened: set[tuple[int, SparkInstance]] = set()
 
 
-class InstanceAddress(NamedTuple):
+class SparkInstance(NamedTuple):
     """An instance, and where it is.
 
     Attributes:
@@ -41,21 +41,21 @@ class InstanceAddress(NamedTuple):
         return f"<instance {self}>"
 
 
-def store_of(address: InstanceAddress, patience: float) -> Store:
+def store_of(address: SparkInstance, retry_timeout: float) -> Store:
     """The store of this process for an instance; it stays open for the tasks that come.
 
     Args:
         address: the instance.
-        patience: seconds for which a call that may be repeated is, while the server is away.
+        retry_timeout: seconds for which a call that may be repeated is, while the server is away.
     """
-    name = (os.getpid(), address, patience)
+    name = (os.getpid(), address, retry_timeout)
     with _lock:
         if name not in _stores:
-            _stores[name] = Store(address.url, address.instance, patience=patience)
+            _stores[name] = Store(address.url, address.instance, retry_timeout=retry_timeout)
         return _stores[name]
 
 
-def opened_store(address: InstanceAddress, patience: float) -> Store:
+def opened_store(address: SparkInstance, retry_timeout: float) -> Store:
     """The store of an instance that is made ready for use; for the driver.
 
     A process opens an instance once, and again where it is not there any more: a stream asks for it at every
@@ -63,22 +63,22 @@ def opened_store(address: InstanceAddress, patience: float) -> Store:
 
     Args:
         address: the instance.
-        patience: as of `store_of`.
+        retry_timeout: as of `store_of`.
 
     Raises:
         Unavailable: there is no server. ServerUnsuitable: it is too old, or would lose messages.
     """
     from ampsq.client.client import Client  # noqa: PLC0415 - workers do without
 
-    store, opening = store_of(address, patience), (os.getpid(), address)
+    store, opening = store_of(address, retry_timeout), (os.getpid(), address)
     is_there = opening in _opened and store.call(command(["EXISTS", key(address.instance, "instance")], bool))
     if not is_there:
-        with Client(address.url, instance=address.instance, patience=patience):
+        with Client(address.url, instance=address.instance, retry_timeout=retry_timeout):
             _opened.add(opening)
     return store
 
 
-def choose(row_key: bytes | None, partition: int, addresses: Sequence[InstanceAddress]) -> int:
+def choose(row_key: bytes | None, partition: int, addresses: Sequence[SparkInstance]) -> int:
     """Which of several instances a row belongs to: the one of its key, or, without a key, of its partition."""
     if len(addresses) == 1:
         return 0

@@ -22,14 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ampsq.base.log_positions import FIRST, Id
-from ampsq.spark.admission import admitted
+from ampsq.spark.admission import limit_ranges
 from ampsq.spark.columns import check_schema, topic_columns
-from ampsq.spark.log_hold import Holding
+from ampsq.spark.log_hold import LogHold
 from ampsq.spark.logs import Logs
-from ampsq.spark.planning import Range, check_offsets, check_start, cut, located, place_of
+from ampsq.spark.planning import LogRange, check_offsets, check_start, located, place_of, split_ranges
 from ampsq.spark.queue_stream import QueueStreamReader
 from ampsq.spark.read_options import StreamReadOptions
-from ampsq.spark.read_positions import InstanceOffset, offsets_of, written
+from ampsq.spark.read_positions import InstanceOffset, offsets_as_json, offsets_of
 from ampsq.spark.reading import LogPart, read_part
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ampsq.protocol.calls.readers import Lag
-    from ampsq.spark.logs import Log
+    from ampsq.spark.logs import InstanceLog
     from ampsq.spark.read_positions import Offsets
 
 __all__ = ["StreamReader", "stream_reader"]
@@ -67,11 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
         self._logs = Logs(options)
-        self._holding: Holding | None = None
+        self._log_hold: LogHold | None = None
         # With trigger(availableNow=True): up to where.
-        self._final: dict[Log, Id] | None = None
+        self._final: dict[InstanceLog, Id] | None = None
         # Up to where was told that something is missing, and since when too little waits.
-        self._told: dict[Log, Id] = {}
+        self._reported: dict[InstanceLog, Id] = {}
         self._waits_since: float | None = None
         self._latest: Offsets = {}
         # What is wrong is said when the stream is started.
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = located(self._logs.store(log.address), log, start)
             found[log] = check_start(self._options, log, place_of(begin, log, lag, is_start=True), lag, begin)
         self._hold(found)
-        return written(_moved({}, found))
+        return offsets_as_json(_moved({}, found))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the batch ends that begins there; the same place where there is nothing for one."""
@@ -105,40 +105,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for log, lag in lags.items():
             last = lag.last if self._final is None else self._final.get(log, FIRST)
             if lag.first is not None and lag.first <= last:
-                ranges.append(Range(log, places[log], last, lag.removed))
+                ranges.append(LogRange(log, places[log], last, lag.removed))
                 sizes.append(lag.size)
         if ranges and not isinstance(limit, ReadAllAvailable):
             waits = 0.0 if self._waits_since is None else time.monotonic() - self._waits_since
             is_patient = self._final is None and waits * 1000 < self._options.max_trigger_delay
-            ranges = admitted(self._logs, self._options, ranges, sizes, is_patient=is_patient)
+            ranges = limit_ranges(self._logs, self._options, ranges, sizes, is_patient=is_patient)
             if not ranges and self._waits_since is None:
                 self._waits_since = time.monotonic()
         if not ranges:
             return start
         self._waits_since = None
-        cuts = dict(zip((each.log for each in ranges), cut(self._logs, self._options, ranges), strict=True))
-        return written(_moved(offsets, {each.log: each.last for each in ranges}, cuts, places))
+        cuts = dict(zip((each.log for each in ranges), split_ranges(self._logs, self._options, ranges), strict=True))
+        return offsets_as_json(_moved(offsets, {each.log: each.last for each in ranges}, cuts, places))
 
-    def _examined(self, offsets: Offsets) -> tuple[dict[Log, Id], dict[Log, Lag]]:
+    def _examined(self, offsets: Offsets) -> tuple[dict[InstanceLog, Id], dict[InstanceLog, Lag]]:
         """Where the stream is in each log, and how far the logs go on; a topic that came is read from its beginning."""
         places = {}
         for log in self._logs.find():
             places[log] = _place_in(offsets, log)
         lags = self._logs.lags(places)
         for log, lag in lags.items():
-            known = self._told.get(log, FIRST)
+            known = self._reported.get(log, FIRST)
             place = check_start(self._options, log, places[log], lag, offsets, known=known)
             if place != places[log]:
                 places[log] = place
                 lags.update(self._logs.lags({log: place}))
-            self._told[log] = max(known, lag.removed)
+            self._reported[log] = max(known, lag.removed)
         return places, lags
 
-    def _hold(self, places: Mapping[Log, Id]) -> None:
-        if self._holding is None:
+    def _hold(self, places: Mapping[InstanceLog, Id]) -> None:
+        if self._log_hold is None:
             name = f"spark-{uuid.uuid4().hex[:12]}"
-            self._holding = Holding(self._logs, name, self._options.hold_period)
-        self._holding.keep(places)
+            self._log_hold = LogHold(self._logs, name, self._options.hold_period)
+        self._log_hold.keep(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a batch, for Spark to hand back; the options say more than it can."""
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return where the logs ended when that was last looked at, for progress reports."""
-        return written(self._latest) if self._latest else None
+        return offsets_as_json(self._latest) if self._latest else None
 
     # -- a batch
 
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = []
         for log, (first, last) in wanted.items():
             lag = lags[log]
-            check_start(self._options, log, first, lag, after, known=self._told.get(log, FIRST))
+            check_start(self._options, log, first, lag, after, known=self._reported.get(log, FIRST))
             if last > lag.last:
                 # It was there when the batch was made.
                 check_start(self._options, log, last, lag, after)
@@ -196,20 +196,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Let the logs go, if Spark says so; else they are held for the period."""
-        if self._holding is not None:
-            self._holding.end()
+        if self._log_hold is not None:
+            self._log_hold.end()
 
 
-def _place_in(offsets: Offsets, log: Log) -> Id:
+def _place_in(offsets: Offsets, log: InstanceLog) -> Id:
     """Where a stream is in a log; a topic that came is read from its beginning."""
     return offsets.get(log.address.instance, InstanceOffset()).topics.get(log.topic, FIRST)
 
 
 def _moved(
     offsets: Offsets,
-    places: Mapping[Log, Id],
-    cuts: Mapping[Log, Sequence[Id]] | None = None,
-    begins: Mapping[Log, Id] | None = None,
+    places: Mapping[InstanceLog, Id],
+    cuts: Mapping[InstanceLog, Sequence[Id]] | None = None,
+    begins: Mapping[InstanceLog, Id] | None = None,
 ) -> Offsets:
     """Offsets with other places in some logs, and how the batch up to there begins and is cut."""
     found: Offsets = {name: InstanceOffset(each.origin, dict(each.topics)) for name, each in offsets.items()}

@@ -61,7 +61,7 @@ class WriteColumns:
             DefinitionError: a column is missing, unknown or of the wrong type; the text lists every fault.
         """
         fields = {field.name: field.dataType for field in schema.fields}
-        faults = [_unknown(name, fields) for name in fields if name not in ALLOWED]
+        faults = [_unknown_columns(name, fields) for name in fields if name not in ALLOWED]
         if "value" not in fields:
             hint = "select(to_json(struct('*')).alias('value')) makes one of all columns"
             faults.append(Fault("value", f"missing; allowed: a column of {ALLOWED['value']}; {hint}"))
@@ -99,7 +99,7 @@ class WriteColumns:
         return [value for row in zip(*columns, strict=True) for value in row], keys
 
 
-def _unknown(name: str, fields: Sequence[str] | dict[str, Any]) -> Fault:
+def _unknown_columns(name: str, fields: Sequence[str] | dict[str, Any]) -> Fault:
     text = nearest(name, [each for each in ALLOWED if each not in fields] or list(ALLOWED), "column")
     return Fault(name, f"{text}; drop it, or put it into the value: to_json(struct(...))")
 

@@ -18,7 +18,7 @@ from ampsq.base.errors import DefinitionError, EpochPast, RowsDiffer
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import queues as calls
 from ampsq.spark.commit import commit, discard
-from ampsq.spark.instance_writers import Job, SequenceLane, StagedLane
+from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter
 from ampsq.spark.job_calls import last_epoch
 from ampsq.spark.stores import choose, opened_store, store_of
 from ampsq.spark.write_columns import WriteColumns
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ampsq.spark.instance_writers import Lane
-    from ampsq.spark.job_calls import Staged
+    from ampsq.spark.instance_writers import InstanceWriter
+    from ampsq.spark.job_calls import StagedRows
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Done(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task that ended tells the driver."""
 
     job: str
     epoch: int
     partition: int
-    staged: list[Staged]
+    staged: list[StagedRows]
 
 
 @dataclass
@@ -79,11 +79,13 @@ class _Writing:
                 store.run(_known(read.topic))
         return cls(read, columns)
 
-    def _write(self, batches: Iterator[pa.RecordBatch], job: Job) -> Done:
+    def _write(self, batches: Iterator[pa.RecordBatch], job: Job) -> TaskCommit:
         """Write one task's rows."""
         options, partition = self.options, _context().partitionId()
-        kind = SequenceLane if options.commit_protocol == "sequence" else StagedLane
-        lanes: list[Lane] = [kind(store_of(each, options.seconds), job, partition) for each in options.addresses]
+        kind = SequencedWriter if options.commit_protocol == "sequence" else StagedWriter
+        lanes: list[InstanceWriter] = [
+            kind(store_of(each, options.seconds), job, partition) for each in options.addresses
+        ]
         for batch in batches:
             values, keys = self.columns.rows(batch)
             if len(lanes) == 1:
@@ -91,9 +93,11 @@ class _Writing:
             else:
                 self._share(lanes, partition, values, keys)
         staged = [lane.finish() for lane in lanes]
-        return Done(job.name, job.epoch, partition, [each for each in staged if each is not None])
+        return TaskCommit(job.name, job.epoch, partition, [each for each in staged if each is not None])
 
-    def _share(self, lanes: list[Lane], partition: int, values: list[bytes], keys: list[bytes | None] | None) -> None:
+    def _share(
+        self, lanes: list[InstanceWriter], partition: int, values: list[bytes], keys: list[bytes | None] | None
+    ) -> None:
         """Give each instance its rows, in order."""
         addresses, width = self.options.addresses, len(self.columns.shape)
         if keys is None:
@@ -112,7 +116,7 @@ class _Writing:
         return Job(name, epoch, options.topic, shape, options.chunk_rows, options.pipeline, options.staging_ttl)
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        done = [message for message in messages if isinstance(message, Done)]
+        done = [message for message in messages if isinstance(message, TaskCommit)]
         if not done:
             return
         stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
@@ -127,7 +131,7 @@ class _Writing:
                 raise RowsDiffer(job=done[0].job, epoch=done[0].epoch, partitions=len(messages), recorded=highest + 1)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        done = [message for message in messages if isinstance(message, Done)]
+        done = [message for message in messages if isinstance(message, TaskCommit)]
         stores = [store_of(address, self.options.seconds) for address in self.options.addresses]
         for job in {each.job for each in done}:
             discard(stores, job, [lane for each in done for lane in each.staged])

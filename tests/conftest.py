@@ -194,14 +194,14 @@ def instance():
 @pytest.fixture
 def store(server, instance):
     """A store on the test's instance."""
-    with contextlib.closing(Store(server.url, instance, patience=2.0)) as store:
+    with contextlib.closing(Store(server.url, instance, retry_timeout=2.0)) as store:
         yield store
 
 
 @pytest.fixture
 def valkey_store(valkey, instance):
     """The same, on Valkey alone."""
-    with contextlib.closing(Store(valkey.url, instance, patience=2.0)) as store:
+    with contextlib.closing(Store(valkey.url, instance, retry_timeout=2.0)) as store:
         yield store
 
 

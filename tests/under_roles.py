@@ -43,15 +43,15 @@ from ampsq.gateway import Gateway
 from ampsq.operations.roles import ROLES
 from ampsq.protocol.schema import INSTANCES, key
 from ampsq.protocol.scripts import names, script
-from ampsq.publishing.guaranteed import Publishing
+from ampsq.publishing.guaranteed import GuaranteedPublisher
 from ampsq.queues.async_subscription import Subscribing
-from ampsq.queues.keepalive import Presence
-from ampsq.replication.durability_gate import Gate
+from ampsq.queues.heartbeat import Keepalive
+from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link import Link
-from ampsq.replication.link_runner import Run
+from ampsq.replication.link_runner import LinkRunner
 from ampsq.server import embedded
 from ampsq.topics.reader_reports import Reporting
-from ampsq.transport.connection_pool import AsyncLines, Lines
+from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
 from ampsq.transport.failover import Failover
 from ampsq.transport.runner import AsyncStore, Store
 
@@ -146,12 +146,12 @@ def _of_client(name):
 
 
 def _first_concern(client):
-    return "publisher" if client._manner.publisher else "worker"
+    return "publisher" if client._options.publisher else "worker"
 
 
 def _opening(client):
     """Who opens an instance: an administrator, where it is not there yet."""
-    for home in client._homes:
+    for home in client._instances:
         known = behind(home.url)
         if known is not None:
             with contextlib.suppress(redis.RedisError, OSError), contextlib.closing(known.plain()) as plain:
@@ -179,19 +179,19 @@ def _in_roles():
                 _as(owner, "worker")
     plainly = Subscribing.__init__
     Subscribing.__init__ = lambda self, making, to: plainly(self, _awaiting(_acting, "worker", making), to)
-    for kind in (Presence, Reporting, Failover):
+    for kind in (Keepalive, Reporting, Failover):
         _as(kind, "worker")
-    for kind in (Presence, Reporting):
+    for kind in (Keepalive, Reporting):
         _as(kind, "worker", {"__init__"}, _making)
-    _as(Publishing, "publisher+worker", {"__init__", "may_move", "move"}, _making)
+    _as(GuaranteedPublisher, "publisher+worker", {"__init__", "may_move", "move"}, _making)
     _as(main.Coordinator, "coordinator", {"run", "_serve"})
     _as(main.Coordinator, "coordinator", {"run", "_serve"}, _making)
     _as(Gateway, "gateway", {"start"}, _making)
     rebuilds._take_over = _within(_making, "coordinator", rebuilds._take_over)
-    _as(Run, "coordinator", {"run"}, _making)
-    _as(Run, "replicator", {"_reach"}, _making)
+    _as(LinkRunner, "coordinator", {"run"}, _making)
+    _as(LinkRunner, "replicator", {"_reach"}, _making)
     _as(Link, _ends, variable=_acting)
-    _as(Gate, "coordinator")
+    _as(DurabilityGate, "coordinator")
 
 
 def _found(name):
@@ -208,7 +208,7 @@ def _found(name):
 
 
 def _ends(link):
-    return lambda lines: "replicator" if lines is link._destination._lines else "coordinator"
+    return lambda lines: "replicator" if lines is link._destination._connections else "coordinator"
 
 
 # --- connections
@@ -223,7 +223,7 @@ def _counting(line, role):
     """Say for which role counts what is sent on a line."""
     if inspect.iscoroutine(line):
         return _counting_later(line, role)
-    line.connection.counts_for = role
+    line.raw.counts_for = role
     return line
 
 
@@ -269,22 +269,22 @@ def _several(kind):
 
 
 def _pools():
-    close = _several(Lines)
+    close = _several(ConnectionPool)
 
     def close_all(self):
         for each in list(self._roles.values()):
             close(each)
         close(self)
 
-    Lines.close = close_all
-    close_async = _several(AsyncLines)
+    ConnectionPool.close = close_all
+    close_async = _several(AsyncConnectionPool)
 
     async def close_all_async(self):
         for each in list(self._roles.values()):
             await close_async(each)
         await close_async(self)
 
-    AsyncLines.close = close_all_async
+    AsyncConnectionPool.close = close_all_async
 
 
 def _own_calls(kind):
@@ -294,7 +294,7 @@ def _own_calls(kind):
     @functools.wraps(plainly)
     def call(self, call):
         at_inbox = call.script is None and call.arguments[0] == "BLMPOP"
-        if _acting.get() is not None or self._lines._forced or (call.script is None and not at_inbox):
+        if _acting.get() is not None or self._connections._forced or (call.script is None and not at_inbox):
             return plainly(self, call)
         role = "worker" if at_inbox else next(_turns.get(call.script.sha, itertools.repeat("admin")))
         with _set(_acting, role), _set(_trying, True):

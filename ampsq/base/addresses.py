@@ -22,7 +22,7 @@ from ampsq.base.errors import DefinitionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Endpoint", "joined", "parse_endpoints", "redacted"]
+__all__ = ["Endpoint", "join_addresses", "parse_endpoints", "redacted"]
 
 _ALLOWED: Final = (
     "allowed are redis://HOST:PORT/DB, rediss://..., unix:///PATH, sentinel://HOST:PORT,HOST:PORT/SERVICE and "
@@ -49,7 +49,7 @@ def redacted(url: str) -> str:
     return re.sub(r"((?:^|[?&])\w*password=)[^&,]*", r"\1***", url)
 
 
-def joined(url: str | Sequence[str]) -> str:
+def join_addresses(url: str | Sequence[str]) -> str:
     """One text of an address or of several."""
     if isinstance(url, str):
         return url
@@ -64,7 +64,7 @@ def parse_endpoints(url: str | Sequence[str]) -> tuple[Endpoint, ...]:
     Raises:
         DefinitionError: one has another scheme, or cannot be read.
     """
-    return tuple(Endpoint.parse(text) for text in _BETWEEN.split(joined(url).strip()))
+    return tuple(Endpoint.parse(text) for text in _BETWEEN.split(join_addresses(url).strip()))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -331,19 +331,19 @@ class Rejected(AmpsqError):
 
     code: ClassVar[str] = ""
     #: What is known of the name, for people; empty: nobody looked.
-    told = ""
+    explanation = ""
 
     def __init__(self, **detail: Any) -> None:
         self.detail = detail
         super().__init__(self._text())
 
-    def saying(self, text: str) -> Self:
+    def with_explanation(self, text: str) -> Self:
         """The same error, telling more of the name."""
         other = type(self)(**self.detail)
         rest = sorted((name, value) for name, value in self.detail.items() if name not in _NAMES)
         facts = ", ".join(f"{name}={value!r}" for name, value in rest)
-        other.told = f"{text} ({facts})" if facts else text
-        other.args = (other.told,)
+        other.explanation = f"{text} ({facts})" if facts else text
+        other.args = (other.explanation,)
         other.definition = self.definition
         return other
 

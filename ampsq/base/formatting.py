@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-__all__ = ["count_text", "fact_text", "interval_text", "moment", "printable", "size_text", "span_text"]
+__all__ = ["count_text", "fact_text", "interval_text", "printable", "size_text", "span_text", "time_text"]
 
 _SECOND: Final = 1_000
 _LARGE: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
@@ -51,7 +51,7 @@ def size_text(number: int) -> str:
     return f"{number}B"
 
 
-def moment(milliseconds: int) -> str:
+def time_text(milliseconds: int) -> str:
     """Write a time, ms since 1970, in ISO 8601 by UTC, as in ``2026-11-20T18:30:00.000Z``."""
     at = datetime.fromtimestamp(milliseconds // _SECOND, UTC)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{milliseconds % _SECOND:03d}Z"
@@ -76,7 +76,7 @@ def fact_text(name: str, value: Any) -> Any:
     if not isinstance(value, int) or isinstance(value, bool):
         return value
     if name in _MOMENTS:
-        return moment(value)
+        return time_text(value)
     if name in _SPANS:
         return interval_text(value)
     return size_text(value) if name in _BYTES else value

@@ -23,21 +23,21 @@ __all__ = [
     "FIRST",
     "MOST_RECENT",
     "NOW",
-    "Asked",
-    "Cut",
-    "End",
+    "BookmarkEnd",
+    "BookmarkRange",
+    "BookmarkSpec",
     "Id",
-    "Kept",
+    "LogPosition",
+    "LogSpan",
     "Place",
-    "Range",
-    "Span",
+    "StoredPosition",
     "check_ranges",
+    "id_text",
     "next_id",
-    "parse_asked",
+    "parse_bookmark_spec",
     "parse_id",
     "previous_id",
     "spans_of",
-    "text_of",
 ]
 
 #: What a subscription may begin with.
@@ -67,7 +67,7 @@ def parse_id(text: str | bytes) -> Id:
     return int(milliseconds), int(sequence)
 
 
-def text_of(stream_id: Id) -> str:
+def id_text(stream_id: Id) -> str:
     """Write a stream ID."""
     return f"{stream_id[0]}-{stream_id[1]}"
 
@@ -86,7 +86,7 @@ def next_id(stream_id: Id) -> Id:
     return (milliseconds, sequence + 1) if sequence < _LAST else (milliseconds + 1, 0)
 
 
-class Cut(NamedTuple):
+class LogPosition(NamedTuple):
     """A place: before or behind the message of a topic that has an ID. Cuts compare as they follow each other.
 
     Attributes:
@@ -100,7 +100,7 @@ class Cut(NamedTuple):
     behind: bool = False
 
     @classmethod
-    def behind_all(cls, stream_id: Id) -> Cut:
+    def behind_all(cls, stream_id: Id) -> LogPosition:
         """Behind everything up to an ID."""
         return cls(stream_id, _BEHIND_ALL, True)
 
@@ -112,7 +112,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredPosition:
     """What a bookmark store keeps of a subscription: everything up to its place is handled.
 
     Attributes:
@@ -134,7 +134,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class BookmarkEnd:
     """An end as it was asked for.
 
     Attributes:
@@ -160,35 +160,35 @@ class End:
         """The place of a bookmark's message in the log."""
         return parse_id(self.here or (self.bookmark.id if self.bookmark is not None else "0-0"))
 
-    def cut(self, now: Id, *, behind: bool) -> Cut:
+    def cut(self, now: Id, *, behind: bool) -> LogPosition:
         """The place, `behind` what the end names or before it; `now` is the last ID that there is."""
         if self.kind == NOW:
-            return Cut.behind_all(now)
+            return LogPosition.behind_all(now)
         if self.bookmark is not None:
-            return Cut(self.id, self.bookmark.topic, behind)
+            return LogPosition(self.id, self.bookmark.topic, behind)
         if self.kind == EPOCH or self.milliseconds <= 0:
-            return Cut(FIRST)
-        return Cut.behind_all((self.milliseconds, _LAST)) if behind else Cut((self.milliseconds, 0))
+            return LogPosition(FIRST)
+        return LogPosition.behind_all((self.milliseconds, _LAST)) if behind else LogPosition((self.milliseconds, 0))
 
 
-class Range(NamedTuple):
+class BookmarkRange(NamedTuple):
     """From one end to another; whether each is within."""
 
-    start: End
+    start: BookmarkEnd
     from_start: bool
-    end: End
+    end: BookmarkEnd
     to_end: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BookmarkSpec:
     """What a subscription's `bookmark` says: starts, of which the earliest counts, or ranges."""
 
-    starts: tuple[End, ...] = ()
-    ranges: tuple[Range, ...] = ()
+    starts: tuple[BookmarkEnd, ...] = ()
+    ranges: tuple[BookmarkRange, ...] = ()
 
     @property
-    def ends(self) -> Iterable[End]:
+    def ends(self) -> Iterable[BookmarkEnd]:
         """All ends that are named."""
         yield from self.starts
         for each in self.ranges:
@@ -200,7 +200,7 @@ class Asked:
         return any(end.kind == MOST_RECENT for end in self.ends)
 
 
-def parse_asked(value: object) -> Asked:
+def parse_bookmark_spec(value: object) -> BookmarkSpec:
     """Read what a subscription begins with.
 
     Args:
@@ -214,15 +214,15 @@ def parse_asked(value: object) -> Asked:
     if not parts:
         raise DefinitionError(f"bookmark={shown(value)} is empty; allowed: {_ALLOWED}")
     found = [_parse_range(part) or _parse_end(part) for part in parts]
-    ranges = tuple(each for each in found if isinstance(each, Range))
-    starts = tuple(each for each in found if isinstance(each, End))
+    ranges = tuple(each for each in found if isinstance(each, BookmarkRange))
+    starts = tuple(each for each in found if isinstance(each, BookmarkEnd))
     if ranges and starts:
         raise DefinitionError(f"bookmark={shown(value)} has ranges beside other places; allowed: one or the other")
     check_ranges(ranges)
-    return Asked(starts, ranges)
+    return BookmarkSpec(starts, ranges)
 
 
-def check_ranges(ranges: Iterable[Range], now: int | None = None, origin: str | None = None) -> None:
+def check_ranges(ranges: Iterable[BookmarkRange], now: int | None = None, origin: str | None = None) -> None:
     """Refuse ranges that end before they begin; one that is only empty is none of them.
 
     Args:
@@ -242,7 +242,7 @@ def check_ranges(ranges: Iterable[Range], now: int | None = None, origin: str | 
             )
 
 
-def _is_reversed(start: End, end: End, now: int | None, origin: str | None) -> bool:
+def _is_reversed(start: BookmarkEnd, end: BookmarkEnd, now: int | None, origin: str | None) -> bool:
     # What was handled may well be behind the end.
     if MOST_RECENT in {start.kind, end.kind} or start.kind == end.kind == NOW:
         return False
@@ -255,7 +255,7 @@ def _is_reversed(start: End, end: End, now: int | None, origin: str | None) -> b
     return _milliseconds(start, now - _CLOCKS) > _milliseconds(end, now) + (_CLOCKS if end.kind == NOW else 0)
 
 
-def _have_order(start: End, end: End, origin: str | None) -> bool:
+def _have_order(start: BookmarkEnd, end: BookmarkEnd, origin: str | None) -> bool:
     """Whether two places that say something say it in the same order: that of this instance, or that of one other."""
     if start.bookmark is not None and end.bookmark is not None and start.bookmark.origin == end.bookmark.origin:
         # One origin's messages come in its own order, wherever they come to.
@@ -263,7 +263,7 @@ def _have_order(start: End, end: End, origin: str | None) -> bool:
     return all(each.bookmark is None or each.here or each.bookmark.origin == origin for each in (start, end))
 
 
-def _milliseconds(end: End, now: int) -> int:
+def _milliseconds(end: BookmarkEnd, now: int) -> int:
     if end.kind == NOW:
         return now
     return end.id[0] if end.bookmark is not None else end.milliseconds
@@ -273,7 +273,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _parse_range(value: object) -> Range | None:
+def _parse_range(value: object) -> BookmarkRange | None:
     found = _RANGE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
@@ -283,20 +283,20 @@ def _parse_range(value: object) -> Range | None:
             start, end = _parse_end(found[2][:colon].strip()), _parse_end(found[2][colon + 1 :].strip())
         except DefinitionError:
             continue
-        return Range(start, found[1] == "[", end, found[3] == "]")
+        return BookmarkRange(start, found[1] == "[", end, found[3] == "]")
     raise DefinitionError(f"bookmark={shown(value)} is not a range of two places; allowed: {_ALLOWED}")
 
 
-def _parse_end(value: object) -> End:
+def _parse_end(value: object) -> BookmarkEnd:
     if isinstance(value, datetime):
         return _time(value, value)
     if value == 0 and isinstance(value, int) and not isinstance(value, bool):
-        return End(EPOCH)
+        return BookmarkEnd(EPOCH)
     if isinstance(value, str):
         if word := _WORDS.get(value.lower()):
-            return End(word)
+            return BookmarkEnd(word)
         if "~" in value:
-            return End("bookmark", Bookmark.parse(value))
+            return BookmarkEnd("bookmark", Bookmark.parse(value))
         if time := _read_time(value):
             return _time(time, value)
     raise DefinitionError(f"bookmark={shown(value)} is no place in a log; allowed: {_ALLOWED}")
@@ -313,20 +313,20 @@ def _read_time(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _time(time: datetime, given: object) -> End:
+def _time(time: datetime, given: object) -> BookmarkEnd:
     if time.tzinfo is None:
         raise DefinitionError(f"bookmark={shown(given)} has no time zone; allowed: {_ALLOWED}")
-    return End("time", milliseconds=max(round(time.timestamp() * 1000), 0))
+    return BookmarkEnd("time", milliseconds=max(round(time.timestamp() * 1000), 0))
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """A stretch of one topic's log: behind `after`, up to `last`; None: for ever."""
 
     after: Id
     last: Id | None
 
 
-def spans_of(asked: Asked, topic: str, now: Id, kept: Kept | None) -> list[Span]:
+def spans_of(asked: BookmarkSpec, topic: str, now: Id, kept: StoredPosition | None) -> list[LogSpan]:
     """What is asked for of one topic: stretches that follow each other and have nothing in common.
 
     Args:
@@ -336,27 +336,27 @@ def spans_of(asked: Asked, topic: str, now: Id, kept: Kept | None) -> list[Span]
         kept: what a bookmark store says, for `MOST_RECENT`; None: it has nothing, which is the epoch.
     """
 
-    def place(end: End, *, behind: bool) -> Id:
+    def place(end: BookmarkEnd, *, behind: bool) -> Id:
         if end.kind == MOST_RECENT:
             return kept.last_before(topic) if kept is not None else FIRST
         return end.cut(now, behind=behind).last_before(topic)
 
     if asked.starts:
         # A bookmark is of a message that was handled, a time of one that was not.
-        return [Span(min(place(end, behind=end.bookmark is not None) for end in asked.starts), None)]
-    found: list[Span] = []
+        return [LogSpan(min(place(end, behind=end.bookmark is not None) for end in asked.starts), None)]
+    found: list[LogSpan] = []
     for each in asked.ranges:
-        span = Span(place(each.start, behind=not each.from_start), place(each.end, behind=each.to_end))
+        span = LogSpan(place(each.start, behind=not each.from_start), place(each.end, behind=each.to_end))
         if span.last is not None and span.after < span.last:
             found.append(span)
     return _united(sorted(found))
 
 
-def _united(spans: list[Span]) -> list[Span]:
-    united: list[Span] = []
+def _united(spans: list[LogSpan]) -> list[LogSpan]:
+    united: list[LogSpan] = []
     for span in spans:
         if united and united[-1].last is not None and span.after <= united[-1].last:
-            united[-1] = Span(united[-1].after, max(united[-1].last, span.last or united[-1].last))
+            united[-1] = LogSpan(united[-1].after, max(united[-1].last, span.last or united[-1].last))
         else:
             united.append(span)
     return united

@@ -20,12 +20,12 @@ __all__ = [
     "HEARD",
     "LINKED",
     "TIMEOUT",
-    "Source",
-    "asks_for_happenings",
+    "ActionSource",
+    "follow_orders",
+    "follows_client_events",
     "keys_of",
-    "orders",
-    "records",
-    "sources",
+    "records_deliveries",
+    "sources_of",
     "track_name",
 ]
 
@@ -40,7 +40,7 @@ HEARD: Final = (On.subscribe, On.unsubscribe, On.connect, On.disconnect, On.even
 TIMEOUT: Final = "timeout"
 
 
-class Source(NamedTuple):
+class ActionSource(NamedTuple):
     """One stream that an action follows.
 
     Attributes:
@@ -56,32 +56,32 @@ class Source(NamedTuple):
     trigger: Trigger
 
 
-def sources(action: Action, catalog: Catalog) -> list[Source]:
+def sources_of(action: Action, catalog: Catalog) -> list[ActionSource]:
     """The streams that an action follows now; there are more when a pattern matches more."""
-    found: list[Source] = []
+    found: list[ActionSource] = []
     for trigger in action.on:
         if isinstance(trigger, On.timeout):
             if all(source.kind != "overdue" for source in found):
-                found.append(Source(TIMEOUT, "overdue", "", trigger))
+                found.append(ActionSource(TIMEOUT, "overdue", "", trigger))
         else:
             found += _sources_of(trigger, catalog)
     return found
 
 
-def _sources_of(trigger: Trigger, catalog: Catalog) -> Iterator[Source]:
+def _sources_of(trigger: Trigger, catalog: Catalog) -> Iterator[ActionSource]:
     if isinstance(trigger, On.schedule):
-        yield Source(trigger.id, "clock", "", trigger)
+        yield ActionSource(trigger.id, "clock", "", trigger)
     elif isinstance(trigger, HEARD):
-        yield Source(trigger.id, "happenings", "", trigger)
+        yield ActionSource(trigger.id, "happenings", "", trigger)
     elif isinstance(trigger, On.expire | On.delete):
-        yield Source(trigger.id, "journal", trigger.topic, trigger)
+        yield ActionSource(trigger.id, "journal", trigger.topic, trigger)
     else:
         kind: Kind = "deliveries" if isinstance(trigger, On.deliver) else "log"
         names = catalog.queues if kind == "deliveries" else catalog.topics
         behind = f" {trigger.about}" if trigger.is_pattern else ""
         for name in sorted(names):
             if trigger.follows(name):
-                yield Source(f"{trigger.word} {name}{behind}", kind, name, trigger)
+                yield ActionSource(f"{trigger.word} {name}{behind}", kind, name, trigger)
 
 
 def track_name(topic: str) -> str:
@@ -89,18 +89,18 @@ def track_name(topic: str) -> str:
     return f"track {topic}"
 
 
-def asks_for_happenings(actions: Iterable[Action]) -> bool:
+def follows_client_events(actions: Iterable[Action]) -> bool:
     """Whether any of these actions is told who comes and goes, and what events are raised."""
     return any(isinstance(trigger, HEARD) for action in actions for trigger in action.on)
 
 
-def records(queue: Queue, actions: Iterable[Action]) -> bool:
+def records_deliveries(queue: Queue, actions: Iterable[Action]) -> bool:
     """Whether a queue's deliveries are recorded: it says so, or an action follows them."""
     followed = (trigger for action in actions for trigger in action.on if isinstance(trigger, On.deliver))
     return queue.record_deliveries or any(trigger.follows(queue.name) for trigger in followed)
 
 
-def orders(action: Action, former: Action | None, catalog: Catalog) -> list[tuple[str, str, str]]:
+def follow_orders(action: Action, former: Action | None, catalog: Catalog) -> list[tuple[str, str, str]]:
     """What the script `define_action` has to do so that an action follows what it says from now on.
 
     Args:
@@ -109,14 +109,14 @@ def orders(action: Action, former: Action | None, catalog: Catalog) -> list[tupl
         catalog: with the action as it is to be.
     """
     out: list[tuple[str, str, str]] = []
-    here = {source.name for source in sources(action, catalog)}
-    left = [each for each in sources(former, catalog) if each.kind != "overdue"] if former else []
+    here = {source.name for source in sources_of(action, catalog)}
+    left = [each for each in sources_of(former, catalog) if each.kind != "overdue"] if former else []
     out += [("leave", source.name, "") for source in left if source.name not in here]
     timed, timed_before = _timed(action), _timed(former)
     if timed != timed_before:
         out += [("forget", track_name(trigger.topic), "") for trigger in timed_before]
     out += [("begin", track_name(trigger.topic), f"log {trigger.topic}") for trigger in timed]
-    for source in sources(action, catalog):
+    for source in sources_of(action, catalog):
         if source.kind == "clock":
             out.append(("wait", source.name, ""))
         elif source.kind != "overdue":
@@ -124,7 +124,7 @@ def orders(action: Action, former: Action | None, catalog: Catalog) -> list[tupl
     actions = [Action.from_json(text) for text in catalog.actions.values()]
     for name, text in catalog.queues.items():
         if any(isinstance(t, On.deliver) and t.follows(name) for each in (action, former) if each for t in each.on):
-            out.append(("record" if records(Queue.from_json(text), actions) else "ignore", name, ""))
+            out.append(("record" if records_deliveries(Queue.from_json(text), actions) else "ignore", name, ""))
     return out
 
 

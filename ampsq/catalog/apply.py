@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
 from ampsq.base.values import is_name, parse_name, pattern_of
-from ampsq.catalog.action_sources import asks_for_happenings, orders, records
+from ampsq.catalog.action_sources import follow_orders, follows_client_events, records_deliveries
 from ampsq.catalog.checks import topics_of
 from ampsq.catalog.contents_checks import check_contents
 from ampsq.catalog.definition_checks import (
     KINDS,
     PENDING,
     Outcome,
-    about,
     check_together,
     defined_like,
+    naming_definition,
     outcome_of,
     settings_of,
 )
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.catalog.type_checks import check_new_topic, topic_of
 from ampsq.definitions.address_setting import AddressSetting, settled_for
 from ampsq.definitions.destination import Destination
@@ -103,7 +103,7 @@ def _trees(queue: Queue) -> list[str]:
     return [parse(text, use).json if text is not None else "" for text, use in uses]
 
 
-@taught("queue")
+@with_suggestions("queue")
 async def apply(definitions: list[Definition], server: Server | None) -> list[tuple[Definition, Outcome]]:
     """Define instance, topics, queues, views, actions and the rest, by kind; what is already so is left alone.
 
@@ -125,7 +125,7 @@ async def apply(definitions: list[Definition], server: Server | None) -> list[tu
         for _ in range(RACES):
             try:
                 if outcome != "unchanged":
-                    with about(definition):
+                    with naming_definition(definition):
                         catalog = (await _define(catalog, definition)) or (await calls.catalog())
             except CatalogChanged:
                 catalog = await calls.catalog()
@@ -160,7 +160,7 @@ class Planned(NamedTuple):
     changes: dict[str, tuple[Any, Any]]
 
 
-@taught("queue")
+@with_suggestions("queue")
 async def plan(definitions: list[Definition], server: Server | None) -> list[Planned]:
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
     return await plan_on((await calls.catalog()), definitions, server)
@@ -244,7 +244,7 @@ async def _define_queue(catalog: Catalog, queue: Queue, text: str) -> Catalog:
     places = await _places(catalog, queue, topics)
     alone = "" if queue.is_pattern else queue.underlying_topic
     settled = settled_for(queue, settings_of(catalog))
-    recorded = records(queue, map(Action.from_json, catalog.actions.values()))
+    recorded = records_deliveries(queue, map(Action.from_json, catalog.actions.values()))
     compiled = define_calls.CompiledQueue(
         _compiled(settled), alone, _policy(settled), _trees(queue), _ring(settled), recorded, queue.type.word,
         queue.owner, queue.domain(catalog.group), int(queue.deferred_ack_expiration),
@@ -298,8 +298,10 @@ async def _define_action(catalog: Catalog, action: Action, text: str) -> None:
     known = catalog.actions.get(action.name)
     former = Action.from_json(known) if known else None
     after = replace(catalog, actions=catalog.actions | {action.name: text})
-    heard = asks_for_happenings(map(Action.from_json, after.actions.values()))
-    await define_calls.define_action(catalog.version, action.name, text, orders(action, former, after), heard=heard)
+    has_listeners = follows_client_events(map(Action.from_json, after.actions.values()))
+    await define_calls.define_action(
+        catalog.version, action.name, text, follow_orders(action, former, after), has_listeners=has_listeners
+    )
 
 
 async def _define_setting(catalog: Catalog, setting: AddressSetting, text: str) -> None:

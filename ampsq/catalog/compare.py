@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampsq.catalog.apply import plan_on
-from ampsq.catalog.defined import definitions_of, left_out
+from ampsq.catalog.read_definitions import definitions_left_out, definitions_of
 from ampsq.catalog.remove import check_removal
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.queue_stats import QueueStats
@@ -49,7 +49,7 @@ class Comparison:
         return bool(self.removed) or any(plan.outcome != "unchanged" for plan in self.plans)
 
 
-@taught("queue")
+@with_suggestions("queue")
 async def compare(instance: str, definitions: list[Definition], *, prune: bool) -> Comparison:
     """Say what applying definitions would do, and refuse what would be refused; nothing is written.
 
@@ -66,7 +66,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
         plans = await plan_on(_nothing(instance), definitions, server)
         return Comparison(server, plans, (), {})
     catalog = await calls.catalog()
-    removed = left_out(definitions_of(catalog), definitions) if prune else []
+    removed = definitions_left_out(definitions_of(catalog), definitions) if prune else []
     plans = await plan_on(catalog, definitions, server)
     if removed:
         await check_removal(definitions, removed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
-from ampsq.catalog.definition_checks import about
+from ampsq.catalog.definition_checks import naming_definition
 from ampsq.definitions.queue import Queue, Topic
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.definitions.definition import Definition
-    from ampsq.protocol.calls.queues import Catalog, Figures
+    from ampsq.protocol.calls.queues import Catalog, QueueCounts
     from ampsq.protocol.request import Call
 
 __all__ = ["check_contents"]
@@ -35,7 +35,7 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
         QueueNotEmpty: another kind, owner or domain for a queue that has messages.
     """
     for definition in definitions:
-        with about(definition):
+        with naming_definition(definition):
             if isinstance(definition, Topic) and definition.name in catalog.topics:
                 former = Topic.stored(definition.name, catalog.topics[definition.name])
                 if former.type != definition.type and (await _has_log(catalog, definition.name)):
@@ -54,7 +54,7 @@ def _has_log(catalog: Catalog, topic: str) -> Call[bool]:
     return command(["EXISTS", key(catalog.instance, "log", topic)], bool)
 
 
-def _is_empty(figures: Figures) -> bool:
+def _is_empty(figures: QueueCounts) -> bool:
     """As lua/definitions/lib/queue_emptiness.lua has it."""
     waiting = (figures.leased, figures.ready, figures.sorted, figures.held, figures.remote)
     later = (figures.fields.get(field) not in (None, "0", "") for field in _FIELDS)

@@ -29,12 +29,12 @@ __all__ = [
     "KINDS",
     "PENDING",
     "Outcome",
-    "about",
     "check_together",
     "defined_like",
+    "definitions_as_stored",
+    "naming_definition",
     "outcome_of",
     "settings_of",
-    "stored",
 ]
 
 #: What applying a definition came to.
@@ -68,29 +68,29 @@ def check_together(catalog: Catalog, definitions: list[Definition], server: Serv
     """
     planned = replace(
         catalog,
-        topics=catalog.topics | stored(definitions, Topic),
-        queues=catalog.queues | stored(definitions, Queue),
-        views=catalog.views | stored(definitions, View),
-        conflated=catalog.conflated | stored(definitions, ConflatedTopic),
-        settings=catalog.settings | stored(definitions, AddressSetting),
-        destinations=catalog.destinations | stored(definitions, Destination),
+        topics=catalog.topics | definitions_as_stored(definitions, Topic),
+        queues=catalog.queues | definitions_as_stored(definitions, Queue),
+        views=catalog.views | definitions_as_stored(definitions, View),
+        conflated=catalog.conflated | definitions_as_stored(definitions, ConflatedTopic),
+        settings=catalog.settings | definitions_as_stored(definitions, AddressSetting),
+        destinations=catalog.destinations | definitions_as_stored(definitions, Destination),
     )
     queues = {name: Queue.from_json(text) for name, text in planned.queues.items()}
     for definition in definitions:
-        with about(definition):
+        with naming_definition(definition):
             _check_one(catalog, planned, queues, definition, server)
             check_types(planned, queues, [definition])
             check_replication(catalog, planned, queues, definition)
     check_conflated(planned, definitions)
     settings, told = settings_of(planned), {each.name for each in definitions if isinstance(each, Queue)}
     for queue in queues.values():
-        with about(queue):
+        with naming_definition(queue):
             settled = settled_for(queue, settings)
             if queue.name in told:
                 _check_longest_delay(queue, settled)
     for definition in definitions:
         if isinstance(definition, Action):
-            with about(definition):
+            with naming_definition(definition):
                 check_action(planned, definition)
 
 
@@ -106,7 +106,7 @@ def check_conflated(planned: Catalog, definitions: list[Definition]) -> None:
     """
     for name, text in planned.conflated.items():
         made = ConflatedTopic.from_json(text)
-        with about(next((each for each in definitions if each.name == name), made)):
+        with naming_definition(next((each for each in definitions if each.name == name), made)):
             for what, names in (("topic", planned.topics), ("queue", planned.queues), ("view", planned.views)):
                 if name in names:
                     raise DefinitionError(f"{made.titled}: name: a {what} has the same name; allowed: another name")
@@ -124,7 +124,7 @@ def check_conflated(planned: Catalog, definitions: list[Definition]) -> None:
 
 
 @contextlib.contextmanager
-def about(definition: Definition) -> Iterator[None]:
+def naming_definition(definition: Definition) -> Iterator[None]:
     """Let an error say which definition is refused."""
     try:
         yield
@@ -196,7 +196,7 @@ def _check_longest_delay(queue: Queue, settled: Queue) -> None:
         )
 
 
-def stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
+def definitions_as_stored(definitions: list[Definition], kind: type[Definition]) -> dict[str, str]:
     """Those of a kind as the catalog would have them."""
     return {item.name: item.to_json() for item in definitions if isinstance(item, kind)}
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
     from ampsq.definitions.queue import Queue
 
-__all__ = ["CHANGES", "Change", "Effect", "refused_changes"]
+__all__ = ["CHANGES", "Effect", "QueueChange", "refused_changes"]
 
 Effect = Literal["another-queue", "at-once", "new-leases", "when-empty", "refused"]
 
 
-class Change(NamedTuple):
+class QueueChange(NamedTuple):
     """What becomes of a queue that holds messages when one of its elements is changed.
 
     Attributes:
@@ -30,66 +30,74 @@ class Change(NamedTuple):
     text: str
 
 
-CHANGES: Mapping[str, Change] = {
-    "name": Change("another-queue", "Another name is another queue; this one stays as it is."),
-    "underlying_topic": Change(
+CHANGES: Mapping[str, QueueChange] = {
+    "name": QueueChange("another-queue", "Another name is another queue; this one stays as it is."),
+    "underlying_topic": QueueChange(
         "refused",
         "Refused: define a queue of another name over the new topics, and drain this one.",
     ),
-    "default_publish_target": Change("at-once", "The next publish to the queue's name goes to the new topic."),
-    "message_type": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
-    "field_separator": Change("at-once", "Follows the topics, which keep theirs once they have had a message."),
-    "filter": Change("at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."),
-    "semantics": Change(
+    "default_publish_target": QueueChange("at-once", "The next publish to the queue's name goes to the new topic."),
+    "message_type": QueueChange("at-once", "Follows the topics, which keep theirs once they have had a message."),
+    "field_separator": QueueChange("at-once", "Follows the topics, which keep theirs once they have had a message."),
+    "filter": QueueChange(
+        "at-once", "Holds for messages that the queue reads from now on; what is in the queue stays."
+    ),
+    "semantics": QueueChange(
         "refused",
         "Refused: define a queue of another name with the new semantics, and drain this one.",
     ),
-    "lease_period": Change("new-leases", "Leases made from now on have the new length; others end when they would."),
-    "max_per_subscription_backlog": Change(
+    "lease_period": QueueChange(
+        "new-leases", "Leases made from now on have the new length; others end when they would."
+    ),
+    "max_per_subscription_backlog": QueueChange(
         "at-once", "Every subscription's room is computed anew; held leases stay, even above the new limit."
     ),
-    "max_backlog": Change("at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."),
-    "max_deliveries": Change("at-once", "Checked against the new limit when a message next comes back."),
-    "max_cancels": Change("at-once", "Checked against the new limit when a message next comes back."),
-    "fairness_model": Change("at-once", "Every subscription's place is computed anew, before the next delivery."),
-    "leasing": Change("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
-    "priority": Change(
+    "max_backlog": QueueChange(
+        "at-once", "Delivery goes on once fewer leases are held than the new limit; held ones stay."
+    ),
+    "max_deliveries": QueueChange("at-once", "Checked against the new limit when a message next comes back."),
+    "max_cancels": QueueChange("at-once", "Checked against the new limit when a message next comes back."),
+    "fairness_model": QueueChange("at-once", "Every subscription's place is computed anew, before the next delivery."),
+    "leasing": QueueChange("at-once", "The next acknowledgement is judged by the new value, also of older leases."),
+    "priority": QueueChange(
         "at-once",
         "Every waiting message is put in its new place, in bounded steps; until that is done nothing is delivered.",
     ),
-    "barrier_expression": Change("at-once", "Waiting messages are judged anew, in bounded steps."),
-    "expiration": Change(
+    "barrier_expression": QueueChange("at-once", "Waiting messages are judged anew, in bounded steps."),
+    "expiration": QueueChange(
         "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
     ),
-    "expiration_model": Change(
+    "expiration_model": QueueChange(
         "at-once", "Every waiting message is judged by the new value; a leased one when it comes back."
     ),
-    "redelivery_delay": Change("at-once", "For what comes back from now on; what waits for its time already stays."),
-    "redelivery_delay_multiplier": Change("at-once", "For what comes back from now on."),
-    "max_redelivery_delay": Change("at-once", "For what comes back from now on."),
-    "redelivery_collision_avoidance_factor": Change("at-once", "For what comes back from now on."),
-    "ring_size": Change(
+    "redelivery_delay": QueueChange(
+        "at-once", "For what comes back from now on; what waits for its time already stays."
+    ),
+    "redelivery_delay_multiplier": QueueChange("at-once", "For what comes back from now on."),
+    "max_redelivery_delay": QueueChange("at-once", "For what comes back from now on."),
+    "redelivery_collision_avoidance_factor": QueueChange("at-once", "For what comes back from now on."),
+    "ring_size": QueueChange(
         "at-once", "Nothing is evicted for it; from now on what enters beyond the new size evicts as many, no more."
     ),
-    "target_queue_depth": Change("at-once", "The active part grows or stops growing; what is in it stays."),
-    "recovery_point": Change(
+    "target_queue_depth": QueueChange("at-once", "The active part grows or stops growing; what is in it stays."),
+    "recovery_point": QueueChange(
         "at-once",
         "The queue begins anew at the new point, in bounded steps, in which it reads no log: what is settled stays "
         "settled, what lies before the point leaves the queue, unless it is leased, and everything else waits.",
     ),
-    "file_backed_metadata": Change("at-once", "Of no effect: the state of a queue is in the server already."),
-    "allow_redelivery_after_crash": Change("at-once", "The server is checked again when the change is applied."),
-    "deferred_ack_expiration": Change(
+    "file_backed_metadata": QueueChange("at-once", "Of no effect: the state of a queue is in the server already."),
+    "allow_redelivery_after_crash": QueueChange("at-once", "The server is checked again when the change is applied."),
+    "deferred_ack_expiration": QueueChange(
         "at-once", "For what is told from now on; what waits for its message already stays."
     ),
-    "record_deliveries": Change("at-once", "Deliveries are recorded from now on, or not any more."),
-    "paused": Change("at-once", "Nothing more is delivered, or delivery goes on; leases stay as they are."),
-    "initial_owner": Change(
+    "record_deliveries": QueueChange("at-once", "Deliveries are recorded from now on, or not any more."),
+    "paused": QueueChange("at-once", "Nothing more is delivered, or delivery goes on; leases stay as they are."),
+    "initial_owner": QueueChange(
         "when-empty",
         "Refused while a message is in the queue, read or not: two instances could deliver it. Drain it, and change it "
         "on every instance.",
     ),
-    "group_local_queue_domain": Change(
+    "group_local_queue_domain": QueueChange(
         "when-empty",
         "Refused while a message is in the queue, read or not, unless it names the group that was the default.",
     ),

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, QueueInUse
-from ampsq.catalog.action_sources import asks_for_happenings, records
+from ampsq.catalog.action_sources import follows_client_events, records_deliveries
 from ampsq.catalog.apply import RACES, apply
 from ampsq.catalog.checks import check_action
-from ampsq.catalog.definition_checks import about, check_conflated, stored
+from ampsq.catalog.definition_checks import check_conflated, definitions_as_stored, naming_definition
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination
@@ -48,7 +48,7 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
     catalog = await calls.catalog()
     for queue in removed:
         if isinstance(queue, Queue) and queue.name in catalog.queues:
-            with about(queue):
+            with naming_definition(queue):
                 _check_unused(queue.name, (await calls.stats(queue.name)))
     queues = [each for each in removed if isinstance(each, Queue)]
     left = replace(
@@ -59,7 +59,7 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
     )
     bare = {topic.name: "{}" for topic in removed if isinstance(topic, Topic)}
     conflated = _without(catalog.conflated, definitions, removed, ConflatedTopic)
-    topics = catalog.topics | stored(definitions, Topic) | bare
+    topics = catalog.topics | definitions_as_stored(definitions, Topic) | bare
     check_conflated(replace(left, topics=topics, conflated=conflated), definitions)
     for text in left.actions.values():
         action = Action.from_json(text)
@@ -76,7 +76,7 @@ async def check_removal(definitions: list[Definition], removed: list[Definition]
                 raise DefinitionError(told)
 
 
-def _check_unused(name: str, figures: calls.Figures) -> None:
+def _check_unused(name: str, figures: calls.QueueCounts) -> None:
     later = sum(int(figures.fields.get(field, "0")) for field in ("delayed", "scheduled"))
     uses = {"subscriptions": figures.subscriptions, "leased": figures.leased, "delayed": later}
     if any(uses.values()):
@@ -87,14 +87,16 @@ def _without(
     known: Mapping[str, str], definitions: list[Definition], removed: list[Definition], kind: type[Definition]
 ) -> dict[str, str]:
     gone = {each.name for each in removed if isinstance(each, kind)}
-    return {name: text for name, text in {**known, **stored(definitions, kind)}.items() if name not in gone}
+    return {
+        name: text for name, text in {**known, **definitions_as_stored(definitions, kind)}.items() if name not in gone
+    }
 
 
 async def remove(removed: list[Definition]) -> None:
     """Remove definitions; what is not there is no fault. See `Client.remove`."""
     await check_removal([], removed)
     for definition in sorted(removed, key=_place):
-        with about(definition):
+        with naming_definition(definition):
             for _ in range(RACES):
                 try:
                     await _remove((await calls.catalog()), definition)
@@ -144,5 +146,5 @@ def _remove_action(catalog: Catalog, name: str) -> Call[bool]:
         triggers = [trigger for trigger in former.on if isinstance(trigger, On.deliver)]
         queues = {queue: Queue.from_json(text) for queue, text in catalog.queues.items()}
         followed = [queue for queue in queues if any(trigger.follows(queue) for trigger in triggers)]
-        followed = [queue for queue in followed if not records(queues[queue], left)]
-    return define_calls.remove_action(catalog.version, name, followed, heard=asks_for_happenings(left))
+        followed = [queue for queue in followed if not records_deliveries(queues[queue], left)]
+    return define_calls.remove_action(catalog.version, name, followed, has_listeners=follows_client_events(left))

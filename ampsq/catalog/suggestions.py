@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Flow
 
-__all__ = ["explained", "meant", "taught"]
+__all__ = ["closest_name", "explain_missing_name", "with_suggestions"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ Kind = Literal["queue", "view", "topic"]
 _LISTED: Final = 5
 
 
-def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
+def with_suggestions(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
     """Let a flow that refuses an unknown queue, or a topic without records, say what the name is or who was meant.
 
     It looks only then.
@@ -41,26 +41,26 @@ def taught(*kinds: Kind) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]
                 return await function(*args, **kwargs)
             except (UnknownQueue, NoRecords) as error:
                 name = error.detail.get("topic" if isinstance(error, NoRecords) else "queue")
-                if not isinstance(name, str) or error.told:
+                if not isinstance(name, str) or error.explanation:
                     raise
                 catalog = await calls.catalog()
                 if isinstance(error, NoRecords) and name in catalog.topics:
                     raise
-                raise error.saying(explained(catalog, name, *kinds)) from None
+                raise error.with_explanation(explain_missing_name(catalog, name, *kinds)) from None
 
         return flow
 
     return decorate
 
 
-def meant(catalog: Catalog, name: str, *kinds: Kind) -> str | None:
+def closest_name(catalog: Catalog, name: str, *kinds: Kind) -> str | None:
     """The name that is most like one that nothing has; None: there is none like it."""
     known = {"queue": catalog.queues, "view": catalog.views, "topic": catalog.topics}
     close = difflib.get_close_matches(name, sorted({each for kind in kinds for each in known[kind]}), n=1)
     return close[0] if close else None
 
 
-def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
+def explain_missing_name(catalog: Catalog, name: str, *kinds: Kind) -> str:
     """Say what is wrong with a name, the name first."""
     if name in catalog.views and "view" not in kinds:
         return f"{name!r} is a view; query it with sow, or define a queue over it" + _over(
@@ -76,7 +76,7 @@ def explained(catalog: Catalog, name: str, *kinds: Kind) -> str:
         topics = Queue.from_json(catalog.queues[name]).underlying_topic
         return f"{name!r} is a queue, not a topic; its topics are {topics!r}"
     names = sorted({each for kind in kinds for each in known[kind]})
-    close = meant(catalog, name, *kinds)
+    close = closest_name(catalog, name, *kinds)
     what = f"no {kinds[0]}" if len(kinds) == 1 else f"neither a {' nor a '.join(kinds)}"
     if close:
         return f"{name!r} is {what}; did you mean {close!r}?"

@@ -94,7 +94,7 @@ def _check_view(planned: Catalog, view: View) -> None:
 
 def _check_action(planned: Catalog, action: Action) -> None:
     for trigger in action.on:
-        _check_letters(planned, action, trigger)
+        _check_dead_letters(planned, action, trigger)
         reads = isinstance(trigger, On.timeout) or (isinstance(trigger, On.publish) and trigger.filter is not None)
         if not reads:
             continue
@@ -106,7 +106,7 @@ def _check_action(planned: Catalog, action: Action) -> None:
                 )
 
 
-def _check_letters(planned: Catalog, action: Action, trigger: Trigger) -> None:
+def _check_dead_letters(planned: Catalog, action: Action, trigger: Trigger) -> None:
     """What is published of a message that expired is JSON, where the step says nothing else."""
     for step in action.do if isinstance(trigger, On.expire) else ():
         if not isinstance(step, Do.publish) or step.data is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.message_types import JSON
-from ampsq.catalog.defined import read_definitions
+from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.operations.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
@@ -17,7 +17,7 @@ from ampsq.queues.history import history
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.downgrade import downgrade, upgrade
 from ampsq.replication.incarnations import end_connections, new_incarnation
-from ampsq.replication.recovery import go_on, recover_without
+from ampsq.replication.recovery import recover_without, resume_recovered
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.destination import Destination
     from ampsq.definitions.queue import Definition, Queue, View
     from ampsq.operations.actions import ActionState, FailedEvent
-    from ampsq.operations.check.queue import Checked
+    from ampsq.operations.check.queue import CheckReport
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
-    from ampsq.queues.redrive import Progress, Redriven
+    from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.replication.recovery import Recovery
-    from ampsq.replication.report import Replication
+    from ampsq.replication.report import ReplicationReport
     from ampsq.topics.retention import Trimmed
     from ampsq.transport.runner import Store
 
@@ -148,7 +148,7 @@ class Administration:
         """Read all publishers that have a name: how far they are, and who is logged on."""
         return self._store.run(publishers(self.instance))
 
-    def replication(self) -> Replication:
+    def replication(self) -> ReplicationReport:
         """Read how replication stands: each link with its lag, each shared queue with who owns what."""
         return self._store.run(read_replication(self.instance))
 
@@ -162,7 +162,7 @@ class Administration:
         Raises:
             UnknownQueue: there is none of that name.
         """
-        self._store.call(replication_calls.proxy(queue, enabled=True))
+        self._store.call(replication_calls.set_proxied_transfer(queue, enabled=True))
 
     def disable_proxied_transfer(self, queue: str) -> None:
         """End what `enable_proxied_transfer` began; what was taken over stays.
@@ -170,7 +170,7 @@ class Administration:
         Raises:
             UnknownQueue: there is none of that name.
         """
-        self._store.call(replication_calls.proxy(queue, enabled=False))
+        self._store.call(replication_calls.set_proxied_transfer(queue, enabled=False))
 
     def dead_letters(
         self,
@@ -215,7 +215,7 @@ class Administration:
         to: str | None = None,
         dry_run: bool = False,
         rate: float | str | None = None,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Callable[[RedriveProgress], object] | None = None,
         edit: Callable[[DeadLetter], Any] | None = None,
     ) -> Redriven:
         """Put dead letters back: each message goes to the queue that gave it up, and to no other of its topic.
@@ -235,8 +235,9 @@ class Administration:
                 recorded in that queue's `default_publish_target`.
             dry_run: only say what would go where.
             rate: at most so many letters a second, evenly; a number, or a text as ``100/s``, ``30/m``, ``500/h``.
-            progress: called with a `Progress` (done, refused, total) between calls and while it waits; what it raises
-                ends the redriving there, and nothing is in doubt then. For the total the letters are read once more.
+            progress: called with a `RedriveProgress` (done, refused, total) between calls and while it waits; what it
+                raises ends the redriving there, and the outcome of nothing is unknown then. For the total the letters
+                are read once more.
             edit: called with each `DeadLetter`; gives the body that is put back instead, as `publish` takes it, or
                 None to leave the letter where it is.
 
@@ -275,7 +276,7 @@ class Administration:
         """
         return self._store.run(history(self._session, bookmark))
 
-    def check(self, *queues: str, repair: bool = False) -> list[Checked]:
+    def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Compare the live state of queues, by default all, with what their logs and journals alone say.
 
         Traffic goes on. What seems wrong is looked at once more, live state and journal in one moment, so that nothing
@@ -375,7 +376,7 @@ class Administration:
         self._session.origin = origin
         self._store.route.logged_on(origin)
         self._store.run(end_connections())
-        self._store.run(go_on(self.instance))
+        self._store.run(resume_recovered(self.instance))
         return origin
 
     def recover_without(self, destination: str) -> Recovery | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.message_types import JSON
-from ampsq.catalog.defined import read_definitions
+from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.operations.actions import actions, drop_failed, failed_events, retry_action
 from ampsq.operations.check.queue import check, rebuild_queue
@@ -17,7 +17,7 @@ from ampsq.queues.history import history
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.downgrade import downgrade, upgrade
 from ampsq.replication.incarnations import end_connections, new_incarnation
-from ampsq.replication.recovery import go_on, recover_without
+from ampsq.replication.recovery import recover_without, resume_recovered
 from ampsq.replication.report import read_replication
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.destination import Destination
     from ampsq.definitions.queue import Definition, Queue, View
     from ampsq.operations.actions import ActionState, FailedEvent
-    from ampsq.operations.check.queue import Checked
+    from ampsq.operations.check.queue import CheckReport
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.queue_stats import QueueStats
     from ampsq.protocol.reads.readers import ReaderState
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.explain import Explanation
     from ampsq.queues.history import History
-    from ampsq.queues.redrive import Progress, Redriven
+    from ampsq.queues.redrive import Redriven, RedriveProgress
     from ampsq.replication.recovery import Recovery
-    from ampsq.replication.report import Replication
+    from ampsq.replication.report import ReplicationReport
     from ampsq.topics.retention import Trimmed
     from ampsq.transport.runner import AsyncStore
 
@@ -101,17 +101,17 @@ class AsyncAdministration:
         """Read all publishers that have a name; see `Client.publishers`."""
         return await self._store.run(publishers(self.instance))
 
-    async def replication(self) -> Replication:
+    async def replication(self) -> ReplicationReport:
         """Read how replication stands; see `Client.replication`."""
         return await self._store.run(read_replication(self.instance))
 
     async def enable_proxied_transfer(self, queue: str) -> None:
         """Let this instance act for owners that it does not hear of; see `Client.enable_proxied_transfer`."""
-        await self._store.call(replication_calls.proxy(queue, enabled=True))
+        await self._store.call(replication_calls.set_proxied_transfer(queue, enabled=True))
 
     async def disable_proxied_transfer(self, queue: str) -> None:
         """End what `enable_proxied_transfer` began; see `Client.disable_proxied_transfer`."""
-        await self._store.call(replication_calls.proxy(queue, enabled=False))
+        await self._store.call(replication_calls.set_proxied_transfer(queue, enabled=False))
 
     async def dead_letters(
         self,
@@ -139,7 +139,7 @@ class AsyncAdministration:
         to: str | None = None,
         dry_run: bool = False,
         rate: float | str | None = None,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Callable[[RedriveProgress], object] | None = None,
         edit: Callable[[DeadLetter], Any] | None = None,
     ) -> Redriven:
         """Put dead letters back; see `Client.redrive`. `edit` and `progress` are plain functions."""
@@ -166,7 +166,7 @@ class AsyncAdministration:
         """Tell a message's life as a timeline; see `Client.history`."""
         return await self._store.run(history(self._session, bookmark))
 
-    async def check(self, *queues: str, repair: bool = False) -> list[Checked]:
+    async def check(self, *queues: str, repair: bool = False) -> list[CheckReport]:
         """Compare queues' live state with what logs and journals say; see `Client.check`."""
         return await self._store.run(check(self._session, queues, repair=repair))
 
@@ -232,7 +232,7 @@ class AsyncAdministration:
         self._session.origin = origin
         self._store.route.logged_on(origin)
         await self._store.run(end_connections())
-        await self._store.run(go_on(self.instance))
+        await self._store.run(resume_recovered(self.instance))
         return origin
 
     async def recover_without(self, destination: str) -> Recovery | None:

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
 from ampsq.base.values import Interval
 from ampsq.client.async_publisher import AsyncPublication
-from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncAttached, Manner
+from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
 from ampsq.client.session import Session
 from ampsq.definitions.transport import INSTANCE, parse_transport
-from ampsq.publishing.guarantee import Guarantee
+from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.async_subscription import AsyncSubscription, Subscribing
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.subscription import AsyncRecordSubscription
-from ampsq.server.address import Address
-from ampsq.topics.conflation_reader import reading_of
+from ampsq.server.location import ServerLocation
+from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import AsyncTopicSubscription
-from ampsq.topics.subscription_core import topic_instead
-from ampsq.topics.subscription_spec import TopicWish
+from ampsq.topics.subscription_core import check_topic_instead
+from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 from ampsq.transport.connection_state import AsyncListeners
 from ampsq.transport.failover import Failover
-from ampsq.transport.instances import parse_homes, parse_policy
+from ampsq.transport.instances import parse_instances, parse_policy
 from ampsq.transport.route import parse_heartbeat
 from ampsq.transport.runner import AsyncStore
 from ampsq.views.subscription import AsyncRowSubscription
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import Place
     from ampsq.definitions.topic import ConflatedTopic
     from ampsq.protocol.reads.server import Server
-    from ampsq.publishing.guarantee import FailedWrite
-    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.message import AsyncMessage
     from ampsq.queues.query import SowMessage
-    from ampsq.server.address import AppendFsync
+    from ampsq.server.location import AppendFsync
     from ampsq.topics.message import AsyncTopicMessage
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
     from ampsq.transport.runner import AsyncStore
 
 __all__ = ["AsyncClient"]
 
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
-_CLOSE_PATIENCE = 1.0
+_CLOSE_TIMEOUT = 1.0
 
 
 class AsyncClient(AsyncPublication):
@@ -76,7 +76,7 @@ class AsyncClient(AsyncPublication):
         on_failed_write: Callable[[FailedWrite], object] | None = None,
         on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
-        patience: timedelta | float | str = "15s",
+        retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
@@ -93,62 +93,73 @@ class AsyncClient(AsyncPublication):
         )
         self._session = Session(instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq", publisher)
         self._url, self._data_dir, self._appendfsync = url, data_dir, appendfsync
-        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
+        self._retry_timeout, self._ack_timeout = (
+            Interval.parse(retry_timeout) / 1000,
+            Interval.parse(ack_timeout) / 1000,
+        )
         self._policy = parse_policy(failover)
         self._listeners = AsyncListeners()
-        self._manner = Manner(
-            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
+        self._options = ConnectionOptions(
+            *(
+                publisher,
+                self._retry_timeout,
+                parse_heartbeat(heartbeat),
+                self._ack_timeout,
+                parse_transport(transport),
+            ),
             *(self._listeners, None, ()),
         )
-        self._address: Address | None = None
-        self._homes: list[Home] = []
-        self._parts: AsyncAttached | None = None
-        self._former: list[AsyncAttached] = []
+        self._address: ServerLocation | None = None
+        self._instances: list[InstanceAddress] = []
+        self._parts: AsyncInstanceConnection | None = None
+        self._former: list[AsyncInstanceConnection] = []
         self._failover: Failover | None = None
         self._subscriptions: list[AsyncSubscription] = []
         self._topic_subscriptions: list[AsyncTopicSubscription] = []
         self._record_subscriptions: list[AsyncRecordSubscription] = []
         self._row_subscriptions: list[AsyncRowSubscription] = []
         self._publishing = asyncio.Lock()
-        self._guaranteed: Publishing | None = None
+        self._guaranteed: GuaranteedPublisher | None = None
 
     async def connect(self) -> Self:
         """Connect; ``async with`` does it. Raises as `Client` does."""
         if self._parts is None:
-            self._address = await asyncio.to_thread(Address, self._url, self._data_dir, self._appendfsync)
-            self._homes = parse_homes(self._address.url, self._session.instance)
-            self._manner = replace(
-                self._manner, revive=self._address.revive, homes=tuple(home.instance for home in self._homes)
+            self._address = await asyncio.to_thread(ServerLocation, self._url, self._data_dir, self._appendfsync)
+            self._instances = parse_instances(self._address.url, self._session.instance)
+            self._options = replace(
+                self._options,
+                revive=self._address.revive,
+                instances=tuple(instance_address.instance for instance_address in self._instances),
             )
             try:
                 parts = await self._begin()
-                if self._session.is_heard:
-                    await asyncio.to_thread(parts.presence.start)
-                if len(self._homes) > 1:
-                    move = partial(self._move_from_thread, asyncio.get_running_loop())
-                    self._failover = Failover(self._homes, parts.route, self._policy, move)
+                if self._session.has_listeners:
+                    await asyncio.to_thread(parts.keepalive.start)
+                if len(self._instances) > 1:
+                    move = partial(self._fail_over_from_thread, asyncio.get_running_loop())
+                    self._failover = Failover(self._instances, parts.route, self._policy, move)
                     await asyncio.to_thread(self._failover.start)
             except BaseException:
                 await self.close()
                 raise
         return self
 
-    def _adopt(self, parts: AsyncAttached) -> None:
+    def _adopt(self, parts: AsyncInstanceConnection) -> None:
         self._parts, self._session = parts, parts.session
 
-    async def _begin(self) -> AsyncAttached:
+    async def _begin(self) -> AsyncInstanceConnection:
         """Work at the first instance that can be reached, in the order in which they were given."""
-        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        until, several = time.monotonic() + self._retry_timeout, len(self._instances) > 1
         while True:
             failures: list[AmpsqError] = []
-            for home in self._homes:
-                parts = AsyncAttached.to(home, self._manner)
+            for instance_address in self._instances:
+                parts = AsyncInstanceConnection.to(instance_address, self._options)
                 self._adopt(parts)
                 # Where there are others, nobody waits for one of them.
-                parts.store.patience = 0.0 if several else self._patience
+                parts.store.retry_timeout = 0.0 if several else self._retry_timeout
                 try:
                     await parts.open()
-                    parts.store.patience = self._patience
+                    parts.store.retry_timeout = self._retry_timeout
                     await self._begin_publishing(parts)
                 except Unavailable as error:
                     if not several:
@@ -161,47 +172,51 @@ class AsyncClient(AsyncPublication):
                 raise Unavailable("; ".join(map(str, failures)))
             await asyncio.sleep(BETWEEN_ROUNDS)
 
-    async def _begin_publishing(self, parts: AsyncAttached) -> None:
+    async def _begin_publishing(self, parts: AsyncInstanceConnection) -> None:
         if self._guarantee is not None:
             begin = partial(parts.session.guarantee, is_careful=self._policy == "refuse")
             self._guaranteed = await asyncio.to_thread(
-                begin, self._guarantee, parts.route, self._manner.revive, self._homes
+                begin, self._guarantee, parts.route, self._options.revive, self._instances
             )
 
-    def _move_from_thread(self, loop: asyncio.AbstractEventLoop, home: Home, *, is_careful: bool) -> Route:
-        """See `_move`; the thread that watches waits for the event loop, which alone uses the subscriptions."""
-        return asyncio.run_coroutine_threadsafe(self._move(home, is_careful=is_careful), loop).result()
+    def _fail_over_from_thread(
+        self, loop: asyncio.AbstractEventLoop, instance_address: InstanceAddress, *, is_careful: bool
+    ) -> Route:
+        """See `_fail_over`; the thread that watches waits for the event loop, which alone uses the subscriptions."""
+        return asyncio.run_coroutine_threadsafe(self._fail_over(instance_address, is_careful=is_careful), loop).result()
 
-    async def _move(self, home: Home, *, is_careful: bool) -> Route:
+    async def _fail_over(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
         """Go on at another instance; see `ampsq.transport.failover`."""
-        parts = AsyncAttached.to(home, replace(self._manner, patience=0.0), self._session)
+        parts = AsyncInstanceConnection.to(instance_address, replace(self._options, retry_timeout=0.0), self._session)
         try:
             await parts.open()
             if self._guaranteed is not None and is_careful:
-                await asyncio.to_thread(self._guaranteed.may_move, parts.route)
-            if self._subscriptions or parts.session.is_heard:
-                await asyncio.to_thread(parts.presence.start)
+                await asyncio.to_thread(self._guaranteed.check_resume_at, parts.route)
+            if self._subscriptions or parts.session.has_listeners:
+                await asyncio.to_thread(parts.keepalive.start)
             subscriptions = self._all_subscriptions
             store, session = parts.store, parts.session
             moves = [
-                *[await each.elsewhere(store, session, parts.presence) for each in self._subscriptions],
-                *[await each.elsewhere(store, session, parts.reporting) for each in self._topic_subscriptions],
-                *[await each.elsewhere(store, session.scene) for each in self._record_subscriptions],
-                *[await each.elsewhere(store, session.scene) for each in self._row_subscriptions],
+                *[await each.prepare_failover(store, session, parts.keepalive) for each in self._subscriptions],
+                *[await each.prepare_failover(store, session, parts.reporting) for each in self._topic_subscriptions],
+                *[await each.prepare_failover(store, session.context) for each in self._record_subscriptions],
+                *[await each.prepare_failover(store, session.context) for each in self._row_subscriptions],
             ]
         except BaseException:
             await asyncio.to_thread(parts.stop)
             await parts.store.close()
             raise
-        parts.store.patience = self._patience
+        parts.store.retry_timeout = self._retry_timeout
         for subscription in subscriptions:
-            subscription.leave()
+            subscription.suspend()
         former = self._opened
         # Every call that waits for this instance fails.
-        former.route.left = str(home)
+        former.route.left = str(instance_address)
         self._former.append(former)
         if self._guaranteed is not None:
-            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+            parts.session.settlements = self._guaranteed.resume_at(
+                parts.route, instance_address.instance, parts.session.origin
+            )
         self._adopt(parts)
         for move in moves:
             await move()
@@ -220,7 +235,7 @@ class AsyncClient(AsyncPublication):
         ]
 
     @property
-    def _opened(self) -> AsyncAttached:
+    def _opened(self) -> AsyncInstanceConnection:
         if self._parts is None:
             raise Closed("this client is not connected: use `async with AsyncClient(...) as client`")
         return self._parts
@@ -290,13 +305,13 @@ class AsyncClient(AsyncPublication):
         """
         check_handler(on_message, awaits=True)
 
-        def wish(conflated: ConflatedTopic | None = None) -> TopicWish:
-            return TopicWish.of(
+        def spec(conflated: ConflatedTopic | None = None) -> TopicSubscriptionSpec:
+            return TopicSubscriptionSpec.of(
                 name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
             )
 
         if bookmark is not None or options:
-            return Subscribing(self._subscribe_to_topics(wish(), on_message), repr(name))
+            return Subscribing(self._subscribe_to_topics(spec(), on_message), repr(name))
         request = self._session.request()
         block = self._store.route.heartbeat
         core = SubscriptionCore(
@@ -308,15 +323,15 @@ class AsyncClient(AsyncPublication):
             try:
                 return await self._subscribe(core, on_message)
             except UnknownQueue as error:
-                conflated = await self._store.run(topic_instead(name, error))
-            return await self._subscribe_to_topics(wish(conflated), on_message)
+                conflated = await self._store.run(check_topic_instead(name, error))
+            return await self._subscribe_to_topics(spec(conflated), on_message)
 
         return Subscribing(begin(), repr(name))
 
     async def _subscribe_to_topics(
-        self, wish: TopicWish, on_message: Callable[[AsyncTopicMessage], object] | None
+        self, spec: TopicSubscriptionSpec, on_message: Callable[[AsyncTopicMessage], object] | None
     ) -> AsyncTopicSubscription:
-        reading = reading_of(self._session, wish, self._ack_timeout, self._opened.reporting)
+        reading = make_subscription_core(self._session, spec, self._ack_timeout, self._opened.reporting)
         subscription = AsyncTopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         await subscription.open()
         self._topic_subscriptions.append(subscription)
@@ -329,11 +344,11 @@ class AsyncClient(AsyncPublication):
     ) -> AsyncSubscription:
         parts = self._opened
         if core.instance != self.instance:
-            core = core.elsewhere(self.instance, self._session.request())
+            core = core.copy_for(self.instance, self._session.request())
             core.settlements = self._session.settlements
-        await asyncio.to_thread(parts.presence.start)
+        await asyncio.to_thread(parts.keepalive.start)
         await parts.store.run(core.register())
-        parts.presence.add(core)
+        parts.keepalive.add(core)
         subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
         self._subscriptions.append(subscription)
         if on_message is not None:
@@ -413,7 +428,7 @@ class AsyncClient(AsyncPublication):
 
     def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
         if self._parts is not None:
-            self._parts.presence.remove(core)
+            self._parts.keepalive.remove(core)
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
@@ -425,7 +440,7 @@ class AsyncClient(AsyncPublication):
             failover, self._failover = self._failover, None
             await asyncio.to_thread(failover.stop)
         parts = self._parts
-        parts.store.patience = min(parts.store.patience, _CLOSE_PATIENCE)
+        parts.store.retry_timeout = min(parts.store.retry_timeout, _CLOSE_TIMEOUT)
         try:
             for record_subscription in list(self._record_subscriptions):
                 await record_subscription.close()
@@ -433,14 +448,14 @@ class AsyncClient(AsyncPublication):
                 await topic_subscription.close()
             for subscription in list(self._subscriptions):
                 await subscription.close()
-            if parts.presence.is_started:
-                await parts.store.run(self._session.leave())
+            if parts.keepalive.is_started:
+                await parts.store.run(self._session.announce_disconnect())
         finally:
             self._parts = None
             await asyncio.to_thread(parts.stop)
             try:
                 if self._guaranteed is not None:
-                    await asyncio.to_thread(self._guaranteed.close, self._patience, _CLOSE_PATIENCE)
+                    await asyncio.to_thread(self._guaranteed.close, self._retry_timeout, _CLOSE_TIMEOUT)
             finally:
                 for each in (parts, *self._former):
                     await each.store.close()

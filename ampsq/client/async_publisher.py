@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.async_admin import AsyncAdministration
-from ampsq.protocol.encoding import cut
+from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.publishers import Sequences
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.queues.async_subscription import AsyncSubscription
 
 __all__ = ["AsyncPublication"]
@@ -28,7 +28,7 @@ class AsyncPublication(AsyncAdministration):
     """The same as `Publication`, awaited; a part of `AsyncClient`."""
 
     _publishing: asyncio.Lock
-    _guaranteed: Publishing | None
+    _guaranteed: GuaranteedPublisher | None
     _subscriptions: list[AsyncSubscription]
 
     async def publish(
@@ -86,7 +86,7 @@ class AsyncPublication(AsyncAdministration):
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in cut(messages, batch, await self._store.run(self._session.learn_type(topic))):
+            for bodies in encode_batches(messages, batch, await self._store.run(self._session.learn_type(topic))):
                 sequences.add(await self._take(partial(self._guaranteed.publish, topic, bodies, envelope)), len(bodies))
             return sequences
         bookmarks = Bookmarks(self.origin)

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
 from ampsq.base.values import Interval
-from ampsq.client.instance_connection import BETWEEN_ROUNDS, Attached, Manner
+from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
 from ampsq.client.publisher import Publication
 from ampsq.definitions.transport import INSTANCE, parse_transport
-from ampsq.publishing.guarantee import Guarantee
+from ampsq.publishing.guarantee_options import Guarantee
 from ampsq.queues.handlers import check_handler
 from ampsq.queues.query import Query
 from ampsq.queues.subscription import Subscription
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.records.subscription import RecordSubscription
-from ampsq.server.address import Address
-from ampsq.topics.conflation_reader import reading_of
+from ampsq.server.location import ServerLocation
+from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import TopicSubscription
-from ampsq.topics.subscription_core import topic_instead
-from ampsq.topics.subscription_spec import TopicWish
+from ampsq.topics.subscription_core import check_topic_instead
+from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 from ampsq.transport.connection_state import Listeners
 from ampsq.transport.failover import Failover
-from ampsq.transport.instances import parse_homes, parse_policy
+from ampsq.transport.instances import parse_instances, parse_policy
 from ampsq.transport.route import parse_heartbeat
 from ampsq.views.subscription import RowSubscription
 
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.log_positions import Place
     from ampsq.protocol.reads.server import Server
-    from ampsq.publishing.guarantee import FailedWrite
-    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.guarantee_options import FailedWrite
+    from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.persistence_level import PersistedAck
     from ampsq.queues.message import Message
     from ampsq.queues.query import SowMessage
-    from ampsq.server.address import AppendFsync
+    from ampsq.server.location import AppendFsync
     from ampsq.topics.message import TopicMessage
     from ampsq.topics.subscription_spec import ReplayOptions
     from ampsq.transport.connection_state import ConnectionEvent
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
 
 __all__ = ["Client"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds for which closing tries to reach a server that is away: what it holds comes back by itself.
-_CLOSE_PATIENCE = 1.0
+_CLOSE_TIMEOUT = 1.0
 #: Messages that one `publish_many` call records by default.
 _BATCH = 100
 
@@ -81,7 +81,7 @@ class Client(Publication):
         on_failed_write: called with a `FailedWrite` for what the server refused for good; default: it is logged.
         on_persisted: called with a `PersistedAck`. Both are called in a thread of their own.
         ack_timeout: how long an acknowledgement may wait for its batch.
-        patience: how long a call that may be repeated is repeated, at one address after the other, while no server
+        retry_timeout: how long a call that may be repeated is repeated, at one address after the other, while no server
             can be reached.
         heartbeat: how often a client with subscriptions shows that it lives and asks whether the server does, and how
             long an answer or a new connection may take: 200ms to 10s. A dead one is noticed within twice that.
@@ -111,7 +111,7 @@ class Client(Publication):
         on_failed_write: Callable[[FailedWrite], object] | None = None,
         on_persisted: Callable[[PersistedAck], object] | None = None,
         ack_timeout: timedelta | float | str = "250ms",
-        patience: timedelta | float | str = "15s",
+        retry_timeout: timedelta | float | str = "15s",
         heartbeat: timedelta | float | str = "5s",
         data_dir: str | os.PathLike[str] = ".ampsq",
         appendfsync: AppendFsync = "everysec",
@@ -126,53 +126,66 @@ class Client(Publication):
             on_failed_write=on_failed_write,
             on_persisted=on_persisted,
         )
-        self._patience, self._ack_timeout = Interval.parse(patience) / 1000, Interval.parse(ack_timeout) / 1000
-        self._address = Address(url, data_dir, appendfsync)
+        self._retry_timeout, self._ack_timeout = (
+            Interval.parse(retry_timeout) / 1000,
+            Interval.parse(ack_timeout) / 1000,
+        )
+        self._address = ServerLocation(url, data_dir, appendfsync)
         self._policy = parse_policy(failover)
-        self._homes = parse_homes(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
-        self._manner = Manner(
-            *(publisher, self._patience, parse_heartbeat(heartbeat), self._ack_timeout, parse_transport(transport)),
-            *(Listeners(), self._address.revive, tuple(home.instance for home in self._homes)),
+        self._instances = parse_instances(self._address.url, instance or os.environ.get("AMPSQ_INSTANCE") or "ampsq")
+        self._options = ConnectionOptions(
+            *(
+                publisher,
+                self._retry_timeout,
+                parse_heartbeat(heartbeat),
+                self._ack_timeout,
+                parse_transport(transport),
+            ),
+            *(
+                Listeners(),
+                self._address.revive,
+                tuple(instance_address.instance for instance_address in self._instances),
+            ),
         )
         self._failover: Failover | None = None
-        self._former: list[Attached] = []
-        self._adopt(Attached.to(self._homes[0], self._manner))
+        self._former: list[InstanceConnection] = []
+        self._adopt(InstanceConnection.to(self._instances[0], self._options))
         self._subscriptions: list[Subscription] = []
         self._topic_subscriptions: list[TopicSubscription] = []
         self._record_subscriptions: list[RecordSubscription] = []
         self._row_subscriptions: list[RowSubscription] = []
         # A publisher's numbers must reach the server in their order.
         self._publishing = threading.RLock()
-        self._guaranteed: Publishing | None = None
+        self._guaranteed: GuaranteedPublisher | None = None
         self._closed = False
         try:
             self._begin()
-            if self._session.is_heard:
-                self._presence.start()
-            if len(self._homes) > 1:
-                self._failover = Failover(self._homes, self._route, self._policy, self._move)
+            if self._session.has_listeners:
+                self._keepalive.start()
+            if len(self._instances) > 1:
+                self._failover = Failover(self._instances, self._route, self._policy, self._fail_over)
                 self._failover.start()
         except BaseException:
             self.close()
             raise
 
-    def _adopt(self, parts: Attached) -> None:
+    def _adopt(self, parts: InstanceConnection) -> None:
         self._parts = parts
         self._session, self._route, self._store = parts.session, parts.route, parts.store
-        self._presence, self._reporting = parts.presence, parts.reporting
+        self._keepalive, self._reporting = parts.keepalive, parts.reporting
 
     def _begin(self) -> None:
         """Work at the first instance that can be reached, in the order in which they were given."""
-        until, several = time.monotonic() + self._patience, len(self._homes) > 1
+        until, several = time.monotonic() + self._retry_timeout, len(self._instances) > 1
         while True:
             failures: list[AmpsqError] = []
-            for home in self._homes:
-                self._adopt(Attached.to(home, self._manner))
+            for instance_address in self._instances:
+                self._adopt(InstanceConnection.to(instance_address, self._options))
                 # Where there are others, nobody waits for one of them.
-                self._store.patience = 0.0 if several else self._patience
+                self._store.retry_timeout = 0.0 if several else self._retry_timeout
                 try:
                     self._parts.open()
-                    self._store.patience = self._patience
+                    self._store.retry_timeout = self._retry_timeout
                     self._begin_publishing()
                 except Unavailable as error:
                     if not several:
@@ -188,39 +201,41 @@ class Client(Publication):
     def _begin_publishing(self) -> None:
         if self._guarantee is not None:
             self._guaranteed = self._session.guarantee(
-                *(self._guarantee, self._route, self._address.revive, self._homes),
+                *(self._guarantee, self._route, self._address.revive, self._instances),
                 is_careful=self._policy == "refuse",
             )
 
-    def _move(self, home: Home, *, is_careful: bool) -> Route:
+    def _fail_over(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
         """Go on at another instance; see `ampsq.transport.failover`."""
-        parts = Attached.to(home, replace(self._manner, patience=0.0), self._session)
+        parts = InstanceConnection.to(instance_address, replace(self._options, retry_timeout=0.0), self._session)
         try:
             parts.open()
             if self._guaranteed is not None and is_careful:
-                self._guaranteed.may_move(parts.route)
-            if self._subscriptions or parts.session.is_heard:
-                parts.presence.start()
+                self._guaranteed.check_resume_at(parts.route)
+            if self._subscriptions or parts.session.has_listeners:
+                parts.keepalive.start()
             subscriptions = self._all_subscriptions
             store, session = parts.store, parts.session
             moves = [
-                *(each.elsewhere(store, session, parts.presence) for each in self._subscriptions),
-                *(each.elsewhere(store, session, parts.reporting) for each in self._topic_subscriptions),
-                *(each.elsewhere(store, session.scene) for each in self._record_subscriptions),
-                *(each.elsewhere(store, session.scene) for each in self._row_subscriptions),
+                *(each.prepare_failover(store, session, parts.keepalive) for each in self._subscriptions),
+                *(each.prepare_failover(store, session, parts.reporting) for each in self._topic_subscriptions),
+                *(each.prepare_failover(store, session.context) for each in self._record_subscriptions),
+                *(each.prepare_failover(store, session.context) for each in self._row_subscriptions),
             ]
         except BaseException:
             parts.stop()
             parts.store.close()
             raise
-        parts.store.patience = self._patience
+        parts.store.retry_timeout = self._retry_timeout
         for subscription in subscriptions:
-            subscription.leave()
+            subscription.suspend()
         # Every call that waits for this instance fails.
-        self._route.left = str(home)
+        self._route.left = str(instance_address)
         self._former.append(self._parts)
         if self._guaranteed is not None:
-            parts.session.settlements = self._guaranteed.move(parts.route, home.instance, parts.session.origin)
+            parts.session.settlements = self._guaranteed.resume_at(
+                parts.route, instance_address.instance, parts.session.origin
+            )
         self._adopt(parts)
         for move in moves:
             move()
@@ -332,9 +347,11 @@ class Client(Publication):
             try:
                 return self._subscribe_to_queues(name, max_backlog, filter, renew, on_message)
             except UnknownQueue as error:
-                conflated = self._store.run(topic_instead(name, error))
-        wish = TopicWish.of(name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated)
-        reading = reading_of(self._session, wish, self._ack_timeout, self._reporting)
+                conflated = self._store.run(check_topic_instead(name, error))
+        spec = TopicSubscriptionSpec.of(
+            name, filter, bookmark, options, max_backlog=max_backlog, renew=renew, conflated=conflated
+        )
+        reading = make_subscription_core(self._session, spec, self._ack_timeout, self._reporting)
         subscription = TopicSubscription(reading, self._store, self._topic_subscriptions.remove)
         self._topic_subscriptions.append(subscription)
         if on_message is not None:
@@ -354,9 +371,9 @@ class Client(Publication):
             self.instance, name, max_backlog, request, text=text, renewed=renew, longest_block=self._route.heartbeat
         )
         core.settlements = self._session.settlements
-        self._presence.start()
+        self._keepalive.start()
         self._store.run(core.register())
-        self._presence.add(core)
+        self._keepalive.add(core)
         subscription = Subscription(core, self._store, self._session.origin, self._end)
         self._subscriptions.append(subscription)
         if on_message is not None:
@@ -499,7 +516,7 @@ class Client(Publication):
         return subscription
 
     def _end(self, subscription: Subscription, core: SubscriptionCore) -> None:
-        self._presence.remove(core)
+        self._keepalive.remove(core)
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
@@ -507,14 +524,15 @@ class Client(Publication):
         """Close the subscriptions, giving back what is unstarted, and the connections. Safe to call again.
 
         Raises:
-            NotPersisted: a publish store in memory holds messages that the server did not persist within `patience`.
+            NotPersisted: a publish store in memory holds messages that the server did not persist within
+                `retry_timeout`.
         """
         if self._closed:
             return
         self._closed = True
         if self._failover is not None:
             self._failover.stop()
-        self._store.patience = min(self._store.patience, _CLOSE_PATIENCE)
+        self._store.retry_timeout = min(self._store.retry_timeout, _CLOSE_TIMEOUT)
         try:
             for record_subscription in list(self._record_subscriptions):
                 record_subscription.close()
@@ -522,19 +540,19 @@ class Client(Publication):
                 topic_subscription.close()
             for subscription in list(self._subscriptions):
                 subscription.close()
-            if self._presence.is_started:
-                self._store.run(self._session.leave())
+            if self._keepalive.is_started:
+                self._store.run(self._session.announce_disconnect())
         finally:
-            self._presence.stop()
+            self._keepalive.stop()
             self._reporting.stop()
             try:
                 if self._guaranteed is not None:
-                    self._guaranteed.close(self._patience, _CLOSE_PATIENCE)
+                    self._guaranteed.close(self._retry_timeout, _CLOSE_TIMEOUT)
             finally:
                 for parts in (self._parts, *self._former):
                     parts.store.close()
                 self._address.release()
-                self._manner.listeners.close()
+                self._options.listeners.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from ampsq.client.session import Session
-from ampsq.queues.keepalive import Presence
+from ampsq.queues.heartbeat import Keepalive
 from ampsq.topics.reader_reports import Reporting
 from ampsq.transport.route import Route
 from ampsq.transport.runner import AsyncStore, Store
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampsq.transport.connection_state import Listeners
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
 
-__all__ = ["BETWEEN_ROUNDS", "AsyncAttached", "Attached", "Manner", "Parts"]
+__all__ = ["BETWEEN_ROUNDS", "AsyncInstanceConnection", "ConnectionOptions", "InstanceConnection", "Parts"]
 
 #: Seconds between two rounds of looking for the first instance to work at.
 BETWEEN_ROUNDS: Final = 0.2
@@ -27,28 +27,28 @@ AnyStore = TypeVar("AnyStore", Store, AsyncStore)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ConnectionOptions:
     """How a client works, wherever it does.
 
     Attributes:
         publisher: under which name it publishes.
-        patience: seconds for which calls are repeated.
+        retry_timeout: seconds for which calls are repeated.
         heartbeat: seconds.
         ack_timeout: seconds that an acknowledgement may wait for its batch.
         transport: whose limits count for it.
         listeners: who is told what its connection comes to.
         revive: what can bring its server back.
-        homes: the names of the instances where it may work.
+        instances: the names of the instances where it may work.
     """
 
     publisher: str | None
-    patience: float
+    retry_timeout: float
     heartbeat: float
     ack_timeout: float
     transport: str
     listeners: Listeners
     revive: Callable[[], None] | None
-    homes: tuple[str, ...]
+    instances: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,48 +58,57 @@ class Parts(Generic[AnyStore]):
     session: Session
     route: Route
     store: AnyStore
-    presence: Presence
+    keepalive: Keepalive
     reporting: Reporting
 
     @classmethod
-    def _made(cls, home: Home, manner: Manner, former: Session | None, store: Callable[[Route, str], AnyStore]) -> Self:
-        session = Session(home.instance, manner.publisher, former, manner.homes)
+    def _made(
+        cls,
+        instance_address: InstanceAddress,
+        options: ConnectionOptions,
+        former: Session | None,
+        store: Callable[[Route, str], AnyStore],
+    ) -> Self:
+        session = Session(instance_address.instance, options.publisher, former, options.instances)
         route = Route(
-            home.url,
+            instance_address.url,
             session.instance,
-            heartbeat=manner.heartbeat,
-            listeners=manner.listeners,
+            heartbeat=options.heartbeat,
+            listeners=options.listeners,
             confirmed=lambda: session.confirmed_id,
         )
         return cls(
             session,
             route,
             store(route, session.instance),
-            Presence(route, session.client, manner.ack_timeout),
-            Reporting(route, session.client, manner.transport),
+            Keepalive(route, session.client, options.ack_timeout),
+            Reporting(route, session.client, options.transport),
         )
 
     def stop(self) -> None:
         """End what runs beside the client; the store stays open."""
-        self.presence.stop()
+        self.keepalive.stop()
         self.reporting.stop()
 
 
-class Attached(Parts[Store]):
+class InstanceConnection(Parts[Store]):
     """Those of `Client`."""
 
     @classmethod
-    def to(cls, home: Home, manner: Manner, former: Session | None = None) -> Self:
+    def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:
         """Make them; nothing is sent.
 
         Args:
-            home: the instance.
-            manner: how the client works.
+            instance_address: the instance.
+            options: how the client works.
             former: its session at the instance before.
         """
         return cls._made(
-            home, manner, former, partial(Store, patience=manner.patience, revive=manner.revive)
-        )  # fmt: skip
+            instance_address,
+            options,
+            former,
+            partial(Store, retry_timeout=options.retry_timeout, revive=options.revive),
+        )
 
     def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""
@@ -107,15 +116,18 @@ class Attached(Parts[Store]):
         self.route.logged_on(self.session.origin)
 
 
-class AsyncAttached(Parts[AsyncStore]):
+class AsyncInstanceConnection(Parts[AsyncStore]):
     """Those of `AsyncClient`."""
 
     @classmethod
-    def to(cls, home: Home, manner: Manner, former: Session | None = None) -> Self:
-        """Make them; see `Attached.to`."""
+    def to(cls, instance_address: InstanceAddress, options: ConnectionOptions, former: Session | None = None) -> Self:
+        """Make them; see `InstanceConnection.to`."""
         return cls._made(
-            home, manner, former, partial(AsyncStore, patience=manner.patience, revive=manner.revive)
-        )  # fmt: skip
+            instance_address,
+            options,
+            former,
+            partial(AsyncStore, retry_timeout=options.retry_timeout, revive=options.revive),
+        )
 
     async def open(self) -> None:
         """Check the server and make the instance ready; see `Session.connect`."""

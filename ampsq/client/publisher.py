@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.admin import Administration
-from ampsq.protocol.encoding import cut
+from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.publishers import Sequences
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.publishing.guaranteed import Publishing
+    from ampsq.publishing.guaranteed import GuaranteedPublisher
     from ampsq.queues.subscription import Subscription
 
 __all__ = ["Publication"]
@@ -30,7 +30,7 @@ class Publication(Administration):
     """How a client publishes, with a publish store or without; a part of `Client`."""
 
     _publishing: threading.RLock
-    _guaranteed: Publishing | None
+    _guaranteed: GuaranteedPublisher | None
     _subscriptions: list[Subscription]
 
     def publish(
@@ -137,7 +137,7 @@ class Publication(Administration):
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()
-            for bodies in cut(messages, batch, self._store.run(self._session.learn_type(topic))):
+            for bodies in encode_batches(messages, batch, self._store.run(self._session.learn_type(topic))):
                 sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
             return sequences
         bookmarks = Bookmarks(self.origin)

@@ -25,30 +25,30 @@ from ampsq.catalog.apply import apply, plan
 from ampsq.catalog.definition_checks import settings_of
 from ampsq.catalog.first_use import add_published
 from ampsq.catalog.remove import check_removal
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue, View
 from ampsq.operations.rebuild import move_queues
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.queue_stats import QueueStats
-from ampsq.protocol.calls.records import when_caught_up
-from ampsq.protocol.context import Scene
-from ampsq.protocol.encoding import cut
+from ampsq.protocol.calls.records import call_caught_up
+from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.encoding import encode_batches
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
 from ampsq.protocol.reads.readers import read_readers
 from ampsq.protocol.reads.server import Server, examine
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, FORMAT, INSTANCES, key
-from ampsq.publishing.guaranteed import Publishing, Several
+from ampsq.publishing.guaranteed import FailoverGuard, GuaranteedPublisher
 from ampsq.publishing.session import Identity
+from ampsq.queues.acknowledge_by_bookmark import settle_named
 from ampsq.queues.browse import ack_matching
-from ampsq.queues.dead_letters import letter_filter, named_letters, read_letters
+from ampsq.queues.dead_letters import dead_letter_filter, dead_letters_by_bookmark, read_dead_letters
 from ampsq.queues.query import parse_query_filter
-from ampsq.queues.redrive import Order, redrive
+from ampsq.queues.redrive import RedriveRequest, redrive
 from ampsq.queues.returns import checked_reason
-from ampsq.queues.settle_by_name import settle_named
-from ampsq.records.follow import RecordFollowing
+from ampsq.records.follow import RecordSubscriptionCore
 from ampsq.records.query import Publisher, delete_matching, delete_records, key_texts, keyed_topic
 from ampsq.records.sow import sow
 from ampsq.topics.retention import read_topics, trim
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
     from ampsq.protocol.reads.readers import ReaderState
     from ampsq.protocol.request import Call
     from ampsq.publishing.envelope import Envelope
-    from ampsq.publishing.guarantee import Guarantee
+    from ampsq.publishing.guarantee_options import Guarantee
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.dead_letters import DeadLetter
     from ampsq.queues.query import Query, SowMessage
     from ampsq.queues.redrive import Redriven
     from ampsq.records.query import How
     from ampsq.topics.retention import Trimmed
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
     from ampsq.views.upkeep import Follower
 
@@ -93,11 +93,11 @@ class Session:
         publisher: makes publishing repeatable: its messages are numbered, and recorded once each. One process at a
             time may use a publisher's name.
         former: of the same client, at another instance.
-        homes: the names of all instances where the client may work.
+        instances: the names of all instances where the client may work.
     """
 
     def __init__(
-        self, instance: str, publisher: str | None, former: Session | None = None, homes: Sequence[str] = ()
+        self, instance: str, publisher: str | None, former: Session | None = None, instances: Sequence[str] = ()
     ) -> None:
         self.instance = parse_name(instance)
         self.publisher = parse_name(publisher) if publisher is not None else ""
@@ -108,10 +108,10 @@ class Session:
         #: An ID that the server has confirmed, so that a server that lost it is noticed.
         self.confirmed_id = ""
         #: Whether its coming was told to actions, so that its leaving is to be seen.
-        self.is_heard = False
+        self.has_listeners = False
         #: Keeps acknowledgements until they are answered, if somebody asked for that.
         self.settlements: Settlements | None = None
-        self.homes = tuple(homes) or (self.instance,)
+        self.instances = tuple(instances) or (self.instance,)
         # Names that are used at one instance are not used anew at another one.
         requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
         self._requests: itertools.count[int] = requests
@@ -141,8 +141,8 @@ class Session:
             with contextlib.suppress(ServerFull):
                 await command(["SADD", INSTANCES, self.instance], int)
         if await command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool):
-            self.is_heard = True
-            await action_calls.happen("connect", self.client)
+            self.has_listeners = True
+            await action_calls.emit_event("connect", self.client)
         if self.publisher:
             publishers = key(self.instance, "publishers")
             last = await command(["HGET", publishers, self.publisher], lambda reply: reply)
@@ -153,29 +153,31 @@ class Session:
         guarantee: Guarantee,
         route: Route,
         revive: Callable[[], None] | None,
-        homes: Sequence[Home] = (),
+        instances: Sequence[InstanceAddress] = (),
         *,
         is_careful: bool = True,
-    ) -> Publishing:
+    ) -> GuaranteedPublisher:
         """Begin to publish with a guarantee; settlements are kept as well from here on.
 
         Args:
             guarantee: what is asked for.
             route: the way to the server.
             revive: what can bring it back.
-            homes: where a client may work, if at several instances.
+            instances: where a client may work, if at several instances.
             is_careful: refuse an instance that lacks what was told to be persisted.
         """
-        several = Several(homes[0].instance, self.origin, is_careful=is_careful) if len(homes) > 1 else None
+        several = (
+            FailoverGuard(instances[0].instance, self.origin, is_careful=is_careful) if len(instances) > 1 else None
+        )
         identity = Identity(self.publisher, self.client)
-        publishing = Publishing(identity, route, self.instance, guarantee, revive, several)
+        publishing = GuaranteedPublisher(identity, route, self.instance, guarantee, revive, several)
         self.settlements = publishing.settlements
         return publishing
 
-    async def leave(self) -> None:
+    async def announce_disconnect(self) -> None:
         """Tell the actions that ask for it that this client goes, as far as there is still somebody to tell."""
         with contextlib.suppress(AmpsqError):
-            await action_calls.happen("disconnect", self.client)
+            await action_calls.emit_event("disconnect", self.client)
 
     # -- definitions
 
@@ -200,7 +202,7 @@ class Session:
             self.server = await examine(self.instance)
         return self.server
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def pause(self, queue: str, *, paused: bool) -> bool:
         """Have a queue deliver, or not; see `Client.pause_queue`."""
         catalog = await calls.catalog()
@@ -264,7 +266,7 @@ class Session:
     async def _published(self, topic: str, call: Call[Published]) -> Published:
         published: Published
         try:
-            published = await when_caught_up(call)
+            published = await call_caught_up(call)
         except UnknownTopic:
             self._types.pop(topic, None)
             await add_published(topic)
@@ -288,7 +290,7 @@ class Session:
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
-        for bodies in cut(messages, size, self._types.get(topic, JSON)):
+        for bodies in encode_batches(messages, size, self._types.get(topic, JSON)):
             yield self._publish_call(topic, bodies, envelope, None)
 
     def note(self, bookmarks: Bookmarks, published: Published) -> None:
@@ -301,7 +303,7 @@ class Session:
 
     # -- settling and looking
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def ack(
         self,
         queue: str,
@@ -319,22 +321,22 @@ class Session:
         if (bookmarks is None) == (filter is None):
             raise DefinitionError("ack needs bookmarks or a filter, one of them")
         if filter is not None:
-            return await ack_matching(self.scene, queue, filter, option, reason=why, dry_run=dry_run)
+            return await ack_matching(self.context, queue, filter, option, reason=why, dry_run=dry_run)
         if dry_run:
             raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
         return await settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements)
 
     @property
-    def scene(self) -> Scene:
+    def context(self) -> InstanceContext:
         """Where messages are, for walks and queries."""
-        return Scene(self.instance, self.origin)
+        return InstanceContext(self.instance, self.origin)
 
-    @taught("queue", "view")
+    @with_suggestions("queue", "view")
     async def sow(
         self, name: str, query: Query, keys: Iterable[Any] | None, bookmark: Bookmark | str | datetime | None
     ) -> list[SowMessage]:
         """Query a topic's records, a queue or a view; see `Client.sow`."""
-        return await sow(self.scene, name, query, keys, bookmark)
+        return await sow(self.context, name, query, keys, bookmark)
 
     def follow_records(
         self,
@@ -344,20 +346,20 @@ class Session:
         oof: bool,
         conflation: timedelta | float | str | None,
         bookmark: Bookmark | str | datetime | None,
-    ) -> RecordFollowing:
+    ) -> RecordSubscriptionCore:
         """A query of a topic's records and of what changes them, not begun yet; see `Client.sow_and_subscribe`."""
-        return RecordFollowing(
-            self.scene,
+        return RecordSubscriptionCore(
+            self.context,
             topic,
             query,
             oof=oof,
             name=self.request(),
             conflation=conflation,
             bookmark=bookmark,
-            may_move=len(self.homes) > 1,
+            may_move=len(self.instances) > 1,
         )
 
-    @taught("topic")
+    @with_suggestions("topic")
     async def sow_delete(
         self,
         topic: str,
@@ -393,7 +395,7 @@ class Session:
         self._next_sequence += 1
         return Publisher(self.publisher, self._next_sequence - 1)
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def dead_letters(
         self,
         queue: str,
@@ -408,17 +410,17 @@ class Session:
         if bookmarks is not None:
             if (filter, source, reason, top_n) != (None, None, None, None):
                 raise DefinitionError("bookmarks say which letters; filter, source, reason and top_n go without them")
-            return await named_letters(self.scene, queue, _listed(bookmarks))
-        return await read_letters(self.scene, queue, letter_filter(filter, source, reason), top_n)
+            return await dead_letters_by_bookmark(self.context, queue, _listed(bookmarks))
+        return await read_dead_letters(self.context, queue, dead_letter_filter(filter, source, reason), top_n)
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def redrive(self, queue: str, **wishes: Any) -> Redriven:
         """Put dead letters back; see `Client.redrive`."""
         bookmarks = wishes.pop("bookmarks")
         wishes["bookmarks"] = None if bookmarks is None else _listed(bookmarks)
-        return await redrive(self.scene, Order(queue, self.request(), **wishes))
+        return await redrive(self.context, RedriveRequest(queue, self.request(), **wishes))
 
-    @taught("queue", "topic")
+    @with_suggestions("queue", "topic")
     async def aggregate(
         self,
         name: str,
@@ -427,9 +429,9 @@ class Session:
         filter: str | None,  # noqa: A002
     ) -> Follower:
         """Begin to follow an aggregate; see `Client.aggregate`."""
-        return await follow(self.scene, aggregated(name, projection, grouping, filter))
+        return await follow(self.context, aggregated(name, projection, grouping, filter))
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def queue_stats(self, queue: str) -> QueueStats:
         """Read a queue's figures."""
         figures = await calls.stats(queue)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from ampsq.client.client import Client
 
-__all__ = ["CHANGES", "Change", "Given", "change_named"]
+__all__ = ["CHANGES", "ConsoleChange", "Given", "change_named"]
 
 #: Name -> value of what a change is about.
 Given = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConsoleChange:
     """One kind of change.
 
     Attributes:
@@ -152,73 +152,73 @@ _MESSAGE: Final = ("queue", "bookmark", "filter")
 _ONE_OF: Final = ("bookmark", "filter")
 _REASON: Final = {"reason": "Why, for whoever looks at it, and in its dead letter (one line, may be empty)"}
 _ALL: Final = (
-    Change(
+    ConsoleChange(
         "cancel", "Cancel", _MESSAGE,
         lambda given: f"{_which(given)} is taken from the subscription that holds it, and is delivered again by "
         f"{given['queue']}. It counts as a cancel.",
         _settle("cancel", "cancelled"), _matching("cancel"), _ONE_OF, _REASON,
     ),
-    Change(
+    ConsoleChange(
         "expire", "Expire", _MESSAGE,
         lambda given: f"{_which(given)} leaves {given['queue']} as expired, whoever holds it. If the queue has a "
         "dead-letter action, that publishes it.",
         _settle("expire", "expired"), _matching("expire"), _ONE_OF, _REASON, is_grave=True,
     ),
-    Change(
+    ConsoleChange(
         "redrive", "Redrive", _MESSAGE,
         lambda given: f"{_which(given)} of {given['queue']} goes back to the queue that gave it up, and to no other. "
         "There is no undo.",
         _redrive, _redrivable, _ONE_OF,
     ),
-    Change(
+    ConsoleChange(
         "pause", "Pause", ("queue",),
         lambda given: f"{given['queue']} delivers nothing more on this instance until it is resumed. What is leased "
         "stays so; messages still enter.",
         lambda client, given: f"{given['queue']} {_was(changed=client.pause_queue(given['queue']))} paused",
     ),
-    Change(
+    ConsoleChange(
         "resume", "Resume", ("queue",),
         lambda given: f"{given['queue']} delivers again.",
         lambda client, given: f"{given['queue']} {_was(changed=client.resume_queue(given['queue']))} resumed",
     ),
-    Change(
+    ConsoleChange(
         "downgrade", "Downgrade", ("destination",),
         lambda given: f"Publishers wait for {given['destination']} no more, and what they wait for now is let go. "
         "Until it is upgraded it may lack what they were told is persisted: nobody may fail over to it.",
         _downgrade, is_grave=True,
     ),
-    Change(
+    ConsoleChange(
         "upgrade", "Upgrade", ("destination",),
         lambda given: f"Publishers wait for {given['destination']} again, first until it has caught up.",
         _upgrade,
     ),
-    Change(
+    ConsoleChange(
         "enable-proxied-transfer", "Enable proxied transfer", ("queue",),
         lambda given: f"This instance delivers messages of {given['queue']} whose owners no link comes from. A message "
         "may be delivered twice. Enable it at one instance alone, and disable it when they are back.",
         _proxy, is_grave=True,
     ),
-    Change(
+    ConsoleChange(
         "disable-proxied-transfer", "Disable proxied transfer", ("queue",),
         lambda given: f"Messages of {given['queue']} change owner only by their owners again. What was "
         "taken over stays.",
         _unproxy,
     ),
-    Change(
+    ConsoleChange(
         "retry", "Retry", ("action", "event"),
         lambda given: f"Failed events of {given['action']} are tried again at once, from the step that failed.",
         _retry, optional=("event",),
     ),
-    Change(
+    ConsoleChange(
         "drop", "Drop", ("action", "event"),
         lambda given: f"Failed events of {given['action']} are forgotten: the rest of their steps is never made.",
         _drop, optional=("event",), is_grave=True,
     ),
 )  # fmt: skip
-CHANGES: Final[Mapping[str, Change]] = {change.name: change for change in _ALL}
+CHANGES: Final[Mapping[str, ConsoleChange]] = {change.name: change for change in _ALL}
 
 
-def change_named(name: str) -> Change:
+def change_named(name: str) -> ConsoleChange:
     """The change of this name.
 
     Raises:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.console.listing import wait
+from ampsq.console.queue_list import wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampsq.console.observer import Moment
-    from ampsq.replication.report import LinkStatus, Replication
+    from ampsq.console.observer import FigureSample
+    from ampsq.replication.report import LinkStatus, ReplicationReport
 
-__all__ = ["Line", "Node", "Spark", "links_drawn", "rates", "spark"]
+__all__ = ["GraphLink", "GraphNode", "Spark", "draw_sparkline", "links_drawn", "rates"]
 
 #: Seconds over which a rate is taken.
 _OVER: Final = 10.0
@@ -37,7 +37,7 @@ class Spark:
     label: str
 
 
-def rates(moments: Sequence[Moment]) -> tuple[float, float] | None:
+def rates(moments: Sequence[FigureSample]) -> tuple[float, float] | None:
     """Messages a second that came in and that left, over the last ten seconds; None while that is not known."""
     if len(moments) < 2:  # noqa: PLR2004
         return None
@@ -47,7 +47,7 @@ def rates(moments: Sequence[Moment]) -> tuple[float, float] | None:
     return max(last.entered - first.entered, 0) / seconds, max(last.settled - first.settled, 0) / seconds
 
 
-def spark(values: Sequence[tuple[float, float]], what: str) -> Spark:
+def draw_sparkline(values: Sequence[tuple[float, float]], what: str) -> Spark:
     """Draw a figure over time.
 
     Args:
@@ -69,7 +69,7 @@ def spark(values: Sequence[tuple[float, float]], what: str) -> Spark:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """An instance in the graph.
 
     Attributes:
@@ -91,7 +91,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GraphLink:
     """A link in the graph, from one node's edge to another's.
 
     Attributes:
@@ -120,7 +120,7 @@ _APART: Final = 9.0
 _NEAR: Final = 0.66
 
 
-def links_drawn(found: Replication) -> tuple[list[Node], list[Line], float]:
+def links_drawn(found: ReplicationReport) -> tuple[list[GraphNode], list[GraphLink], float]:
     """Place this instance at the left, the others at the right, and a line for each link; and the height of it all.
 
     Others are those with a link, and those that own messages of the queues that are shared.
@@ -143,7 +143,7 @@ def links_drawn(found: Replication) -> tuple[list[Node], list[Line], float]:
     return nodes, lines, height
 
 
-def _owned(found: Replication, peers: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def _owned(found: ReplicationReport, peers: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """Instance -> queue -> messages that are its to deliver."""
     owned: dict[str, dict[str, int]] = {}
     for queue in found.queues:
@@ -156,14 +156,16 @@ def _owned(found: Replication, peers: Mapping[str, str]) -> dict[str, dict[str, 
     return owned
 
 
-def _node(name: str, detail: str, owned: Mapping[str, Mapping[str, int]], x: float, y: float, *, is_here: bool) -> Node:
+def _node(
+    name: str, detail: str, owned: Mapping[str, Mapping[str, int]], x: float, y: float, *, is_here: bool
+) -> GraphNode:
     queues = {queue: number for queue, number in owned.get(name, {}).items() if number}
     owns = f"owns {sum(queues.values()):,}" if owned else ""
     by_queue = ", ".join(f"{queue} {number:,}" for queue, number in queues.items()) or "nothing"
-    return Node(name, detail, owns, f"{name} owns {by_queue}", x, y, is_here)
+    return GraphNode(name, detail, owns, f"{name} owns {by_queue}", x, y, is_here)
 
 
-def _line(link: LinkStatus, here: Node, there: Node) -> Line:
+def _line(link: LinkStatus, here: GraphNode, there: GraphNode) -> GraphLink:
     is_out = link.direction == "out"
     shift = -_APART if is_out else _APART
     ends = (_HERE_X + _HALF, here.y + shift, _THERE_X - _HALF, there.y + shift)
@@ -173,4 +175,4 @@ def _line(link: LinkStatus, here: Node, there: Node) -> Line:
     # Near the other instance, where lines are apart; above the line out, below the line in.
     x, y = (start + _NEAR * (end - start) for start, end in ((ends[0], ends[2]), (ends[1], ends[3])))
     begin, end = (ends[:2], ends[2:]) if is_out else (ends[2:], ends[:2])
-    return Line(state, text, *begin, *end, x, y + (-7.0 if is_out else 17.0))
+    return GraphLink(state, text, *begin, *end, x, y + (-7.0 if is_out else 17.0))

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from ampsq.console.observer import Observer
 
-__all__ = ["LATE", "faults"]
+__all__ = ["LATE", "readiness_faults"]
 
 #: Seconds after which a duty that did not run to its end is late; the rarest has its turn every eight.
 LATE: Final = 30.0
 
 
-def faults(observer: Observer, rounds: Callable[[], Mapping[tuple[str, str], float]] | None) -> Iterator[str]:
+def readiness_faults(observer: Observer, rounds: Callable[[], Mapping[tuple[str, str], float]] | None) -> Iterator[str]:
     """What is not as it has to be, a line each; none: ready.
 
     Args:

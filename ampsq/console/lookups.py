@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.expressions.unparse import show
-from ampsq.protocol.encoding import decoded
+from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.request import command
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Browsed
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
 
 __all__ = ["Body", "Browse", "Subscriber", "browse", "read_body", "read_subscribers"]
 
@@ -111,7 +111,7 @@ class Subscriber:
     is_silent: bool
 
 
-async def browse(scene: Scene, queue: str, filter: str | None, limit: int, seconds: float) -> Browse:  # noqa: A002
+async def browse(context: InstanceContext, queue: str, filter: str | None, limit: int, seconds: float) -> Browse:  # noqa: A002
     """Look at messages of a queue, those that are leased and those that wait, up to `limit` of each, for so long.
 
     Raises:
@@ -119,14 +119,14 @@ async def browse(scene: Scene, queue: str, filter: str | None, limit: int, secon
     """
     expression = parse_query_filter(filter) if filter else None
     until = time.monotonic() + seconds
-    leased, more = await _rows(Walker(scene, queue, expression, available=False, leased=True), scene, limit, until)
-    walker = Walker(scene, queue, expression, by_ref=True)
-    waiting, further = await _rows(walker, scene, limit, until)
+    leased, more = await _rows(Walker(context, queue, expression, available=False, leased=True), context, limit, until)
+    walker = Walker(context, queue, expression, by_ref=True)
+    waiting, further = await _rows(walker, context, limit, until)
     is_cut = time.monotonic() >= until and (more or further)
     return Browse(tuple(leased), tuple(waiting), not more and not further, is_cut)
 
 
-async def _rows(walker: Walker, scene: Scene, limit: int, until: float) -> tuple[list[Row], bool]:
+async def _rows(walker: Walker, context: InstanceContext, limit: int, until: float) -> tuple[list[Row], bool]:
     """The first messages of a walk, and whether there may be more."""
     found: list[Row] = []
     page: list[Browsed] | None = []
@@ -134,12 +134,12 @@ async def _rows(walker: Walker, scene: Scene, limit: int, until: float) -> tuple
         page = await walker.page()
         if page is None:
             break
-        found += [_row(each, scene, walker.type) for each in page[: limit + 1 - len(found)]]
+        found += [_row(each, context, walker.type) for each in page[: limit + 1 - len(found)]]
     return found[:limit], page is not None
 
 
-def _row(found: Browsed, scene: Scene, message_type: MessageType) -> Row:
-    message = SowMessage.of(found, scene.origin, type=message_type)
+def _row(found: Browsed, context: InstanceContext, message_type: MessageType) -> Row:
+    message = SowMessage.of(found, context.origin, type=message_type)
     return Row(message, short_text(message.raw, message.data), found.holder.decode())
 
 
@@ -163,16 +163,16 @@ def _json(data: Any, indent: int | None) -> str:
         return str(data)
 
 
-async def read_body(scene: Scene, text: Bookmark | str, message_type: MessageType) -> Body:
+async def read_body(context: InstanceContext, text: Bookmark | str, message_type: MessageType) -> Body:
     """Read a message's body from the log.
 
     Raises:
         DefinitionError: it is no bookmark.
     """
-    named = await find_bookmark(scene.origin, text)
+    named = await find_bookmark(context.origin, text)
     entries: list[Any] = []
     if named.id:
-        log = key(scene.instance, "log", named.bookmark.topic)
+        log = key(context.instance, "log", named.bookmark.topic)
         entries = await command(["XRANGE", log, named.id, named.id], list)
     if not entries:
         return Body(named.bookmark, None, 0, {})
@@ -182,7 +182,7 @@ async def read_body(scene: Scene, text: Bookmark | str, message_type: MessageTyp
         told = {_text(name): _text(value) for name, value in fields.items()}
         return Body(named.bookmark, _json(told, 2), sum(map(len, fields.values())), {})
     headers = fields.get(FIELDS["headers"].encode())
-    data = decoded(raw, message_type)
+    data = decode_body(raw, message_type)
     return Body(named.bookmark, long_text(raw, data), len(raw), json.loads(headers) if headers else {})
 
 
@@ -199,9 +199,9 @@ async def read_subscribers(instance: str, queue: str) -> list[Subscriber]:
     for name in sorted(names)[:_SUBSCRIBERS]:
         subscription = key(instance, "subscription", name.decode())
         values = await command(["HMGET", subscription, *(FIELDS[field] for field in _HELD)], list)
-        beat = await command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
+        heartbeat = await command(["ZSCORE", key(instance, "subscriptions"), name], lambda reply: float(reply or 0))
         if values[0] is not None:
-            found.append(_subscriber(name.decode(), values, is_silent=beat < now))
+            found.append(_subscriber(name.decode(), values, is_silent=heartbeat < now))
     return sorted(found, key=lambda each: (-each.leased, each.name))
 
 

@@ -23,10 +23,10 @@ from ampsq.transport.runner import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.operations.figures import Figures, QueueFigures
+    from ampsq.operations.figures import InstanceFigures, QueueFigures
     from ampsq.protocol.request import Flow
 
-__all__ = ["MOMENTS", "Moment", "Observer", "Reading"]
+__all__ = ["MOMENTS", "FigureSample", "Observer", "Reading"]
 
 T = TypeVar("T")
 _log = logging.getLogger("ampsq.console")
@@ -39,10 +39,10 @@ _SHARE: Final = 20
 _IDLE: Final = 10.0
 _LOOKS_FOR: Final = 20.0
 #: Seconds for which a page waits for a server that is away.
-_PATIENCE: Final = 2.0
+_RETRY_TIMEOUT: Final = 2.0
 
 
-class Moment(NamedTuple):
+class FigureSample(NamedTuple):
     """What a queue's figures were.
 
     Attributes:
@@ -62,7 +62,7 @@ class Moment(NamedTuple):
 class Reading:
     """An instance's figures, when they were read and what that took, in seconds."""
 
-    figures: Figures
+    figures: InstanceFigures
     number: int
     at: float
     took: float
@@ -83,7 +83,7 @@ class _Observed:
         self.reading: Reading | None = None
         #: Why the last attempt to read failed; "" where it did not.
         self.fault = ""
-        self.moments: dict[str, deque[Moment]] = {}
+        self.moments: dict[str, deque[FigureSample]] = {}
 
     def client(self) -> Client:
         """A client of the instance; raises `Unavailable`."""
@@ -95,7 +95,7 @@ class _Observed:
                         f"instance {self._instance!r} is not on this server; a client that opens it makes it, as does "
                         "ampsq apply"
                     )
-                self._client = Client(self._url, instance=self._instance, patience=_PATIENCE)
+                self._client = Client(self._url, instance=self._instance, retry_timeout=_RETRY_TIMEOUT)
             return self._client
 
     def read(self) -> Reading:
@@ -126,15 +126,15 @@ class _Observed:
         """Run a flow as the client's own methods do."""
         return self.client()._store.run(flow)  # noqa: SLF001  (it has no method for it)
 
-    def _run_on(self, client: Client) -> Figures:
+    def _run_on(self, client: Client) -> InstanceFigures:
         store = client._store  # noqa: SLF001  (calls ahead need its channel)
-        with store.channel() as channel:
-            return store.run(read_figures(self._instance, channel))
+        with store.pipeline() as pipeline:
+            return store.run(read_figures(self._instance, pipeline))
 
     def _remember(self, queues: dict[str, QueueFigures], now: float) -> None:
         for name, queue in queues.items():
             moments = self.moments.setdefault(name, deque(maxlen=MOMENTS))
-            moments.append(Moment(now, queue.stats.depth, queue.entered, queue.settled))
+            moments.append(FigureSample(now, queue.stats.depth, queue.entered, queue.settled))
 
     def close(self) -> None:
         with self._lock:
@@ -153,7 +153,7 @@ class Observer:
     def __init__(self, url: str, instances: Sequence[str] = ()) -> None:
         self._url, self._named = url, tuple(instances)
         self._observed: dict[str, _Observed] = {}
-        self._finder = Store(url, "", patience=_PATIENCE)
+        self._finder = Store(url, "", retry_timeout=_RETRY_TIMEOUT)
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._stopping = threading.Event()
@@ -222,7 +222,7 @@ class Observer:
         """Read anew when somebody asks next: something was changed."""
         self._of(instance).forget()
 
-    def moments(self, instance: str, queue: str) -> list[Moment]:
+    def moments(self, instance: str, queue: str) -> list[FigureSample]:
         """What a queue's figures were, the earliest first."""
         return list(self._of(instance).moments.get(queue, ()))
 

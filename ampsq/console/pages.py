@@ -16,14 +16,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ampsq.base.errors import AmpsqError, DefinitionError, ExpressionError, Unavailable, UnknownQueue
-from ampsq.base.formatting import fact_text, moment, printable, size_text
+from ampsq.base.formatting import fact_text, printable, size_text, time_text
 from ampsq.base.message_types import MessageType
 from ampsq.console.changes import CHANGES, change_named
-from ampsq.console.charts import links_drawn, rates, spark
-from ampsq.console.listing import listed, span, wait
+from ampsq.console.charts import draw_sparkline, links_drawn, rates
 from ampsq.console.lookups import browse, long_text, read_body, read_subscribers, short_text
+from ampsq.console.queue_list import choose_queues, span, wait
 from ampsq.definitions.definition import nearest
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.replication.report import carried_to, read_destinations
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import BaseRoute
 
-    from ampsq.console.guard import Access
+    from ampsq.console.access import Access
     from ampsq.console.observer import Observer
     from ampsq.operations.figures import QueueFigures
 
@@ -71,7 +71,7 @@ class Pages:
             lstrip_blocks=True, finalize=_seen,
         )  # fmt: skip
         self._templates.filters |= {
-            "wait": wait, "span": span, "moment": moment, "size": size_text, "number": "{:,}".format,
+            "wait": wait, "span": span, "moment": time_text, "size": size_text, "number": "{:,}".format,
         }  # fmt: skip
         self._templates.globals |= {"short_text": short_text, "long_text": long_text, "fact_text": fact_text}
 
@@ -86,7 +86,7 @@ class Pages:
             Route(f"{of}/queues/{{queue}}", self._shown(self._queue)),
             Route(f"{of}/messages", self._shown(self._message)),
             Route(f"{of}/dead-letters", self._shown(self._letter_queues)),
-            Route(f"{of}/dead-letters/{{queue}}", self._shown(self._letters)),
+            Route(f"{of}/dead-letters/{{queue}}", self._shown(self._dead_letters)),
             Route(f"{of}/replication", self._shown(self._replication)),
             Route(f"{of}/actions", self._shown(self._actions)),
             Route(f"{of}/actions/{{action}}", self._shown(self._action)),
@@ -149,9 +149,9 @@ class Pages:
             raise DefinitionError(f"no instance {instance!r} is shown here; {nearest(instance, known, 'instance')}")
         return instance
 
-    def _scene(self, instance: str) -> Scene:
+    def _context(self, instance: str) -> InstanceContext:
         client = self._observer.client(instance)
-        return Scene(client.instance, client.origin)
+        return InstanceContext(client.instance, client.origin)
 
     # -- pages
 
@@ -165,9 +165,13 @@ class Pages:
         instance = self._named(request)
         figures = self._observer.reading(instance).figures
         asked = request.query_params
-        chosen = listed(figures.queues.values(), asked.get("q", ""), asked.get("sort", "name"), asked.get("page", "1"))
+        chosen = choose_queues(
+            figures.queues.values(), asked.get("q", ""), asked.get("sort", "name"), asked.get("page", "1")
+        )
         moments = {each.stats.name: self._observer.moments(instance, each.stats.name) for each in chosen.queues}
-        charts = {name: spark([(each.at, each.depth) for each in found], "depth") for name, found in moments.items()}
+        charts = {
+            name: draw_sparkline([(each.at, each.depth) for each in found], "depth") for name, found in moments.items()
+        }
         return self._page(
             "queues.html", request, title="Queues", chosen=chosen, charts=charts,
             rates={name: rates(found) for name, found in moments.items()}, total=len(figures.queues),
@@ -181,7 +185,7 @@ class Pages:
         seconds = _PATIENT if "patient" in request.query_params else _BUDGET
         try:
             found, wrong = (
-                self._observer.run(instance, browse(self._scene(instance), name, filter_, limit, seconds)),
+                self._observer.run(instance, browse(self._context(instance), name, filter_, limit, seconds)),
                 "",
             )
         except (ExpressionError, DefinitionError) as error:
@@ -191,7 +195,7 @@ class Pages:
         return self._page(
             "queue.html", request, title=name, queue=queue, found=found, wrong=wrong, filter=filter_, limit=limit,
             more=min(limit * 4, _MOST), most=_MOST, patient=_PATIENT, explained=explained, rates=rates(moments),
-            depth=spark([(each.at, each.depth) for each in moments], "depth"),
+            depth=draw_sparkline([(each.at, each.depth) for each in moments], "depth"),
             subscribers=self._observer.run(instance, read_subscribers(instance, name)),
             is_shared=is_shared, alone=alone,
             settings={"underlying_topic": queue.definition.underlying_topic, **queue.definition.elements()},
@@ -224,7 +228,7 @@ class Pages:
         client = self._observer.client(instance)
         told = client.history(bookmark)
         form = MessageType.parse(client.message_type(told.bookmark.topic))
-        body = self._observer.run(instance, read_body(self._scene(instance), bookmark, form))
+        body = self._observer.run(instance, read_body(self._context(instance), bookmark, form))
         explained = client.explain(queue, bookmark) if queue else None
         return self._page(
             "message.html", request, title="Message", told=told, body=body, explained=explained, queue=queue
@@ -237,7 +241,7 @@ class Pages:
         found = [each for each in figures.queues.values() if any(map(each.definition.feeds_from, topics))]
         return self._page("letter_queues.html", request, title="Dead letters", found=found)
 
-    def _letters(self, request: Request) -> Response:
+    def _dead_letters(self, request: Request) -> Response:
         instance, name = self._named(request), request.path_params["queue"]
         filter_, limit, wrong = request.query_params.get("filter", "").strip(), self._limit(request), ""
         client = self._observer.client(instance)

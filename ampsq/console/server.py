@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AmpsqError, DefinitionError
-from ampsq.console.guard import Access, Guard
-from ampsq.console.health import faults
+from ampsq.console.access import Access, Guard
+from ampsq.console.health import readiness_faults
 from ampsq.console.metrics import exposition
 from ampsq.console.observer import Observer
 from ampsq.console.pages import Pages
@@ -136,7 +136,7 @@ class Console:
         return PlainTextResponse("ok\n")
 
     def _readyz(self, _request: Request) -> Response:
-        found = list(faults(self._observer, self._rounds))
+        found = list(readiness_faults(self._observer, self._rounds))
         return PlainTextResponse("\n".join(found or ["ok"]) + "\n", 503 if found else 200)
 
     def _metrics(self, _request: Request) -> Response:

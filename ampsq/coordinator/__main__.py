@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from ampsq.coordinator.actions import Powers
+from ampsq.coordinator.actions import OutsidePermissions
 from ampsq.coordinator.main import Coordinator
 
 __all__ = ["main"]
@@ -25,7 +25,7 @@ def main() -> int:
     webhooks = options.allow_webhooks or os.environ.get("AMPSQ_ALLOW_WEBHOOKS", "").split()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])
-    powers = Powers(options.allow_commands, tuple(webhooks))
+    powers = OutsidePermissions(options.allow_commands, tuple(webhooks))
     Coordinator(options.url, instances, powers).run(signals=True)
     return 0
 

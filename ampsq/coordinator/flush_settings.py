@@ -12,27 +12,27 @@ from ampsq.protocol.reads.server import ON_REWRITE, configuration, information
 if TYPE_CHECKING:
     from ampsq.transport.runner import Store
 
-__all__ = ["Flushing"]
+__all__ = ["FlushSettings"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _PAUSE: Final = 1.0
 
 
-class Flushing:
+class FlushSettings:
     """Notes the server's run and when it flushes, and notes it again when either has changed."""
 
     name = "flushing"
 
     def __init__(self) -> None:
-        self._said = ""
+        self._reported = ""
 
     def run_once(self, store: Store) -> float:
         """Ask the server, and note what it says; one that may not be asked is told of once."""
         # On one connection, so that both are of one run of the server.
-        channel = store.pinned()
+        pipeline = store.pinned()
         try:
-            run = channel.ask(information()).get("run_id", "")
-            settings = channel.ask(configuration())
+            run = pipeline.ask(information()).get("run_id", "")
+            settings = pipeline.ask(configuration())
         except ScriptBug:
             # A server without CONFIG has none for anybody, and nobody waits for a note.
             return _PAUSE
@@ -40,14 +40,14 @@ class Flushing:
             self._say(store.instance, error)
             return _PAUSE
         finally:
-            channel.close()
-        self._said = ""
+            pipeline.close()
+        self._reported = ""
         store.call(calls.note_flushing(run, settings["appendfsync"], settings[ON_REWRITE]))
         return _PAUSE
 
     def _say(self, instance: str, error: NotPermitted) -> None:
-        if str(error) != self._said:
-            self._said = str(error)
+        if str(error) != self._reported:
+            self._reported = str(error)
             _log.warning(
                 "how the server flushes is not noted for those of %s who may not ask, so that nothing is promised to "
                 "them of its disk: %s",

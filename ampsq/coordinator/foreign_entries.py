@@ -15,7 +15,7 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from ampsq.transport.runner import Store
 
-__all__ = ["Notice"]
+__all__ = ["ForeignEntries"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _PAUSE = 0.1
@@ -28,7 +28,7 @@ _SCAN_EVERY = 10
 _TOPICS = 250
 
 
-class Notice:
+class ForeignEntries:
     """Looks at the end of every log, and for new logs."""
 
     name = "notice"
@@ -48,7 +48,7 @@ class Notice:
         topics = list(self._seen)
         for first in range(0, len(topics), _TOPICS):
             some = {topic: self._seen[topic] for topic in topics[first : first + _TOPICS]}
-            found = store.call(calls.notice(some))
+            found = store.call(calls.scan_foreign_entries(some))
             self._seen.update(found)
         return max(_PAUSE, len(topics) * _PAUSE_PER_TOPIC)
 

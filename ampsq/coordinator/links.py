@@ -10,9 +10,9 @@ from ampsq.base.errors import Rejected
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.destination import Destination
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.replication.link_runner import Run
-from ampsq.replication.proxied_transfer import assume_lost
-from ampsq.replication.recovery import Recovery, go_on
+from ampsq.replication.link_runner import LinkRunner
+from ampsq.replication.ownership import assume_lost
+from ampsq.replication.recovery import Recovery, resume_recovered
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
@@ -72,14 +72,14 @@ class Links:
             if name in self._runs or not definition.addresses:
                 continue
             stopping = threading.Event()
-            run = Run(store.url, store.instance, definition, stopping)
+            run = LinkRunner(store.url, store.instance, definition, stopping)
             thread = threading.Thread(target=run.run, name=f"link-{store.instance}-{name}", daemon=True)
             self._runs[name] = (text, thread, stopping)
             thread.start()
 
     def _recover(self, store: Store) -> None:
         """Let queues go on that are held, once all is here; whatever begins that, changes the catalog."""
-        before, self._recovery = self._recovery, store.run(go_on(store.instance))
+        before, self._recovery = self._recovery, store.run(resume_recovered(store.instance))
         if self._recovery is not None and self._recovery != before:
             _log.warning(
                 "%s is a new incarnation: queues %s are held until everything is read of %s",
@@ -97,7 +97,7 @@ class Links:
             type_of = catalog.message_type(queue)
             if any(definition.topic_for(queue, type_of) is not None for definition in definitions):
                 try:
-                    wanted = store.call(replication_calls.request(queue))
+                    wanted = store.call(replication_calls.request_ownership(queue))
                     asked += wanted
                     if wanted:
                         store.run(assume_lost(store.instance, queue, _ASSUMED))

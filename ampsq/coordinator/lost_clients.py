@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import channel, key
+from ampsq.protocol.schema import keepalive_channel, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.transport.runner import Store
 
-__all__ = ["Absence"]
+__all__ = ["LostClients"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _PAUSE: Final = 0.3
@@ -29,7 +29,7 @@ _BATCH: Final = 500
 _JUMP: Final = 3.0
 
 
-class Absence:
+class LostClients:
     """Ends the subscriptions of clients that do not listen on their channel any more.
 
     Args:
@@ -84,13 +84,13 @@ class Absence:
         gone: set[str] = set()
         for first in range(0, len(known), _BATCH):
             some = [client for client in known[first : first + _BATCH] if client not in there]
-            channels = [channel(store.instance, client) for client in some]
+            channels = [keepalive_channel(store.instance, client) for client in some]
             counts = store.call(
                 command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
             )
             gone |= {client for client, where in zip(some, channels, strict=True) if not counts.get(where.encode())}
         for client in gone & self._left:
-            store.call(action_calls.happen("disconnect", client))
+            store.call(action_calls.emit_event("disconnect", client))
         self._left = gone - self._left
 
     def _watch_server(self, store: Store, now: float, subscriptions: Mapping[str, float]) -> None:
@@ -116,7 +116,7 @@ class Absence:
         absent: list[str] = []
         for first in range(0, len(subscriptions), _BATCH):
             some = subscriptions[first : first + _BATCH]
-            channels = [channel(store.instance, self._client(store, name)) for name in some]
+            channels = [keepalive_channel(store.instance, self._client(store, name)) for name in some]
             counts = store.call(
                 command(["PUBSUB", "NUMSUB", *channels], lambda reply: dict(zip(reply[::2], reply[1::2], strict=True)))
             )

@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, FormatMismatch, Unavailable
-from ampsq.coordinator.actions import Actions, Powers
-from ampsq.coordinator.flush_settings import Flushing
-from ampsq.coordinator.foreign_entries import Notice
+from ampsq.coordinator.actions import Actions, OutsidePermissions
+from ampsq.coordinator.flush_settings import FlushSettings
+from ampsq.coordinator.foreign_entries import ForeignEntries
 from ampsq.coordinator.links import Links
-from ampsq.coordinator.lost_clients import Absence
+from ampsq.coordinator.lost_clients import LostClients
 from ampsq.coordinator.rebuilds import Rebuilds
 from ampsq.coordinator.retention import Retention
-from ampsq.coordinator.sweep import Sweep
+from ampsq.coordinator.sweep import SweepDue
 from ampsq.coordinator.views import Views
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import INSTANCES
@@ -43,12 +43,12 @@ class Coordinator:
         powers: what actions may do outside of the instance; default nothing.
     """
 
-    def __init__(self, url: str, instances: Sequence[str] = (), powers: Powers | None = None) -> None:
-        self._powers = powers or Powers()
+    def __init__(self, url: str, instances: Sequence[str] = (), powers: OutsidePermissions | None = None) -> None:
+        self._powers = powers or OutsidePermissions()
         self._url = url
         self._named = tuple(instances)
         self._stopping = threading.Event()
-        self._said: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
         self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._ran: dict[tuple[str, str], float] = {}
 
@@ -73,7 +73,7 @@ class Coordinator:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.stop())
         _log.info("coordinator started for %s", ", ".join(self._named) or "all instances")
-        finder = Store(self._url, "", patience=1.0)
+        finder = Store(self._url, "", retry_timeout=1.0)
         try:
             while not self._stopping.is_set():
                 instances = self._named or self._found(finder)
@@ -111,10 +111,20 @@ class Coordinator:
 
     def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
-        store = Store(self._url, instance, patience=0.5)
+        store = Store(self._url, instance, retry_timeout=0.5)
         links = Links()
         duties: list[Duty] = [
-            *(Sweep(), Flushing(), Absence(), Notice(), links, Actions(self._powers), Views(), Rebuilds(), Retention())
+            *(
+                SweepDue(),
+                FlushSettings(),
+                LostClients(),
+                ForeignEntries(),
+                links,
+                Actions(self._powers),
+                Views(),
+                Rebuilds(),
+                Retention(),
+            )
         ]
         due = dict.fromkeys(range(len(duties)), 0.0)
         self._ran.update(dict.fromkeys(((instance, duty.name) for duty in duties), time.monotonic()))
@@ -135,13 +145,13 @@ class Coordinator:
         try:
             pause = duty.run_once(store)
         except (Unavailable, FormatMismatch) as error:
-            if self._said.get((store.instance, duty.name)) != str(error):
-                self._said[store.instance, duty.name] = str(error)
+            if self._reported.get((store.instance, duty.name)) != str(error):
+                self._reported[store.instance, duty.name] = str(error)
                 _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
         except Exception:  # noqa: BLE001  (one duty's bug must not stop the others)
             _log.exception("%s of %s failed; trying again", duty.name, store.instance)
         else:
-            if self._said.pop((store.instance, duty.name), None):
+            if self._reported.pop((store.instance, duty.name), None):
                 _log.info("%s of %s goes on", duty.name, store.instance)
             self._ran[store.instance, duty.name] = time.monotonic()
             return pause

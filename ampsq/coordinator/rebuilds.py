@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, Rebuilding
 from ampsq.operations.check.queue import check
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.runner import Store
@@ -47,13 +47,13 @@ class Rebuilds:
 
 
 def _take_over(url: str, instance: str, queues: Sequence[str]) -> None:
-    with contextlib.closing(Store(url, instance, patience=5.0)) as store:
+    with contextlib.closing(Store(url, instance, retry_timeout=5.0)) as store:
         for queue in queues:
             _log.warning("the rebuild of queue %s was not ended; beginning anew", queue)
             try:
                 field = ["HGET", key(instance, "instance"), FIELDS["origin"]]
                 origin = store.call(command(field, lambda reply: str(reply.decode())))
-                store.run(check(Scene(instance, origin), [queue], repair=True))
+                store.run(check(InstanceContext(instance, origin), [queue], repair=True))
             except Rebuilding:
                 _log.info("somebody else rebuilds queue %s", queue)
             except AmpsqError as error:

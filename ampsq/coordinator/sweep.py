@@ -14,13 +14,13 @@ from ampsq.protocol.schema import key
 if TYPE_CHECKING:
     from ampsq.transport.runner import Store
 
-__all__ = ["Sweep"]
+__all__ = ["SweepDue"]
 
 #: Longest pause, seconds: an entry may be made that is due before the one that was next.
 _LONGEST = 0.1
 
 
-class Sweep:
+class SweepDue:
     """Sweeps the timetable, and shows consumers that somebody does."""
 
     name = "sweep"

@@ -19,10 +19,10 @@ from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.queue import View
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
-from ampsq.views.upkeep import MADE, PENDING, STATE, Change, Follower, fingerprint, is_over_queue, stored_rows
+from ampsq.views.upkeep import MADE, PENDING, STATE, Follower, RowChange, fingerprint, is_over_queue, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ class _Kept:
         self._finish_pending(store)
         origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
         given = store.run(stored_rows(store.instance, view.name))
-        self._follower = Follower(Scene(store.instance, origin), view, catalog, given)
+        self._follower = Follower(InstanceContext(store.instance, origin), view, catalog, given)
         self._knows_rows = self._mark_rows(store, bool(given))
 
     def _mark_rows(self, store: Store, has_rows: bool) -> bool:  # noqa: FBT001
@@ -189,7 +189,7 @@ class _Kept:
             self._publish(store, first, changes)
             self._write_down(store, changes)
 
-    def _tell(self, store: Store, changes: list[Change]) -> bool:
+    def _tell(self, store: Store, changes: list[RowChange]) -> bool:
         """Publish a batch of changes and write them down; False when somebody else has published under its numbers."""
         first = self._sequence + 1
         store.call(command(["HSET", self._hash, PENDING, _write_pending(first, changes)], int))
@@ -198,7 +198,7 @@ class _Kept:
         self._write_down(store, changes)
         return True
 
-    def _publish(self, store: Store, first: int, changes: list[Change]) -> bool:
+    def _publish(self, store: Store, first: int, changes: list[RowChange]) -> bool:
         """Publish rows under fixed numbers; False when others had these numbers already."""
         bodies = [change.text for change in changes if change.text]
         if not bodies:
@@ -212,7 +212,7 @@ class _Kept:
         self._sequence = max(self._sequence, first + len(bodies) - 1)
         return not published.duplicates or call.repeated
 
-    def _write_down(self, store: Store, changes: list[Change]) -> None:
+    def _write_down(self, store: Store, changes: list[RowChange]) -> None:
         """Write what was published; after this, it is not published again."""
         rows: list[str | bytes] = []
         for change in changes:
@@ -224,14 +224,14 @@ class _Kept:
         store.call(command(["HDEL", self._hash, PENDING, *gone], int))
 
 
-def _unsaid(change: Change) -> Change:
+def _unsaid(change: RowChange) -> RowChange:
     """A change that is written down and, if its group is gone, not published."""
     return change._replace(text=b"") if change.gone else change
 
 
-def _batches(changes: list[Change]) -> Iterator[list[Change]]:
+def _batches(changes: list[RowChange]) -> Iterator[list[RowChange]]:
     """Cut changes so that each part is one call: at most 500 rows, and about a megabyte."""
-    batch: list[Change] = []
+    batch: list[RowChange] = []
     total = 0
     for change in changes:
         batch.append(change)
@@ -243,10 +243,10 @@ def _batches(changes: list[Change]) -> Iterator[list[Change]]:
         yield batch
 
 
-def _write_pending(first: int, changes: list[Change]) -> bytes:
+def _write_pending(first: int, changes: list[RowChange]) -> bytes:
     return json.dumps([first, [[change.key, change.text.decode(), change.gone] for change in changes]]).encode()
 
 
-def _read_pending(text: bytes) -> tuple[int, list[Change]]:
+def _read_pending(text: bytes) -> tuple[int, list[RowChange]]:
     first, changes = json.loads(text)
-    return first, [Change(name, row.encode(), gone) for name, row, gone in changes]
+    return first, [RowChange(name, row.encode(), gone) for name, row, gone in changes]

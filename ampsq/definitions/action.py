@@ -12,12 +12,12 @@ from ampsq.definitions.action_parts import (
     CONDITIONS,
     STEPS,
     TRIGGERS,
+    ActionStep,
     Do,
     On,
     Part,
     Reason,
     Reasons,
-    Step,
     Trigger,
     read_parts,
 )
@@ -27,18 +27,18 @@ from ampsq.definitions.definition import Definition, Fault, Name, report
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Action", "DeadLetter"]
+__all__ = ["Action", "DeadLetterAction"]
 
-_WRITTEN: Final = PlainSerializer(lambda parts: [part.written() for part in parts])
+_WRITTEN: Final = PlainSerializer(lambda parts: [part.to_elements() for part in parts])
 Triggers = Annotated[tuple[InstanceOf[Trigger], ...], _WRITTEN]
-Steps = Annotated[tuple[InstanceOf[Step], ...], _WRITTEN]
+Steps = Annotated[tuple[InstanceOf[ActionStep], ...], _WRITTEN]
 Conditions = Annotated[tuple[InstanceOf[Part], ...], _WRITTEN]
 
 _PARTS: Final[Mapping[str, Mapping[str, type[Part]]]] = {"on": TRIGGERS, "if_": CONDITIONS, "do": STEPS}
 _SPELLED: Final = {"if_": "if"}
 
 
-class DeadLetter(Definition):
+class DeadLetterAction(Definition):
     """The short form of the usual action: what a queue gives up is published to a topic.
 
     Attributes:
@@ -119,13 +119,13 @@ class Action(Definition):
             DefinitionError: an argument is wrong; the text lists every fault.
         """
         elements: dict[str, Any] = {"queue": queue, "topic": topic, "name": name, "reasons": reasons}
-        faults = DeadLetter.faults(elements)
+        faults = DeadLetterAction.faults(elements)
         if reasons is not None and not isinstance(reasons, list | tuple):
             faults = [fault for fault in faults if fault.element != "reasons"]
             faults.append(Fault("reasons", f"{reasons!r} is not a list; allowed: a list of names"))
         if faults:
-            raise DefinitionError(report(DeadLetter.title(elements), faults))
-        return DeadLetter(**elements).action()
+            raise DefinitionError(report(DeadLetterAction.title(elements), faults))
+        return DeadLetterAction(**elements).action()
 
     @property
     def topics(self) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.values import shown
-from ampsq.definitions.action_steps import Do, Step
+from ampsq.definitions.action_steps import ActionStep, Do
 from ampsq.definitions.action_triggers import If, On, Part, Trigger
 from ampsq.definitions.action_values import VARIABLE, Reason, Reasons
 from ampsq.definitions.definition import Fault, nearest
@@ -23,13 +23,13 @@ __all__ = [
     "STEPS",
     "TRIGGERS",
     "VARIABLE",
+    "ActionStep",
     "Do",
     "If",
     "On",
     "Part",
     "Reason",
     "Reasons",
-    "Step",
     "Trigger",
     "read_parts",
 ]
@@ -83,11 +83,13 @@ def _read_part(value: object, kinds: Mapping[str, type[Part]]) -> Part | list[st
     inner = {} if given is None else {kind.main: given} if kind.main and not isinstance(given, dict) else given
     if not isinstance(inner, dict):
         return [f"{word}: {shown(inner)}: allowed are its elements, {', '.join(kind.model_fields)}"]
-    faults = [f"{word}: {element}: {text}" for element, text in (_taught(kind, fault) for fault in kind.faults(inner))]
+    faults = [
+        f"{word}: {element}: {text}" for element, text in (_with_allowed(kind, fault) for fault in kind.faults(inner))
+    ]
     return faults or kind(**inner)
 
 
-def _taught(kind: type[Part], fault: Fault) -> Fault:
+def _with_allowed(kind: type[Part], fault: Fault) -> Fault:
     """A missing element is told with what it is."""
     if not fault.text.startswith("missing"):
         return fault

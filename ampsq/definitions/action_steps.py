@@ -22,13 +22,13 @@ from ampsq.definitions.action_values import (
 from ampsq.definitions.definition import Name
 from ampsq.definitions.elements import Delay, TopicOrPattern
 
-__all__ = ["Do", "Step"]
+__all__ = ["ActionStep", "Do"]
 
 _TEN_SECONDS: Any = Interval(10_000)
 _AT_ONCE: Any = Interval(0)
 
 
-class Step(Part):
+class ActionStep(Part):
     """What an action does.
 
     Attributes:
@@ -41,7 +41,7 @@ class Step(Part):
 class Do:
     """What an action does, as in ``Do.publish(topic="dead")``."""
 
-    class publish(Step):  # noqa: N801
+    class publish(ActionStep):  # noqa: N801
         """Publish a message: exactly once for each event.
 
         Attributes:
@@ -55,7 +55,7 @@ class Do:
         topic: Target
         data: Text | None = None
 
-    class query(Step):  # noqa: N801
+    class query(ActionStep):  # noqa: N801
         """Look for a message of a queue, or a row of a view; the first one's body becomes a variable.
 
         Attributes:
@@ -76,7 +76,7 @@ class Do:
         default_data: Text = ""
         order_by: Orders = NONE
 
-    class delete(Step):  # noqa: N801
+    class delete(ActionStep):  # noqa: N801
         """Acknowledge the messages of a queue that match a filter.
 
         Attributes:
@@ -89,7 +89,7 @@ class Do:
         topic: TopicOrPattern
         filter: Expression
 
-    class extract(Step):  # noqa: N801
+    class extract(ActionStep):  # noqa: N801
         """Take values out of a body into variables.
 
         Attributes:
@@ -104,7 +104,7 @@ class Do:
         value: Extractions
         data: Text = "{{AMPS_DATA}}"
 
-    class translate(Step):  # noqa: N801
+    class translate(ActionStep):  # noqa: N801
         """Give a variable another text for each text that it may have.
 
         Attributes:
@@ -122,7 +122,7 @@ class Do:
         case: Cases
         default: Text | None = None
 
-    class increment(Step):  # noqa: N801
+    class increment(ActionStep):  # noqa: N801
         """Count: once for each event.
 
         Attributes:
@@ -136,7 +136,7 @@ class Do:
         key: FilledText
         value: Variable = "AMPS_COUNTER"
 
-    class event(Step):  # noqa: N801
+    class event(ActionStep):  # noqa: N801
         """Raise an event, which sets off the actions on it.
 
         Attributes:
@@ -150,7 +150,7 @@ class Do:
         event: Name
         data: Text = "{{AMPS_DATA}}"
 
-    class echo(Step):  # noqa: N801
+    class echo(ActionStep):  # noqa: N801
         """Write a line to the coordinator's log.
 
         Attributes:
@@ -162,7 +162,7 @@ class Do:
         main = "message"
         message: Text
 
-    class downgrade_replication(Step):  # noqa: N801
+    class downgrade_replication(ActionStep):  # noqa: N801
         """Downgrade the sync destinations that are behind: nobody waits for them until they are upgraded.
 
         Attributes:
@@ -176,7 +176,7 @@ class Do:
         age: Period
         grace_period: Delay = _AT_ONCE
 
-    class upgrade_replication(Step):  # noqa: N801
+    class upgrade_replication(ActionStep):  # noqa: N801
         """Upgrade the destinations that were downgraded, have caught up and have a link; never one configured as async.
 
         Attributes:
@@ -190,7 +190,7 @@ class Do:
         age: Period
         grace_period: Delay = _AT_ONCE
 
-    class execute(Step):  # noqa: N801
+    class execute(ActionStep):  # noqa: N801
         """Run a program, where the coordinator was started with ``--allow-commands``; its input is ``{{AMPS_DATA}}``.
 
         Attributes:
@@ -205,7 +205,7 @@ class Do:
         command: FilledText
         timeout: Wait = _TEN_SECONDS
 
-    class webhook(Step):  # noqa: N801
+    class webhook(ActionStep):  # noqa: N801
         """POST to an address, where the coordinator was started with ``--allow-webhooks PREFIX`` of it.
 
         Attributes:

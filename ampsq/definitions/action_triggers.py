@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ampsq.base.values import is_name, pattern_of
 from ampsq.definitions.action_values import NONE, Every, Expression, FilledText, Percent, Period, Reasons
-from ampsq.definitions.definition import Checked, Name
+from ampsq.definitions.definition import CheckedModel, Name
 from ampsq.definitions.elements import Filter, Identifiers, TopicOrPattern
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["If", "On", "Part", "Trigger"]
 
 
-class Part(Checked):
+class Part(CheckedModel):
     """One On, If or Do.
 
     Attributes:
@@ -33,7 +33,7 @@ class Part(Checked):
         """What an error text calls it."""
         return cls.word
 
-    def written(self) -> dict[str, Any]:
+    def to_elements(self) -> dict[str, Any]:
         """As files have it: ``{word: {element: value}}``, without what is as by default."""
         return {self.word: self.elements()}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.errors import AmpsqError
 
-__all__ = ["Checked", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest", "report"]
+__all__ = ["CheckedModel", "Definition", "Fault", "Lines", "Loaded", "Name", "nearest", "report"]
 
 #: Element -> its line in a file.
 Lines = dict[str, int]
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
     text: str
 
 
-class Checked(BaseModel):
+class CheckedModel(BaseModel):
     """What definitions and their parts share: checked whole, unchangeable, hashable.
 
     Raises:
@@ -117,7 +117,7 @@ class Checked(BaseModel):
         return iter(())
 
 
-class Definition(Checked):
+class Definition(CheckedModel):
     """What all definitions share: they have a name and are stored as compact JSON.
 
     Raises:
@@ -235,7 +235,7 @@ def nearest(wrong: str, names: Iterable[str], what: str = "element") -> str:
     return f"no such {what}; allowed: {', '.join(known)}"
 
 
-def _fault(kind: type[Checked], detail: ErrorDetails) -> Fault:
+def _fault(kind: type[CheckedModel], detail: ErrorDetails) -> Fault:
     """Say in our words what pydantic found."""
     element, value = str(detail["loc"][0]), detail["input"]
     match detail["type"]:

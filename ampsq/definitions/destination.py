@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import MessageType, MessageTypeName
 from ampsq.base.values import Interval, is_name, pattern_of, shown
-from ampsq.definitions.definition import Checked, Definition, Fault, Name
+from ampsq.definitions.definition import CheckedModel, Definition, Fault, Name
 from ampsq.definitions.elements import Delay, Filter, TopicOrPattern
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ _OPTIONAL: Final = tuple(check for check in CHECKS if check not in MANDATORY)
 Exclusions = Annotated[tuple[str, ...], BeforeValidator(_exclusions)]
 
 
-class ReplicatedTopic(Checked):
+class ReplicatedTopic(CheckedModel):
     """What a destination is sent.
 
     Attributes:

@@ -212,7 +212,7 @@ def _topic_faults(element: str, text: str, tree: Tree) -> Iterator[Fault]:
     """Refuse identifiers of one topic: joining topics takes the last message of each key, which no topic keeps."""
     joined = next((node for node in _nodes(tree) if node[0] == "t"), None)
     if joined is not None:
-        field = _written(joined)
+        field = _identifier_text(joined)
         yield Fault(
             element,
             f"{shown(text)} uses {field}, a field of one topic, and a view does not join topics; allowed: "
@@ -235,16 +235,16 @@ def _loose(tree: Tree, known: Mapping[Tree, str]) -> Iterator[str]:
             return
         case ("f" | "t", *_):
             if tree not in known:
-                yield _written(tree)
+                yield _identifier_text(tree)
         case ("call", name) if name not in _SAME_FOR_ALL:
-            yield _written(tree)
+            yield _identifier_text(tree)
         case _:
             for part in tree:
                 if isinstance(part, tuple):
                     yield from _loose(part, known)
 
 
-def _written(node: Tree) -> str:
+def _identifier_text(node: Tree) -> str:
     """An identifier, or a function without arguments, as an expression has it."""
     if node[0] == "call":
         return f"{node[1]}()"

@@ -15,14 +15,14 @@ from ampsq.expressions.literals import place_in_string, raw_pattern_advice
 from ampsq.expressions.syntax_errors import nearest_function
 
 if TYPE_CHECKING:
-    from ampsq.expressions.grammar import Node
+    from ampsq.expressions.grammar import SyntaxNode
     from ampsq.expressions.use import Use
     from ampsq.expressions.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.expressions.grammar import Node
+    from ampsq.expressions.grammar import SyntaxNode
     from ampsq.expressions.values import Value
 
 __all__ = ["Tree", "checked"]
@@ -53,7 +53,7 @@ class _Arity(NamedTuple):
 _SPECIAL: Final = {"IF": _Arity(3, 3), "REGEXP_REPLACE": _Arity(3, 3)}
 
 
-def checked(node: Node, text: str, use: Use, *, fold: bool = True) -> Tree:
+def checked(node: SyntaxNode, text: str, use: Use, *, fold: bool = True) -> Tree:
     """Make the tree of what was written.
 
     Args:
@@ -78,10 +78,10 @@ class _Checker:
         self._fold = fold
         self._in_aggregate = False
 
-    def _refuse(self, reason: str, node: Node) -> ExpressionError:
+    def _refuse(self, reason: str, node: SyntaxNode) -> ExpressionError:
         return ExpressionError(reason, self._text, node.column)
 
-    def tree(self, node: Node) -> Tree:
+    def tree(self, node: SyntaxNode) -> Tree:
         match node.operator:
             case "constant":
                 return _constant(node.value)
@@ -95,7 +95,7 @@ class _Checker:
                 self._check_null(node)
                 return self._folded((node.operator, *map(self.tree, node.operands)))
 
-    def check_constant(self, node: Node) -> None:
+    def check_constant(self, node: SyntaxNode) -> None:
         """Refuse what is asked of messages and speaks of none of them, unless it is meant."""
         if self._use in _ASKED_OF_MESSAGES and not _is_meant(node) and not _asks_of_message(node):
             raise self._refuse(
@@ -104,7 +104,7 @@ class _Checker:
                 node,
             )
 
-    def _check_null(self, node: Node) -> None:
+    def _check_null(self, node: SyntaxNode) -> None:
         """Refuse a comparison with the literal NULL; queries take the whole language, as evaluators are tested."""
         if node.operator not in (*_COMPARISONS, "in") or self._use == "query":
             return
@@ -117,7 +117,7 @@ class _Checker:
     def _folded(self, tree: Tree) -> Tree:
         return _folded(tree) if self._fold else tree
 
-    def _field(self, node: Node) -> Tree:
+    def _field(self, node: SyntaxNode) -> Tree:
         topic, path = node.value
         if topic is None:
             return ("f", *path)
@@ -127,7 +127,7 @@ class _Checker:
             )
         return ("t", topic, *path)
 
-    def _like(self, node: Node) -> Tree:
+    def _like(self, node: SyntaxNode) -> Tree:
         operand, pattern = node.operands
         value, compiled = self.tree(operand), self._compiled(pattern)
         if isinstance(compiled, Automaton):
@@ -143,7 +143,7 @@ class _Checker:
         alternatives = compile_pattern(escaped + b"|" + escaped)
         return ("like", value, _automaton(alternatives).tree, _shown_pattern(pattern.value))
 
-    def _compiled(self, pattern: Node, *, replace: bool = False) -> Automaton | Literal:
+    def _compiled(self, pattern: SyntaxNode, *, replace: bool = False) -> Automaton | Literal:
         lost = raw_pattern_advice(pattern.source)
         if lost:
             raise ExpressionError(lost[1], self._text, pattern.column + lost[0])
@@ -153,7 +153,7 @@ class _Checker:
             column = pattern.column + place_in_string(pattern.source, reason.position)
             raise ExpressionError(f"in the pattern: {reason}", self._text, column) from None
 
-    def _call(self, node: Node) -> Tree:
+    def _call(self, node: SyntaxNode) -> Tree:
         name = node.value
         if name in AGGREGATES:
             return self._aggregate(node)
@@ -173,7 +173,7 @@ class _Checker:
             return self._regexp_replace(node)
         return ("call", name, *map(self.tree, node.operands))
 
-    def _check_arguments(self, node: Node, least: int, most: int | None) -> None:
+    def _check_arguments(self, node: SyntaxNode, least: int, most: int | None) -> None:
         star = next((operand for operand in node.operands if operand.operator == "star"), None)
         if star is not None:
             raise self._refuse("* is for COUNT(*) in the projections of views", star)
@@ -181,14 +181,14 @@ class _Checker:
         if count < least or (most is not None and count > most):
             raise self._refuse(f"{node.value} takes {_amount(least, most)}, not {count}", node)
 
-    def _regexp_replace(self, node: Node) -> Tree:
+    def _regexp_replace(self, node: SyntaxNode) -> Tree:
         subject, pattern, replacement = node.operands
         if pattern.operator != "constant" or not isinstance(pattern.value, bytes):
             raise self._refuse("the pattern of REGEXP_REPLACE is a text in quotes", pattern)
         compiled = _automaton(self._compiled(pattern, replace=True))
         return ("call", node.value, self.tree(subject), compiled.tree, self.tree(replacement))
 
-    def _aggregate(self, node: Node) -> Tree:
+    def _aggregate(self, node: SyntaxNode) -> Tree:
         name = node.value
         if self._use != "projection":
             raise self._refuse(f"{name} is an aggregate, allowed in the projections of views only", node)
@@ -203,18 +203,18 @@ class _Checker:
         return ("agg", name, operand)
 
 
-def _is_null(node: Node) -> bool:
+def _is_null(node: SyntaxNode) -> bool:
     return node.operator == "constant" and node.value is None
 
 
-def _is_meant(node: Node) -> bool:
+def _is_meant(node: SyntaxNode) -> bool:
     """Whether a constant says itself that it is one: TRUE_VALUE(), FALSE_VALUE(), and SQL's 1 = 1 and 1 = 0."""
     if node.operator == "=":
         return all(type(operand.value) is int for operand in node.operands)
     return node.operator == "call" and node.value in _MEANT
 
 
-def _asks_of_message(node: Node) -> bool:
+def _asks_of_message(node: SyntaxNode) -> bool:
     """Whether a field or a function that tells something of the message is in it."""
     match node.operator:
         case "field":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ampsq.expressions.check import Tree
     from ampsq.expressions.document import Document
-    from ampsq.expressions.grammar import Node
+    from ampsq.expressions.grammar import SyntaxNode
     from ampsq.expressions.use import Use
     from ampsq.expressions.values import Value
 
@@ -141,13 +141,13 @@ def parse_projection(text: str) -> Projection:
     return Projection(expression, _path(destination, text, topic_allowed=False))
 
 
-def _expression(node: Node, text: str, use: Use) -> Expression:
+def _expression(node: SyntaxNode, text: str, use: Use) -> Expression:
     from ampsq.expressions.check import checked  # noqa: PLC0415 - so are automata
 
     return Expression.of_tree(text, checked(node, text, use))
 
 
-def _path(node: Node, text: str, *, topic_allowed: bool) -> tuple[str, ...]:
+def _path(node: SyntaxNode, text: str, *, topic_allowed: bool) -> tuple[str, ...]:
     topic, path = node.value
     if topic is not None and not topic_allowed:
         raise ExpressionError("what follows AS is a path without a topic, as in /total", text, node.column)

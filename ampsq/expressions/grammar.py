@@ -18,7 +18,7 @@ from ampsq.expressions.literals import read_path, read_string, split_topic
 from ampsq.expressions.syntax_errors import KEYWORDS, explain
 from ampsq.expressions.values import BIGGEST
 
-__all__ = ["Node", "parse_nodes"]
+__all__ = ["SyntaxNode", "parse_nodes"]
 
 _MOST_BYTES: Final = 8_192
 _MOST_NODES: Final = 500
@@ -75,7 +75,7 @@ _OPERATORS: Final = {"==": "=", "<>": "!=", "MOD": "%"}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     """A piece of an expression as it was written.
 
     Attributes:
@@ -88,14 +88,14 @@ class Node:
 
     operator: str
     column: int
-    operands: tuple[Node, ...] = ()
+    operands: tuple[SyntaxNode, ...] = ()
     value: Any = None
     source: str = ""
     size: int = 1
     depth: int = 1
 
 
-_Predicate: TypeAlias = "tuple[str, Token, list[Node]]"
+_Predicate: TypeAlias = "tuple[str, Token, list[SyntaxNode]]"
 
 
 class _Builder(Transformer_NonRecursive[Token, Any]):
@@ -105,7 +105,7 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         super().__init__()
         self._text = text
 
-    def _node(self, operator: str, token: Token, operands: list[Node], value: Any = None) -> Node:
+    def _node(self, operator: str, token: Token, operands: list[SyntaxNode], value: Any = None) -> SyntaxNode:
         column = (token.start_pos or 0) + 1
         size = 1 + sum(operand.size for operand in operands)
         depth = 1 + max((operand.depth for operand in operands), default=0)
@@ -113,9 +113,9 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
             raise ExpressionError(f"more than {_MOST_NODES} values and operators", self._text, column)
         if depth > _DEEPEST:
             raise ExpressionError(f"nested more than {_DEEPEST} levels deep", self._text, column)
-        return Node(operator, column, tuple(operands), value, str(token), size, depth)
+        return SyntaxNode(operator, column, tuple(operands), value, str(token), size, depth)
 
-    def logic(self, children: list[Any]) -> Node:
+    def logic(self, children: list[Any]) -> SyntaxNode:
         left, token, right = children
         operator = token.type.lower()
         operands = [
@@ -123,19 +123,19 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         ]
         return self._node(operator, token, operands)
 
-    def negated(self, children: list[Any]) -> Node:
+    def negated(self, children: list[Any]) -> SyntaxNode:
         return self._node("not", children[0], children[1:])
 
-    def operation(self, children: list[Any]) -> Node:
+    def operation(self, children: list[Any]) -> SyntaxNode:
         left, token, right = children
         written = token.upper()
         return self._node(_OPERATORS.get(written, written), token, [left, right])
 
     def predicate(self, children: list[Any]) -> _Predicate:
         word = children[0]
-        return word.type.lower(), word, [child for child in children if isinstance(child, Node)]
+        return word.type.lower(), word, [child for child in children if isinstance(child, SyntaxNode)]
 
-    def tested(self, children: list[Any]) -> Node:
+    def tested(self, children: list[Any]) -> SyntaxNode:
         operand, *words = children
         if isinstance(words[-1], Token):
             operator, word, others = f"is{words[-1].type.lower()}", words[0], []
@@ -145,13 +145,13 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         negations = [token for token in words if token.type == "NOT"]
         return self._node("not", negations[0], [node]) if negations else node
 
-    def negative(self, children: list[Any]) -> Node:
+    def negative(self, children: list[Any]) -> SyntaxNode:
         return self._node("neg", children[0], children[1:])
 
-    def positive(self, children: list[Any]) -> Node:
+    def positive(self, children: list[Any]) -> SyntaxNode:
         return children[1]  # type: ignore[no-any-return]
 
-    def integer(self, children: list[Token]) -> Node:
+    def integer(self, children: list[Token]) -> SyntaxNode:
         token = children[0]
         digits = token.lstrip("0") or "0"
         if len(digits) > len(str(BIGGEST)) or int(digits) > BIGGEST:
@@ -159,28 +159,28 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
             raise ExpressionError(reason, self._text, (token.start_pos or 0) + 1)
         return self._node("constant", token, [], int(digits))
 
-    def real(self, children: list[Token]) -> Node:
+    def real(self, children: list[Token]) -> SyntaxNode:
         token = children[0]
         value = float(token)
         if math.isinf(value):
             raise ExpressionError("floats go to 1.7976931348623157e308", self._text, (token.start_pos or 0) + 1)
         return self._node("constant", token, [], value)
 
-    def null(self, children: list[Token]) -> Node:
+    def null(self, children: list[Token]) -> SyntaxNode:
         return self._node("constant", children[0], [])
 
-    def string(self, children: list[Token]) -> Node:
+    def string(self, children: list[Token]) -> SyntaxNode:
         return self._node("constant", children[0], [], read_string(children[0]))
 
-    def identifier(self, children: list[Token]) -> Node:
+    def identifier(self, children: list[Token]) -> SyntaxNode:
         return self._node("field", children[0], [], self._path(children[0]))
 
-    def call(self, children: list[Any]) -> Node:
+    def call(self, children: list[Any]) -> SyntaxNode:
         token, *arguments = children
         operands = [self._node("star", a, []) if isinstance(a, Token) else a for a in arguments]
         return self._node("call", token, operands, token.upper())
 
-    def projection(self, children: list[Any]) -> tuple[Node, Node | None]:
+    def projection(self, children: list[Any]) -> tuple[SyntaxNode, SyntaxNode | None]:
         source, *destination = children
         return source, self.identifier(destination[1:]) if destination else None
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.files.environment import filled
-from ampsq.files.file_faults import Place
+from ampsq.files.environment import substitute
+from ampsq.files.file_faults import FilePosition
 from ampsq.files.xml_elements import parse_xml
 
 if TYPE_CHECKING:
@@ -68,18 +68,18 @@ class _Files:
                 children.append(child)
         element.children = children
         try:
-            element.text = filled(element.text, self._variables)
+            element.text = substitute(element.text, self._variables)
         except DefinitionError as reason:
-            self._faults.add(Place(element.source, element.line), f"{element.tag}: {reason}")
+            self._faults.add(FilePosition(element.source, element.line), f"{element.tag}: {reason}")
             return False
         return True
 
     def _included(self, include: Element, parent: Element, folder: Path, around: tuple[Path, ...]) -> Iterator[Element]:
         try:
-            path = folder / filled(include.text.strip(), self._variables)
+            path = folder / substitute(include.text.strip(), self._variables)
             text = _text(path, around)
         except DefinitionError as reason:
-            self._faults.add(Place(include.source, include.line), f"{_INCLUDE}: {reason}")
+            self._faults.add(FilePosition(include.source, include.line), f"{_INCLUDE}: {reason}")
         else:
             # A file may have several elements, or one like that which it is included in.
             root = parse_xml(f"<{parent.tag}>{text}</{parent.tag}>", str(path))

@@ -42,7 +42,7 @@ from ampsq.definitions.transport import INSTANCE, Transport
 from ampsq.files.amps_actions import action_elements, missing_module
 from ampsq.files.amps_elements import ACTED_ON, QUEUE_TAGS, names_in, why_not
 from ampsq.files.amps_include import with_included
-from ampsq.files.file_faults import Faults, Place
+from ampsq.files.file_faults import Faults, FilePosition
 from ampsq.files.xml_elements import Element
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Reader:
         self._found: list[Definition] = []
         self._lines: dict[tuple[str, str], Lines] = {}
         self._sources: dict[tuple[str, str], str] = {}
-        self._warnings: list[tuple[Place, str]] = []
+        self._warnings: list[tuple[FilePosition, str]] = []
 
     def read(self, root: Element) -> Loaded:
         root.is_read = True
@@ -258,19 +258,21 @@ class _Reader:
         type_of = elements.pop("type", "amps-replication")
         if type_of not in _SCHEMES:
             text = f"Destination: Transport: Type: {type_of!r} is not known; allowed: {', '.join(_SCHEMES)}"
-            self._faults.add(Place(element.source, element.line), text)
+            self._faults.add(FilePosition(element.source, element.line), text)
         given = elements.pop("addresses", [])
         addresses = [inet_address(text, type_of) for text in (given if isinstance(given, list) else [given])]
         return {**elements, "addresses": addresses}
 
     def _add(self, kind: type[Definition], elements: dict[str, Any], element: Element) -> None:
-        place = Place(element.source, element.line)
+        place = FilePosition(element.source, element.line)
         known = names_in(element.tag)
         lines = {known[child.tag]: child.line for child in reversed(element.children) if child.tag in known}
         faults = kind.faults(elements)
         for fault in faults:
             line = lines.get(fault.element.partition("[")[0], element.line)
-            self._faults.add(Place(element.source, line), f"{kind.title(elements)}: {fault.element}: {fault.text}")
+            self._faults.add(
+                FilePosition(element.source, line), f"{kind.title(elements)}: {fault.element}: {fault.text}"
+            )
         if faults:
             return
         made = kind(**elements)
@@ -282,7 +284,7 @@ class _Reader:
         self._sources[kind.__name__, made.name] = element.source
         self._found.append(made)
 
-    def _unread(self, element: Element, path: str, told: set[str]) -> Iterator[tuple[Place, str]]:
+    def _unread(self, element: Element, path: str, told: set[str]) -> Iterator[tuple[FilePosition, str]]:
         """What is not acted on, each kind of it once, where it first is."""
         for child in element.children:
             below = f"{path}/{child.tag}"
@@ -292,11 +294,11 @@ class _Reader:
                 told.add(below)
                 reason = why_not(below) or _likeness(element.tag, child.tag)
                 text = f"{element.tag}/{child.tag} is not acted on" + (f"; {reason}" if reason else "")
-                yield Place(child.source, child.line), text
+                yield FilePosition(child.source, child.line), text
 
     def _leave_out(self, element: Element, cause: Element, text: str) -> None:
         """Tell once that nothing of an element is acted on, which is as good as acting on it."""
-        self._warnings.append((Place(cause.source, cause.line), text))
+        self._warnings.append((FilePosition(cause.source, cause.line), text))
         pending = [element]
         while pending:
             one = pending.pop()

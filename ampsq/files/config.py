@@ -58,7 +58,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-from ampsq.definitions.action import DeadLetter
+from ampsq.definitions.action import DeadLetterAction
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.definition import Fault, Lines, Loaded, nearest
 from ampsq.definitions.destination import Destination
@@ -68,7 +68,7 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import INSTANCE, Transport
 from ampsq.files.amps_xml import is_amps, read_amps_xml
 from ampsq.files.broker_xml import read_broker_xml
-from ampsq.files.file_faults import Faults, Place
+from ampsq.files.file_faults import Faults, FilePosition
 from ampsq.files.xml_elements import is_xml, parse_xml
 from ampsq.files.yaml_nodes import (
     INCLUDE,
@@ -174,13 +174,13 @@ class _Reader:
         self._instance: list[Definition] = []
         self._lines: dict[tuple[str, str], Lines] = {}
         self._sources: dict[tuple[str, str], str] = {}
-        self._first: dict[tuple[type[Definition], str], Place] = {}
+        self._first: dict[tuple[type[Definition], str], FilePosition] = {}
         self._domain: str | None = None
 
     def definitions(self) -> Loaded:
         """Everything that the files define, or the refusal of all."""
         found: list[Definition] = []
-        top: dict[str, tuple[Place, Node]] = {}
+        top: dict[str, tuple[FilePosition, Node]] = {}
         sections = [(file, self._sections(file, top)) for file in self._files]
         of_file = self._of_file(top)
         self._domain = of_file.get("domain")
@@ -195,11 +195,11 @@ class _Reader:
         loaded.sources, loaded.url = self._sources, of_file.get("url")
         return loaded
 
-    def _sections(self, file: File, top: dict[str, tuple[Place, Node]]) -> list[tuple[str, Node]]:
+    def _sections(self, file: File, top: dict[str, tuple[FilePosition, Node]]) -> list[tuple[str, Node]]:
         """The sections of a file, and at the top what it says besides."""
         self._file = file
         if file.root is None or file.root.id != "mapping":
-            place = Place(file.source, 1)
+            place = FilePosition(file.source, 1)
             self._faults.add(place, f"the file has no definitions; allowed: {_FILE_ALLOWED}")
             return []
         sections = []
@@ -209,7 +209,7 @@ class _Reader:
                 sections.append((name, node))
             elif name in known and name in top:
                 self._faults.add(
-                    place, f"{name}: given twice, first at {self._told(top[name][0], place)}; allowed: once"
+                    place, f"{name}: given twice, first at {self._position_text(top[name][0], place)}; allowed: once"
                 )
             elif name in known:
                 top[name] = (place, node)
@@ -218,11 +218,11 @@ class _Reader:
         return sections
 
     @staticmethod
-    def _told(first: Place, second: Place) -> str:
+    def _position_text(first: FilePosition, second: FilePosition) -> str:
         """Where the first of two stands, for who reads at the second."""
         return f"line {first.line}" if first.source == second.source else str(first)
 
-    def _of_file(self, top: dict[str, tuple[Place, Node]]) -> dict[str, str]:
+    def _of_file(self, top: dict[str, tuple[FilePosition, Node]]) -> dict[str, str]:
         found = {}
         for name, read in _OF_FILE.items():
             place, node = top.get(name, (None, None))
@@ -235,7 +235,7 @@ class _Reader:
                 self._faults.add(place, f"{name}: {reason}")
         return found
 
-    def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[Place, Node]]) -> None:
+    def _at_the_top(self, kind: type[Definition], name: str, elements: dict[str, tuple[FilePosition, Node]]) -> None:
         """What the files say of the instance, or of its transport, outside of all sections."""
         if not elements:
             return
@@ -266,7 +266,7 @@ class _Reader:
         if elements is None:
             return None
         if kind is Action and self._is_dead_letter(node):
-            kind = DeadLetter
+            kind = DeadLetterAction
         depth = _DEEPER.get(kind, _DEPTH)
         values = {element: value_of(value, depth) for element, (_, value) in elements.items()}
         if kind is GroupLocalQueue and self._domain is not None:
@@ -283,18 +283,20 @@ class _Reader:
         if faults or unfilled:
             return None
         made = kind(**values)
-        definition = made.action() if isinstance(made, DeadLetter) else made
+        definition = made.action() if isinstance(made, DeadLetterAction) else made
         # Queues of all kinds have one space of names.
         named = (Queue if isinstance(definition, Queue) else type(definition), definition.name)
         place = place_of(node)
         if named in self._first:
-            told = self._told(self._first[named], place)
+            told = self._position_text(self._first[named], place)
             self._faults.add(place, f"{kind.title(values)}: defined twice, first at {told}; allowed: once in a file")
         self._first.setdefault(named, place)
         self._note(definition, place, elements)
         return definition
 
-    def _note(self, definition: Definition, first: Place, elements: dict[str, tuple[Place, Node]]) -> None:
+    def _note(
+        self, definition: Definition, first: FilePosition, elements: dict[str, tuple[FilePosition, Node]]
+    ) -> None:
         """Keep where a definition stands."""
         named = (type(definition).__name__, definition.name)
         # What a merged or an included part says may stand in another file.
@@ -306,7 +308,7 @@ class _Reader:
     def _is_dead_letter(node: Node) -> bool:
         return any(key_of(key) == "dead_letter" for key, _ in node.value)
 
-    def _elements(self, kind: type[Definition], node: Node) -> dict[str, tuple[Place, Node]] | None:
+    def _elements(self, kind: type[Definition], node: Node) -> dict[str, tuple[FilePosition, Node]] | None:
         """The elements of one definition, with `dead_letter` opened."""
         if node.id != "mapping":
             text = f"{shown(value_of(node))} is not a definition; allowed: elements, as in name: work"
@@ -324,7 +326,7 @@ class _Reader:
             return None
         return self._pairs(inner)
 
-    def _is_plain(self, elements: dict[str, tuple[Place, Node]]) -> bool:
+    def _is_plain(self, elements: dict[str, tuple[FilePosition, Node]]) -> bool:
         """Whether nothing in an action is a misspelt `dead_letter`."""
         known = {*Action.model_fields, "if"}
         wrong = difflib.get_close_matches("dead_letter", [each for each in elements if each not in known])
@@ -332,9 +334,9 @@ class _Reader:
             self._faults.add(elements[name][0], f"Action: {name}: no such element; did you mean 'dead_letter'?")
         return not wrong
 
-    def _pairs(self, node: Node) -> dict[str, tuple[Place, Node]]:
+    def _pairs(self, node: Node) -> dict[str, tuple[FilePosition, Node]]:
         """Key -> place and value. Keys are texts: for YAML itself, the key ``on`` would be true."""
-        places: dict[str, Place] = {}
+        places: dict[str, FilePosition] = {}
         for key, _ in node.value:
             name = key_of(key)
             if name in places:
@@ -354,7 +356,7 @@ def _silent(kind: type[Definition], values: dict[str, Any]) -> list[Fault]:
     return [Fault("match", text)]
 
 
-def _place_in(element: str, elements: dict[str, tuple[Place, Node]], definition: Node) -> Place:
+def _place_in(element: str, elements: dict[str, tuple[FilePosition, Node]], definition: Node) -> FilePosition:
     """Where a fault's element stands: ``projection[1]`` is the second item of a list."""
     if element in elements:
         return elements[element][0]

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from ampsq.base.values import Interval
-from ampsq.definitions.action import Action, DeadLetter
+from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination, ReplicatedTopic
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.definitions.action_parts import Part
-    from ampsq.definitions.definition import Checked
+    from ampsq.definitions.definition import CheckedModel
 
 __all__ = ["schema"]
 
@@ -75,24 +75,24 @@ def _object(properties: Mapping[str, Schema], required: list[str]) -> Schema:
     }
 
 
-def _of_kind(kind: type[Checked]) -> Schema:
+def _of_kind(kind: type[CheckedModel]) -> Schema:
     """What a definition of a kind may have in a file."""
     properties = _properties(kind)
     if kind is Action:
-        told = _told(kind)
+        told = _descriptions(kind)
         parts = {
             name: _some(_part(kinds), told["if_" if name == "if" else name], alone=True)
             for name, kinds in _PARTS.items()
         }
-        letters = _object({"dead_letter": _object(_properties(DeadLetter), ["queue", "topic"])}, ["dead_letter"])
+        letters = _object({"dead_letter": _object(_properties(DeadLetterAction), ["queue", "topic"])}, ["dead_letter"])
         return {"anyOf": [_object({"name": properties["name"], **parts}, ["name", "on", "do"]), letters]}
     if kind is AddressSetting:
-        match = {**_TEXT, "description": _told(kind)["match"]}
+        match = {**_TEXT, "description": _descriptions(kind)["match"]}
         del properties["name"]
         return _object({"match": match, **properties}, ["match"])
     if kind is Destination:
         topic = {"anyOf": [_TEXT, _object(_properties(ReplicatedTopic), ["name"])]}
-        properties["topics"] = _some(topic, _told(kind)["topics"], alone=True)
+        properties["topics"] = _some(topic, _descriptions(kind)["topics"], alone=True)
         return _object(properties, ["name", "sync_type", "topics"])
     return _object(properties, ["name"])
 
@@ -109,9 +109,9 @@ def _part(kinds: Mapping[str, type[Part]]) -> Schema:
     return {"anyOf": [named, {"enum": [*words, *modules]}]}
 
 
-def _properties(kind: type[Checked]) -> dict[str, Schema]:
+def _properties(kind: type[CheckedModel]) -> dict[str, Schema]:
     """Every element, with what its docstring says."""
-    told = _told(kind)
+    told = _descriptions(kind)
     found = {}
     for name, field in kind.model_fields.items():
         description = {"description": told[name]} if name in told else {}
@@ -141,7 +141,7 @@ def _summary(kind: type) -> str:
     return (kind.__doc__ or "").strip().split("\n")[0].replace("``", "`")
 
 
-def _told(kind: type) -> dict[str, str]:
+def _descriptions(kind: type) -> dict[str, str]:
     """What its docstring, and those of what it is made of, say of each element, on a line."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):

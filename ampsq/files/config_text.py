@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from ampsq.definitions.definition import Definition
 
-__all__ = ["Written", "written"]
+__all__ = ["ConfigText", "render_config"]
 
 _SIZES: Final = ("retention_size", "message_memory_limit", "message_disk_limit")
 _UNITS: Final = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 _NOT_OF_VARIABLES: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
-class Written(str):
+class ConfigText(str):
     """The text of a file.
 
     Attributes:
@@ -34,7 +34,7 @@ class Written(str):
     variables: tuple[str, ...]
 
 
-def written(definitions: Iterable[Definition], *, secrets: bool = False) -> Written:
+def render_config(definitions: Iterable[Definition], *, secrets: bool = False) -> ConfigText:
     """Write definitions as a file.
 
     Args:
@@ -66,7 +66,7 @@ def written(definitions: Iterable[Definition], *, secrets: bool = False) -> Writ
         yaml.safe_dump(part, sort_keys=False, allow_unicode=True, width=10_000)
         for part in ([top] if top else []) + parts
     ]
-    text = Written("".join(texts))
+    text = ConfigText("".join(texts))
     text.variables = tuple(variables)
     return text
 

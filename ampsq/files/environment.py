@@ -11,14 +11,14 @@ from ampsq.base.values import shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ENVIRONMENT_ALLOWED", "filled"]
+__all__ = ["ENVIRONMENT_ALLOWED", "substitute"]
 
 ENVIRONMENT_ALLOWED: Final = "${NAME}, ${NAME:-default}, or $${ where no variable is meant"
 
 _VARIABLE: Final = re.compile(r"(?P<plain>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{")
 
 
-def filled(text: str, variables: Mapping[str, str]) -> str:
+def substitute(text: str, variables: Mapping[str, str]) -> str:
     """Put variables into a text. What they hold is not looked through for further ones.
 
     Args:

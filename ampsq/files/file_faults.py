@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from ampsq.base.errors import DefinitionError
 
-__all__ = ["Faults", "Place"]
+__all__ = ["Faults", "FilePosition"]
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where something stands.
 
     Attributes:
@@ -28,10 +28,10 @@ class Faults:
     """What is wrong with a file and what it includes."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Place, str]] = []
+        self._found: list[tuple[FilePosition, str]] = []
         self._sources: dict[str, int] = {}
 
-    def add(self, place: Place, text: str) -> None:
+    def add(self, place: FilePosition, text: str) -> None:
         """Note one."""
         self._found.append((place, text))
 

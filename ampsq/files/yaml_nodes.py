@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
-from ampsq.files.environment import ENVIRONMENT_ALLOWED, filled
-from ampsq.files.file_faults import Faults, Place
+from ampsq.files.environment import ENVIRONMENT_ALLOWED, substitute
+from ampsq.files.file_faults import Faults, FilePosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ class _Files:
                 yield from self._include(place, pattern, folder, around)
         yield file
 
-    def _included(self, root: Node) -> Iterator[tuple[Place, str]]:
+    def _included(self, root: Node) -> Iterator[tuple[FilePosition, str]]:
         for key, value in root.value if root.id == "mapping" else ():
             if key_of(key) != INCLUDE:
                 continue
@@ -103,7 +103,7 @@ class _Files:
                 elif path is not None:
                     self._faults.add(place_of(item), f"{INCLUDE}: {shown(path)}: allowed: {_INCLUDE_ALLOWED}")
 
-    def _include(self, place: Place, pattern: str, folder: Path, around: tuple[Path, ...]) -> Iterator[File]:
+    def _include(self, place: FilePosition, pattern: str, folder: Path, around: tuple[Path, ...]) -> Iterator[File]:
         paths = [Path(pattern)]
         if glob.has_magic(pattern):
             # That of Path knows no absolute patterns.
@@ -120,7 +120,7 @@ class _Files:
                 self._read.add(known)
                 yield from self._one(place, path, (*around, known))
 
-    def _one(self, place: Place, path: Path, around: tuple[Path, ...]) -> Iterator[File]:
+    def _one(self, place: FilePosition, path: Path, around: tuple[Path, ...]) -> Iterator[File]:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class _Files:
                 self._fill(file, seen, part[1] if node.id == "mapping" else part)
         elif "${" in node.value:
             try:
-                node.value = filled(node.value, os.environ)
+                node.value = substitute(node.value, os.environ)
             except DefinitionError as reason:
                 self._faults.add(_line_with(file.text, node, str(reason)), str(reason))
                 # So that it is told once.
@@ -151,13 +151,13 @@ class _Files:
                 node.tag = _NULL if not node.value and node.style is None else node.tag
 
 
-def _line_with(text: str, node: Node, reason: str) -> Place:
+def _line_with(text: str, node: Node, reason: str) -> FilePosition:
     """Where in a value of several lines the variable stands."""
     first, last = node.start_mark.line, node.end_mark.line
     wanted = reason.partition(":")[0].rstrip("}")
     lines = text.split("\n")[first : last + 1]
     found = next((at for at, line in enumerate(lines) if wanted in line), 0)
-    return Place(node.start_mark.name, first + found + 1)
+    return FilePosition(node.start_mark.name, first + found + 1)
 
 
 def _parsed(text: str, source: str) -> File:
@@ -218,9 +218,9 @@ def merge(file: File, node: Node) -> None:
         raise _not_yaml(reason, file.text, file.source) from None
 
 
-def place_of(node: Node) -> Place:
+def place_of(node: Node) -> FilePosition:
     """Where a node begins."""
-    return Place(node.start_mark.name, int(node.start_mark.line) + 1)
+    return FilePosition(node.start_mark.name, int(node.start_mark.line) + 1)
 
 
 def key_of(node: Node) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic.json_schema import models_json_schema
 
 from ampsq import __version__
-from ampsq.gateway.frames import TOLD, Ack, Cancel, Expire, Extend, Handled
+from ampsq.gateway.frames import SENT, Ack, Cancel, Expire, Extend, Handled
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -64,7 +64,7 @@ def _to(*parts: str) -> dict[str, str]:
 
 def _channel(name: str) -> dict[str, Any]:
     address, what, required, query = _CHANNELS[name]
-    messages = (*TOLD[name], *_SAID.get(name, ()))
+    messages = (*SENT[name], *_SAID.get(name, ()))
     return {
         "address": address,
         "description": what,
@@ -93,7 +93,7 @@ def _operation(action: str, channel: str, models: tuple[type[BaseModel], ...]) -
 
 def _operations() -> dict[str, Any]:
     # Named from where the gateway stands: it sends, and receives.
-    found = {f"tell_{name}": _operation("send", name, models) for name, models in TOLD.items()}
+    found = {f"tell_{name}": _operation("send", name, models) for name, models in SENT.items()}
     for name, models in _SAID.items():
         answers = [_to("channels", name, "messages", each) for each in ("Settled", "Refused")]
         reply = {"channel": _to("channels", name), "messages": answers}
@@ -104,7 +104,7 @@ def _operations() -> dict[str, Any]:
 @cache
 def frames_document() -> dict[str, Any]:
     """The document."""
-    models = {each.__name__: each for models in (*TOLD.values(), *_SAID.values()) for each in models}
+    models = {each.__name__: each for models in (*SENT.values(), *_SAID.values()) for each in models}
     _, schemas = models_json_schema(
         [(each, "validation") for each in models.values()], ref_template="#/components/schemas/{model}"
     )

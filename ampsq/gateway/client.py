@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.limits import limits
 from ampsq.client.async_client import AsyncClient
-from ampsq.gateway.deletion import Numbered, delete_records
-from ampsq.gateway.persisting import Persisting
+from ampsq.gateway.deletion import PublisherSequence, delete_records
+from ampsq.gateway.persistence_waits import Persisting
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.encoding import cut
+from ampsq.protocol.encoding import encode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.publishing.envelope import Envelope
 
-__all__ = ["GatewayClient", "Recorded"]
+__all__ = ["GatewayClient", "PublishResult"]
 
 #: Messages of one call.
 _TOGETHER = 100
 
 
-class Recorded(NamedTuple):
+class PublishResult(NamedTuple):
     """What became of messages.
 
     Attributes:
@@ -45,8 +45,14 @@ class GatewayClient(AsyncClient):
     """A client of one instance, for all who come in."""
 
     async def record(
-        self, topic: str, data: Sequence[Any], envelope: Envelope, numbered: Numbered | None, *, delta: bool = False
-    ) -> Recorded:
+        self,
+        topic: str,
+        data: Sequence[Any],
+        envelope: Envelope,
+        numbered: PublisherSequence | None,
+        *,
+        delta: bool = False,
+    ) -> PublishResult:
         """Record messages in their order; those with a number once each, and a lost reply of these is asked for again.
 
         Args:
@@ -58,7 +64,7 @@ class GatewayClient(AsyncClient):
         """
         store, session = self._store, self._session
         # What cannot be written is refused before anything is recorded.
-        batches = list(cut(data, _TOGETHER, await store.run(session.learn_type(topic))))
+        batches = list(encode_batches(data, _TOGETHER, await store.run(session.learn_type(topic))))
         bookmarks: list[Bookmark | None] = []
         publisher, number = numbered if numbered is not None else ("", 0)
         duplicates = 0
@@ -74,10 +80,10 @@ class GatewayClient(AsyncClient):
                 session.note(run, replace(published, duplicates=[]))
                 bookmarks += run
             number += len(bodies)
-        return Recorded(bookmarks, duplicates, numbered is not None, topic)
+        return PublishResult(bookmarks, duplicates, numbered is not None, topic)
 
     async def delete(
-        self, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
+        self, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: PublisherSequence | None
     ) -> tuple[int, bool]:
         """Delete the records of keys, or all, as far as they match a filter; gives how many, and whether it was before.
 
@@ -91,7 +97,7 @@ class GatewayClient(AsyncClient):
 
     def wait_for_server(self, seconds: float) -> None:
         """Wait so long for a server that is away, from here on."""
-        self._patience = self._store.patience = seconds
+        self._retry_timeout = self._store.retry_timeout = seconds
 
     def persisting(self) -> Persisting:
         """What waits until something is persisted; one is enough for all."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import records as record_calls
-from ampsq.protocol.calls.records import when_caught_up
+from ampsq.protocol.calls.records import call_caught_up
 from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import parse_query_filter
 from ampsq.records.query import key_texts, keyed_topic
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ampsq.client.session import Session
     from ampsq.protocol.calls.records import Deleted
 
-__all__ = ["Numbered", "delete_records"]
+__all__ = ["PublisherSequence", "delete_records"]
 
 
-class Numbered(NamedTuple):
+class PublisherSequence(NamedTuple):
     """Who says something, and under which number, so that it is done once however often it is said.
 
     Attributes:
@@ -32,9 +32,9 @@ class Numbered(NamedTuple):
     first: int
 
 
-@taught("topic")
+@with_suggestions("topic")
 async def delete_records(
-    session: Session, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: Numbered | None
+    session: Session, topic: str, keys: Sequence[Any] | None, text: str | None, numbered: PublisherSequence | None
 ) -> tuple[int, bool]:
     """Delete the records of keys, or all, as far as they match a filter; see `GatewayClient.delete`."""
     values: list[bytes] = []
@@ -57,7 +57,7 @@ async def delete_records(
                 publisher,
                 sequence,
             )
-            deleted: Deleted = await when_caught_up(call)
+            deleted: Deleted = await call_caught_up(call)
             if deleted.repeated:
                 return number, True
             number += deleted.number

@@ -12,7 +12,7 @@ from ampsq.protocol.schema import REASON_LENGTH
 from ampsq.queues.returns import checked_reason
 
 __all__ = [
-    "TOLD",
+    "SENT",
     "Ack",
     "Cancel",
     "Expire",
@@ -152,7 +152,7 @@ class Leased(_Body):
     headers: dict[str, str]
 
 
-class Told(_Body):
+class Delivered(_Body):
     """A message of a topic."""
 
     type: Literal["message"]
@@ -163,7 +163,7 @@ class Told(_Body):
     reason: str = ""
 
 
-class ToHandle(Told):
+class ToHandle(Delivered):
     """A message of a durable subscription, to be told as handled by its id."""
 
     id: int
@@ -216,9 +216,9 @@ class Refused(_Frame):
     id: int | None = None
 
 
-TOLD: Final[dict[str, tuple[type[BaseModel], ...]]] = {
+SENT: Final[dict[str, tuple[type[BaseModel], ...]]] = {
     "queue": (Subscribed, Leased, Settled, Refused),
-    "topic": (Told, Completed, Refused),
+    "topic": (Delivered, Completed, Refused),
     "durable": (Subscribed, ToHandle, Settled, Completed, Refused),
     "records": (Record, OutOfFocus, Refused),
 }

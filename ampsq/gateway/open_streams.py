@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ampsq.gateway.entitlements import NotEntitled
-from ampsq.gateway.wire import Problem, problem_of
+from ampsq.gateway.json_messages import Problem, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

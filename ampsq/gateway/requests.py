@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import is_name, shown
+from ampsq.gateway.json_messages import Problem, dumped, loaded, message_frame, problem_of
 from ampsq.gateway.open_streams import OpenStreams
-from ampsq.gateway.wire import Problem, dumped, loaded, problem_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ampsq.gateway.rules import GatewayRules
     from ampsq.gateway.users import Users
 
-__all__ = ["Desk", "asked", "name_of", "number_of", "refusal"]
+__all__ = ["RequestHandler", "asked", "name_of", "number_of", "refusal"]
 
 _log = logging.getLogger("ampsq.gateway")
 #: Statuses of requests that may not have been read to their end.
@@ -35,7 +35,7 @@ _UNREAD: Final = (413, 429, 504)
 _CHALLENGE: Final = {"www-authenticate": 'Basic realm="ampsq", charset="UTF-8"'}
 
 
-class Desk:
+class RequestHandler:
     """Where all requests come in: who asks, whether they may, and how long it may take.
 
     Args:
@@ -98,7 +98,7 @@ class Desk:
         found = await self.client.sow(
             name, text, order_by=given.get("order_by", ()), top_n=top, skip_n=number_of(given, "skip_n", None)
         )
-        return {"messages": [{**told(each), "deliveries": each.deliveries} for each in found]}
+        return {"messages": [{**message_frame(each), "deliveries": each.deliveries} for each in found]}
 
     async def object_of(self, user: str, request: Request, allowed: frozenset[str]) -> dict[str, Any]:
         """The object that a request brings.

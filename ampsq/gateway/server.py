@@ -24,12 +24,12 @@ from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
 from ampsq.gateway.connections import LONGEST_ORDER, Requests, Sockets
 from ampsq.gateway.openapi import document
-from ampsq.gateway.probe import Probe
-from ampsq.gateway.reloading import RulesFile
-from ampsq.gateway.requests import Desk
+from ampsq.gateway.publish import Writing
+from ampsq.gateway.requests import RequestHandler
+from ampsq.gateway.rules_reload import RulesFile
+from ampsq.gateway.server_probe import Probe
 from ampsq.gateway.streams import Streams
 from ampsq.gateway.users import Users
-from ampsq.gateway.writing import Writing
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
 
@@ -138,7 +138,7 @@ def _loaded(config: uvicorn.Config) -> uvicorn.Config:
 class _Served(NamedTuple):
     """What answers, once the gateway has begun."""
 
-    desk: Desk
+    desk: RequestHandler
     writing: Writing
     streams: Streams
     probe: Probe
@@ -253,10 +253,10 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         try:
-            patience = self._rules.bounds.server_timeout
-            async with GatewayClient(self._url, instance=self._instance, patience=patience) as client:
+            retry_timeout = self._rules.bounds.server_timeout
+            async with GatewayClient(self._url, instance=self._instance, retry_timeout=retry_timeout) as client:
                 await _may_serve(client)
-                desk = Desk(client, self._rules, Users(self._rules.users))
+                desk = RequestHandler(client, self._rules, Users(self._rules.users))
                 streams = self._server.streams = Streams(desk)
                 self._served = _Served(desk, Writing(desk, client.persisting()), streams, Probe(client))
                 async with self._following():

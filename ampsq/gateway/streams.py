@@ -13,9 +13,9 @@ from starlette.websockets import WebSocketDisconnect
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError
 from ampsq.base.values import is_name, shown
-from ampsq.gateway.orders import Handling, Leases, said_by
+from ampsq.gateway.acknowledgements import DurableStream, LeasedStream, receive_text
+from ampsq.gateway.json_messages import Problem, dumped, message_frame, problem_of
 from ampsq.gateway.requests import asked, number_of, refusal
-from ampsq.gateway.wire import Problem, dumped, problem_of, told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from ampsq.gateway.open_streams import OpenStream
-    from ampsq.gateway.requests import Desk
+    from ampsq.gateway.requests import RequestHandler
     from ampsq.gateway.rules import Bounds
     from ampsq.queues.async_subscription import Subscribing
     from ampsq.records.subscription import AsyncRecordSubscription
@@ -51,7 +51,7 @@ class Streams:
         desk: it knows who asks and what is allowed.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: RequestHandler) -> None:
         self._desk = desk
 
     @property
@@ -84,7 +84,7 @@ class Streams:
                     return
                 await socket.accept()
             with self._desk.stream(user) as stream:
-                await self._told(socket, stream, serve(socket, stream))
+                await self._report_end(socket, stream, serve(socket, stream))
                 await self._close(socket, None)
         except (WebSocketDisconnect, asyncio.CancelledError):
             # Nobody is there any more, or the gateway ends.
@@ -101,7 +101,7 @@ class Streams:
                 await socket.send_text(dumped(problem.as_dict()))
                 await socket.close(_CLOSES.get(problem.status, _FAILED), problem.error)
 
-    async def _told(self, socket: WebSocket, stream: OpenStream, serving: Awaitable[None]) -> None:
+    async def _report_end(self, socket: WebSocket, stream: OpenStream, serving: Awaitable[None]) -> None:
         """Serve a stream; why it is to end is told while what it held is given back.
 
         That takes as long as the server is away.
@@ -138,7 +138,7 @@ class Streams:
         if name not in await self._desk.client.queues():
             raise Problem(404, "UnknownQueue", f"{name!r} is no queue here; a topic is subscribed to with topic=")
         async with self._desk.client.subscribe(name, max_backlog=backlog, filter=text) as subscription:
-            session = Leases(socket, partial(self._send, socket), subscription)
+            session = LeasedStream(socket, partial(self._send, socket), subscription)
             await _do(stream, session.push(), session.take_orders())
 
     # -- topics and records
@@ -164,7 +164,7 @@ class Streams:
             sub_id=_own(stream.user, _name(given, "sub_id")),
             auto_ack=False,
         ) as subscription:
-            session = Handling(socket, partial(self._send, socket), subscription, backlog)
+            session = DurableStream(socket, partial(self._send, socket), subscription, backlog)
             await _do(stream, session.push(), session.take_orders())
 
     async def _push(self, socket: WebSocket, topic: str, subscription: AsyncTopicSubscription) -> None:
@@ -207,7 +207,7 @@ class Streams:
         while True:
             change = await changes.get(_LOOK)
             if change is not None:
-                facts = told(change)
+                facts = message_frame(change)
                 left = hidden if facts["type"] == "oof" else set()
                 await self._send(socket, {name: value for name, value in facts.items() if name not in left})
 
@@ -231,7 +231,7 @@ class Streams:
             if not isinstance(error, Exception):
                 raise
             return refusal(error)
-        events = _told_as_events(first, given["topic"], subscription, stream)
+        events = _server_sent_events(first, given["topic"], subscription, stream)
         return _Events(events, held, self._bounds.send_timeout)
 
 
@@ -262,10 +262,10 @@ async def _next(topic: str, subscription: AsyncTopicSubscription) -> dict[str, A
     if subscription.completed:
         return {"type": "completed", "topic": topic}
     message = await subscription.get(_LOOK)
-    return None if message is None else told(message)
+    return None if message is None else message_frame(message)
 
 
-async def _told_as_events(
+async def _server_sent_events(
     first: dict[str, Any] | None, topic: str, subscription: AsyncTopicSubscription, stream: OpenStream
 ) -> AsyncIterator[str]:
     clock, signed, facts = asyncio.get_running_loop().time, 0.0, first
@@ -305,7 +305,7 @@ async def _do(stream: OpenStream, *doing: Awaitable[Any]) -> None:
 async def _drain(socket: WebSocket) -> None:
     """Wait until the subscriber goes; what it says is not asked for."""
     while True:
-        await said_by(socket)
+        await receive_text(socket)
 
 
 def _problem(error: Exception) -> Problem:

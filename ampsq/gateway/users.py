@@ -16,8 +16,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.gateway.failures import Failures
-from ampsq.gateway.wire import Problem
+from ampsq.gateway.failed_logins import Failures
+from ampsq.gateway.json_messages import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
-from ampsq.catalog.action_sources import sources, track_name
+from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
@@ -102,7 +102,7 @@ async def _state(instance: str, catalog: Catalog, action: Action) -> ActionState
     waiting: dict[str, int] = {}
     streams = [
         (source.name, key(instance, _STREAMS[source.kind], *([source.of] if source.of else [])))
-        for source in sources(action, catalog)
+        for source in sources_of(action, catalog)
         if source.kind in _STREAMS
     ]
     timed = [trigger.topic for trigger in action.on if isinstance(trigger, On.timeout)]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
     from ampsq.replication.report import LinkStatus
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
 
-__all__ = ["Ages", "Figures", "QueueFigures", "measure", "read_figures"]
+__all__ = ["Ages", "InstanceFigures", "QueueFigures", "measure", "read_figures"]
 
 #: Calls that are sent before their first reply is read.
 _AHEAD: Final = 64
@@ -79,7 +79,7 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class InstanceFigures:
     """An instance at one moment.
 
     Attributes:
@@ -113,35 +113,35 @@ def _queue(text: str) -> Queue:
     return Queue.from_json(text)
 
 
-async def read_figures(instance: str, channel: Channel) -> Figures:
+async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
     """Read all of it: two short calls a queue, many of them on their way at once, so nothing else waits for long.
 
     Args:
         instance: its name.
-        channel: for the calls, of the store that runs this.
+        pipeline: for the calls, of the store that runs this.
     """
     catalog: Catalog = await calls.catalog()
-    queues = await _queues(catalog, channel)
+    queues = await _queues(catalog, pipeline)
     links = await read_links(instance, catalog)
     states = await actions(instance)
-    return Figures(catalog.instance, catalog.group, queues, links, states)
+    return InstanceFigures(catalog.instance, catalog.group, queues, links, states)
 
 
-async def _queues(catalog: Catalog, channel: Channel) -> dict[str, QueueFigures]:
+async def _queues(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigures]:
     found: dict[str, QueueFigures] = {}
     names = sorted(catalog.queues)
     for first in range(0, len(names), _AHEAD // 2):
         some = names[first : first + _AHEAD // 2]
         for name in some:
-            await Post(channel, calls.stats(name))
-            await Post(channel, measure(name))
+            await Post(pipeline, calls.stats(name))
+            await Post(pipeline, measure(name))
         for name in some:
             try:
-                figures = await Collect(channel)
-                ages: Ages = await Collect(channel)
+                figures = await Collect(pipeline)
+                ages: Ages = await Collect(pipeline)
             except UnknownQueue:
                 # Another instance of the name took the place of this one: its catalog comes with the next reading.
-                channel.close()
+                pipeline.close()
                 return found
             found[name] = QueueFigures(_queue(catalog.queues[name]), QueueStats(name, figures), ages)
     return found

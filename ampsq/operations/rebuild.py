@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.catalog.apply import moved_queues, plan
-from ampsq.catalog.suggestions import taught
-from ampsq.operations.check.messages import Judge, Ledger
+from ampsq.catalog.suggestions import with_suggestions
+from ampsq.operations.check.messages import Ledger, Recheck
 from ampsq.operations.check.structures import check_timetable, parts
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.reads.recovery_points import judged_by_former_filters, starts_of, starts_of_record
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.check import LivePart
     from ampsq.protocol.reads.recovery_points import Cursors
     from ampsq.protocol.reads.server import Server
-    from ampsq.queues.explain import Place
+    from ampsq.queues.explain import InstanceIdentity
 
 __all__ = ["Rebuilt", "move_queues", "rebuild"]
 
@@ -76,8 +76,8 @@ class _Page(NamedTuple):
 class _Rebuild:
     """One rebuild under way."""
 
-    def __init__(self, judge: Judge, starts: Cursors) -> None:
-        self.judge, self.ledger, self.queue = judge, judge.ledger, judge.queue
+    def __init__(self, recheck: Recheck, starts: Cursors) -> None:
+        self.recheck, self.ledger, self.queue = recheck, recheck.ledger, recheck.queue
         self.starts = dict(starts)
         self.ends: dict[str, tuple[str, int]] = {}
         self.is_ring = False
@@ -93,7 +93,7 @@ class _Rebuild:
             self.queue, self.owner, _PERIOD, list(self.starts.items()), changed=changed
         )
         self.ends = dict(zip(self.starts, ends, strict=True))
-        await self.judge.catch_up()
+        await self.recheck.catch_up()
 
     async def walk(self) -> None:
         """Look through the logs, and choose the boundary."""
@@ -104,7 +104,7 @@ class _Rebuild:
                 if page.refs:
                     await self._note(topic, after, page)
                 after = page.next
-        formerly = await judged_by_former_filters(self.judge.instance, self.queue)
+        formerly = await judged_by_former_filters(self.recheck.instance, self.queue)
         least = max([ref_of(topic, last).encode() for topic, last in formerly.items()], default=b"")
         # What would be read would enter a ring once more, and push others out.
         self._choose(max((page.last for page in self.pages), default=b"") if self.is_ring else least)
@@ -155,9 +155,9 @@ class _Rebuild:
                 after = found.next
 
         for source in ("attempts", "lives"):
-            await parts(self.queue, source, repair=False, visit=self._look_at)
+            await parts(self.queue, source, repair=False, visit=self._read_log_page)
 
-    async def _look_at(self, part: LivePart) -> None:
+    async def _read_log_page(self, part: LivePart) -> None:
         if part.refs:
             await self._step(part.refs)
 
@@ -192,7 +192,7 @@ class _Rebuild:
     async def _read_on(self) -> None:
         """The rest of the journal: what was settled since the queue was paused is looked at once more."""
         while True:
-            page = await check_calls.journal_page(self.judge.instance, self.queue, self.ledger.after)
+            page = await check_calls.journal_page(self.recheck.instance, self.queue, self.ledger.after)
             self.ledger.add(page)
             self.late += [ref for _, found in page.entries for ref in found]
             if not page.is_full:
@@ -218,7 +218,7 @@ class _Rebuild:
         return out
 
 
-@taught("queue")
+@with_suggestions("queue")
 async def rebuild(
     instance: str, queue: str, topics: Sequence[str], starts: Cursors | None = None, *, filtered: bool
 ) -> tuple[Rebuilt, Findings]:
@@ -238,23 +238,23 @@ async def rebuild(
     if starts is None:
         starts = await starts_of_record(instance, queue, topics)
     with Ledger() as ledger:
-        judge = Judge(instance, queue, ledger, repair=True)
-        work = _Rebuild(judge, starts)
+        recheck = Recheck(instance, queue, ledger, repair=True)
+        work = _Rebuild(recheck, starts)
         await work.pause(changed=changed)
         await work.walk()
         await work.write()
         await work.finish(filtered=filtered)
         if changed:
             await _take_out(queue)
-        await _tidy(judge)
+        await _tidy(recheck)
         messages = sum(page.number for page in work.pages)
         ready, seconds = work.ready - work.kept_out, time.monotonic() - began
-        return Rebuilt(queue, messages, work.settled, ready, work.noted, seconds), judge.findings
+        return Rebuilt(queue, messages, work.settled, ready, work.noted, seconds), recheck.findings
 
 
-async def _tidy(judge: Judge) -> None:
+async def _tidy(recheck: Recheck) -> None:
     """Take away the notes that the cursors have passed."""
-    await parts(judge.queue, "ahead", repair=True, visit=lambda part: judge.judge(part.refs))
+    await parts(recheck.queue, "ahead", repair=True, visit=lambda part: recheck.run(part.refs))
 
 
 async def _take_out(queue: str) -> None:
@@ -262,17 +262,17 @@ async def _take_out(queue: str) -> None:
 
     async def visit(part: LivePart) -> None:
         if part.refs:
-            await check_calls.leave(queue, part.refs)
+            await check_calls.drop_before_recovery_point(queue, part.refs)
 
     for source in ("ready", "sorted", "held"):
         await parts(queue, source, repair=False, visit=visit)
     timetable = await check_timetable(repair=False)
     refs = timetable.refs.get(queue, [])
     for first in range(0, len(refs), _BATCH):
-        await check_calls.leave(queue, refs[first : first + _BATCH])
+        await check_calls.drop_before_recovery_point(queue, refs[first : first + _BATCH])
 
 
-async def move_queues(place: Place, definitions: list[Definition], server: Server | None) -> None:
+async def move_queues(place: InstanceIdentity, definitions: list[Definition], server: Server | None) -> None:
     """Begin anew those queues whose recovery point the definitions change, if all of the definitions can be applied.
 
     The definitions are applied afterwards: who applies them again after a failure moves the queues again, to no harm.

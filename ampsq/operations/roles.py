@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import parse_name, shown
-from ampsq.protocol.schema import INSTANCES, channel, key
+from ampsq.protocol.schema import INSTANCES, keepalive_channel, key
 from ampsq.protocol.scripts import names, script
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             """,
             f"{_READS} {_PRESENCE} {_FLUSHING} DEL HDEL HEXISTS HSET PUBSUB|NUMSUB SADD SCAN XTRIM ZADD ZREM",
         ),
-        # It has no clients of ours, but stores: it opens nothing and shows no presence. A link says how it is (HSET),
+        # It has no clients of ours, but stores: it opens nothing and sends no heartbeats. A link says how it is (HSET),
         # begins anew (DEL) and closes incarnations that are over (SADD).
         "replicator": _role(
             "the other end of a link: brings copies, fetches them, and says how far it is",
@@ -252,7 +252,7 @@ def rules(
         named,
         hashed,
         tuple(_keys(does, parse_name(instance), [parse_name(each) for each in topics])),
-        (f"&{channel(instance, '*')}",) if _PRESENCE in does.sent else (),
+        (f"&{keepalive_channel(instance, '*')}",) if _PRESENCE in does.sent else (),
         tuple(sorted({*does.commands, *ROLES["gateway"].commands}) if gateway else does.commands),
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
     from ampsq.replication.report import LinkStatus
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["SUBSCRIPTIONS", "Survey", "SurveyedSubscription", "Surveyor"]
 
@@ -83,11 +83,11 @@ class Surveyor:
         self._instance = instance
         self._catalog: Catalog | None = None
 
-    async def read(self, channel: Channel, chosen: Callable[[Mapping[str, QueueStats]], Iterable[str]]) -> Survey:
+    async def read(self, pipeline: Pipeline, chosen: Callable[[Mapping[str, QueueStats]], Iterable[str]]) -> Survey:
         """Read everything once.
 
         Args:
-            channel: for calls on their way together, of the store that runs this.
+            pipeline: for calls on their way together, of the store that runs this.
             chosen: says of which queues the ages of their messages are wanted, by the figures of all.
         """
         if self._catalog is None:
@@ -95,7 +95,7 @@ class Surveyor:
         catalog = self._catalog
         subscriptions = key(self._instance, "subscriptions")
         version, at, names, number, *figures = await _together(
-            channel,
+            pipeline,
             [
                 command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or 0)),
                 command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000),
@@ -107,7 +107,7 @@ class Surveyor:
         queues = {name: QueueStats(name, each) for name, each in zip(catalog.queues, figures, strict=True)}
         wanted = [name for name in chosen(queues) if name in queues]
         more = await _together(
-            channel, [*map(measure, wanted), *(_subscription(self._instance, name) for name in names)]
+            pipeline, [*map(measure, wanted), *(_subscription(self._instance, name) for name in names)]
         )
         ages, found = more[: len(wanted)], more[len(wanted) :]
         links = (await read_links(self._instance, catalog)) if catalog.destinations else ()
@@ -117,18 +117,18 @@ class Surveyor:
         return Survey(at, queues, dict(zip(wanted, ages, strict=True)), there, number, links)
 
 
-async def _together(channel: Channel, wanted: Sequence[Call[Any]]) -> list[Any]:
+async def _together(pipeline: Pipeline, wanted: Sequence[Call[Any]]) -> list[Any]:
     """Send all calls, then read all replies."""
     replies: list[Any] = []
     try:
         for call in wanted:
-            await Post(channel, call)
+            await Post(pipeline, call)
         while len(replies) < len(wanted):
-            reply = await Collect(channel)
+            reply = await Collect(pipeline)
             replies.append(reply)
     except AmpsqError:
         # The replies behind it belong to nobody.
-        channel.close()
+        pipeline.close()
         raise
     return replies
 

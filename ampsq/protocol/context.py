@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Browsed
 
-__all__ = ["ClientContext", "Scene"]
+__all__ = ["ClientContext", "InstanceContext"]
 
 _BODY: Final = FIELDS["body"].encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class InstanceContext:
     """Where messages are: the instance's name, and its origin."""
 
     instance: str
@@ -56,13 +56,13 @@ class ClientContext(Protocol):
         instance: the instance's name.
         origin: whence the messages of the instance come: its name and its incarnation.
         client: the client's own name.
-        homes: the names of all instances where the client may work.
+        instances: the names of all instances where the client may work.
     """
 
     instance: str
     origin: str
     client: str
-    homes: tuple[str, ...]
+    instances: tuple[str, ...]
 
     def request(self) -> str:
         """Give a name for one request that may be repeated."""

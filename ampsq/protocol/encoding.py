@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON_TEXT",
-    "cut",
     "decode",
-    "decoded",
+    "decode_body",
+    "delivered_type",
     "document_of",
     "encode",
+    "encode_batches",
     "encode_headers",
-    "in_short",
     "read_pairs",
-    "type_of_parts",
+    "shorten",
 ]
 
 
@@ -42,7 +42,7 @@ decode = JSON.decode
 """Read JSON; see `MessageType.decode`."""
 
 
-def cut(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
+def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
     Raises:
@@ -63,7 +63,7 @@ def cut(messages: Iterable[Any], size: int, message_type: MessageType = JSON) ->
         yield bodies
 
 
-def decoded(body: bytes, message_type: MessageType = JSON) -> Any:
+def decode_body(body: bytes, message_type: MessageType = JSON) -> Any:
     """What a body says, or the bytes as they are when they are not of its type."""
     try:
         return message_type.decode(body)
@@ -71,7 +71,7 @@ def decoded(body: bytes, message_type: MessageType = JSON) -> Any:
         return body
 
 
-def in_short(data: Any) -> str:
+def shorten(data: Any) -> str:
     """A decoded body as the representation of its message has it."""
     text = repr(data)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -108,10 +108,10 @@ def document_of(parts: list[bytes], body: bytes) -> Document:
     fields, source = read_entry(read_pairs(b"".join(parts[6:])))
     topic, stream_id = parse_ref(parts[5].decode())
     found = None if parts[4] == b"f" else body
-    kind = type_of_parts(parts)
+    kind = delivered_type(parts)
     return Document(found, fields=fields, topic=topic, stream_id=stream_id, source=source, message_type=kind)
 
 
-def type_of_parts(parts: list[bytes]) -> MessageType:
+def delivered_type(parts: list[bytes]) -> MessageType:
     """Return the message type that the head of a delivered message names."""
     return JSON if parts[4] in _JSON_KINDS else MessageType.parse(parts[4].decode())

@@ -75,7 +75,7 @@ class Call(_Awaited, Generic[T]):
 class Post(_Awaited):
     """A flow's request to send a call now and to read its reply later, by `Collect`."""
 
-    channel: Any
+    pipeline: Any
     call: Call[Any]
 
 
@@ -83,7 +83,7 @@ class Post(_Awaited):
 class Collect(_Awaited):
     """A flow's request for the reply of the earliest call that was posted on a channel."""
 
-    channel: Any
+    pipeline: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ampsq.protocol.transitions import Event, State
+from ampsq.protocol.transitions import MessageEvent, MessageState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ __all__ = [
     "USUAL_LEAST",
     "VALUES",
     "Key",
-    "channel",
+    "keepalive_channel",
     "key",
 ]
 
@@ -85,7 +85,7 @@ DELIVERIES: Final = 100_000
 HAPPENINGS: Final = 10_000
 #: Most events of one action that are set aside; while there are so many, the action waits where it fails.
 FAILED: Final = 10_000
-#: Barriers that a subscription was sent and that are pushed again after a doubt.
+#: Barriers that a subscription was sent and that are pushed again after a call whose outcome is unknown.
 BARRIERS_KEPT: Final = 64
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
@@ -681,7 +681,7 @@ NO_ROOM: Final = 2**53 - 1
 #: Words and limits that scripts and Python share, `V.<name>` in Lua.
 VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
     {
-        **{event.value: event.value for event in Event},
+        **{event.value: event.value for event in MessageEvent},
         "forced_expire": "forced_expire",
         "max_deliveries": "max_deliveries",
         "max_cancels": "max_cancels",
@@ -692,7 +692,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "redriven": "redriven",
         "none": "none",
         "no_room": NO_ROOM,
-        "remote": State.REMOTE.value,
+        "remote": MessageState.REMOTE.value,
         "everywhere": "*",
         "requests": REQUESTS,
         "marks": MARKS,
@@ -752,6 +752,6 @@ def key(instance: str, name: str, *parameters: str) -> str:
     return "{" + instance + "}" + "".join(parts)
 
 
-def channel(instance: str, client: str) -> str:
+def keepalive_channel(instance: str, client: str) -> str:
     """The pub/sub channel to which a client stays subscribed, so that its absence is seen."""
     return "{" + instance + "}:client:" + client

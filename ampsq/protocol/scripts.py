@@ -89,7 +89,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class _Line:
+class _SourceLine:
     text: str
     place: str
 
@@ -100,12 +100,12 @@ class _File:
     meaning: str = ""
     head: dict[str, str] = field(default_factory=dict)
     includes: list[str] = field(default_factory=list)
-    functions: dict[str, list[_Line]] = field(default_factory=dict)
-    body: list[_Line] = field(default_factory=list)
+    functions: dict[str, list[_SourceLine]] = field(default_factory=dict)
+    body: list[_SourceLine] = field(default_factory=list)
 
 
 #: All that can be reached, in the order of definition: functions and variables as their lines, nests as their files.
-_Defined = dict[str, list[_Line] | _File]
+_Defined = dict[str, list[_SourceLine] | _File]
 
 
 def _split(text: str) -> list[str]:
@@ -152,14 +152,14 @@ def _parse(path: str, text: str) -> _File:
         if not raw.strip() or raw.lstrip().startswith("--"):
             continue
         if not _is_include(path):
-            file.body.append(_Line(raw, place))
+            file.body.append(_SourceLine(raw, place))
             continue
         if variable := _VARIABLE.match(raw):
-            file.functions[variable[1]] = [_Line(raw, place)]
+            file.functions[variable[1]] = [_SourceLine(raw, place)]
             continue
         if start := _FUNCTION.match(raw):
             function = file.functions.setdefault(start[1], [])
-        (file.body if function is None else function).append(_Line(raw, place))
+        (file.body if function is None else function).append(_SourceLine(raw, place))
         if raw == "end":
             function = None
     return file
@@ -194,7 +194,7 @@ def _includes(file: _File, chain: tuple[str, ...], done: dict[str, _File], defin
             raise ComposeError(f"lua/{file.path}.lua: {include} cannot be nested: {name} is defined as something else")
 
 
-def _wanted(defined: _Defined, body: list[_Line], around: frozenset[str]) -> set[str]:
+def _wanted(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> set[str]:
     """The names that a body reaches, without those around it and without what only its nests need."""
     wanted: set[str] = set()
     open_lines = list(body)
@@ -210,7 +210,7 @@ def _wanted(defined: _Defined, body: list[_Line], around: frozenset[str]) -> set
     return wanted
 
 
-def _reached(defined: _Defined, body: list[_Line], around: frozenset[str]) -> list[_Line]:
+def _reached(defined: _Defined, body: list[_SourceLine], around: frozenset[str]) -> list[_SourceLine]:
     """The definitions that a body reaches, in their order, without those around it; nests with theirs inside."""
     wanted = _wanted(defined, body, around)
     # What several nests have inside stands beside them, once: a script's length is work for the server, too.
@@ -239,26 +239,26 @@ def _nested(file: _File, defined: _Defined, around: frozenset[str]) -> set[str]:
     return names
 
 
-def _table(file: _File) -> _Line:
+def _table(file: _File) -> _SourceLine:
     """What a nest returns: a table of its file's functions."""
     exported = [function for function, lines in file.functions.items() if _FUNCTION.match(lines[0].text)]
-    return _Line(
+    return _SourceLine(
         f"return {{{', '.join(f'{function} = {function}' for function in exported)}}}", f"lua/{file.path}.lua:1"
     )
 
 
-def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_Line]:
+def _nest(name: str, file: _File, defined: _Defined, around: frozenset[str]) -> list[_SourceLine]:
     """A file as one function that returns a table of the file's functions."""
     table = _table(file)
     return [
-        _Line(f"local function {name}()", table.place),
+        _SourceLine(f"local function {name}()", table.place),
         *_reached(defined, [table], around),
         table,
-        _Line("end", table.place),
+        _SourceLine("end", table.place),
     ]
 
 
-def _fold(line: _Line) -> str:
+def _fold(line: _SourceLine) -> str:
     """Put the literals of the schema in place of their names."""
 
     def fold(match: re.Match[str]) -> str:
@@ -357,7 +357,7 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     done: dict[str, _File] = {}
     defined: _Defined = {}
     _includes(main, (main.path,), done, defined)
-    body = main.body if name == "open" else [_Line(_FORMAT_CHECK, start), *main.body]
+    body = main.body if name == "open" else [_SourceLine(_FORMAT_CHECK, start), *main.body]
     arguments = tuple(_split(main.head.get("ARGV", "")))
     parts = _reached(defined, body, frozenset())
     folded = [(_fold(line), line.place) for line in parts]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["TRANSITIONS", "Event", "State", "Transition"]
+__all__ = ["TRANSITIONS", "MessageEvent", "MessageState", "Transition"]
 
 
-class State(StrEnum):
+class MessageState(StrEnum):
     """Where a message of one queue is. Waiting messages cost no key of their own: the cursor says it."""
 
     WAITING = "waiting"  # beyond the cursor of its topic, not in `ahead`
@@ -25,7 +25,7 @@ class State(StrEnum):
     SETTLED = "settled"  # for ever: an entry of the journal, and of nothing else
 
 
-class Event(StrEnum):
+class MessageEvent(StrEnum):
     """What moves a message, named as in the journal and in `TRANSITIONS`."""
 
     DELIVERED = "delivered"
@@ -52,94 +52,108 @@ class Event(StrEnum):
 class Transition:
     """One row: in these states, this event leads to that state."""
 
-    event: Event
-    before: tuple[State, ...]
-    after: tuple[State, ...]
+    event: MessageEvent
+    before: tuple[MessageState, ...]
+    after: tuple[MessageState, ...]
     meaning: str
 
 
-_UNLEASED = (State.WAITING, State.READY, State.DELAYED, State.SCHEDULED, State.HELD)
+_UNLEASED = (MessageState.WAITING, MessageState.READY, MessageState.DELAYED, MessageState.SCHEDULED, MessageState.HELD)
 #: What its owner settles is settled wherever it is.
-_ANYWHERE = (State.LEASED, *_UNLEASED, State.REMOTE)
+_ANYWHERE = (MessageState.LEASED, *_UNLEASED, MessageState.REMOTE)
 TRANSITIONS: Final = (
     Transition(
-        Event.DELIVERED,
-        (State.WAITING, State.READY),
-        (State.LEASED,),
+        MessageEvent.DELIVERED,
+        (MessageState.WAITING, MessageState.READY),
+        (MessageState.LEASED,),
         "given to the best free subscription under a new token; at-most-once: journaled in the same step",
     ),
     Transition(
-        Event.ACKNOWLEDGED,
+        MessageEvent.ACKNOWLEDGED,
         _ANYWHERE,
-        (State.SETTLED,),
+        (MessageState.SETTLED,),
         "processed; by token, or by bookmark as `leasing` allows",
     ),
     Transition(
-        Event.CANCELLED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
+        MessageEvent.CANCELLED,
+        (MessageState.LEASED,),
+        (MessageState.READY, MessageState.DELAYED, MessageState.SETTLED),
         "handed back by its holder; settled when a limit is reached",
     ),
     Transition(
-        Event.EXPIRED,
+        MessageEvent.EXPIRED,
         _ANYWHERE,
-        (State.SETTLED,),
+        (MessageState.SETTLED,),
         "removed unprocessed, with the reason; for its age only what nobody holds",
     ),
     Transition(
-        Event.EVICTED,
-        (State.READY, State.DELAYED, State.SCHEDULED, State.REMOTE),
-        (State.SETTLED,),
+        MessageEvent.EVICTED,
+        (MessageState.READY, MessageState.DELAYED, MessageState.SCHEDULED, MessageState.REMOTE),
+        (MessageState.SETTLED,),
         "the oldest in a full ring that something entered; a scheduled one whose time comes gives way itself",
     ),
-    Transition(Event.EXTENDED, (State.LEASED,), (State.LEASED,), "a later deadline for the same token"),
     Transition(
-        Event.LAPSED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
+        MessageEvent.EXTENDED, (MessageState.LEASED,), (MessageState.LEASED,), "a later deadline for the same token"
+    ),
+    Transition(
+        MessageEvent.LAPSED,
+        (MessageState.LEASED,),
+        (MessageState.READY, MessageState.DELAYED, MessageState.SETTLED),
         "the deadline passed without an acknowledgement; counts as a delivery",
     ),
     Transition(
-        Event.DISCONNECTED,
-        (State.LEASED,),
-        (State.READY, State.DELAYED, State.SETTLED),
+        MessageEvent.DISCONNECTED,
+        (MessageState.LEASED,),
+        (MessageState.READY, MessageState.DELAYED, MessageState.SETTLED),
         "its subscription is gone; counts as a delivery if it was picked up",
     ),
     Transition(
-        Event.GIVEN_BACK,
-        (State.LEASED,),
-        (State.READY, State.SETTLED),
+        MessageEvent.GIVEN_BACK,
+        (MessageState.LEASED,),
+        (MessageState.READY, MessageState.SETTLED),
         "returned before anyone began to process it; counts for nothing; settled if its life is over",
     ),
-    Transition(Event.SCHEDULED, (State.WAITING,), (State.SCHEDULED,), "published for later"),
+    Transition(MessageEvent.SCHEDULED, (MessageState.WAITING,), (MessageState.SCHEDULED,), "published for later"),
     Transition(
-        Event.DUE, (State.DELAYED, State.SCHEDULED), (State.READY,), "its time has come; has the place of its arrival"
+        MessageEvent.DUE,
+        (MessageState.DELAYED, MessageState.SCHEDULED),
+        (MessageState.READY,),
+        "its time has come; has the place of its arrival",
     ),
     Transition(
-        Event.SORTED,
-        (State.WAITING, State.READY),
-        (State.READY,),
+        MessageEvent.SORTED,
+        (MessageState.WAITING, MessageState.READY),
+        (MessageState.READY,),
         "judged by priority and filters and put in its place; what the queue's filter refuses never was in the queue",
     ),
-    Transition(Event.HELD, (State.WAITING, State.READY), (State.HELD,), "read, and a barrier or behind one"),
-    Transition(Event.RELEASED, (State.HELD,), (State.READY,), "the barrier before it was sent or settled"),
     Transition(
-        Event.BARRIER,
-        (State.HELD,),
-        (State.SETTLED,),
+        MessageEvent.HELD,
+        (MessageState.WAITING, MessageState.READY),
+        (MessageState.HELD,),
+        "read, and a barrier or behind one",
+    ),
+    Transition(
+        MessageEvent.RELEASED, (MessageState.HELD,), (MessageState.READY,), "the barrier before it was sent or settled"
+    ),
+    Transition(
+        MessageEvent.BARRIER,
+        (MessageState.HELD,),
+        (MessageState.SETTLED,),
         "all before it is settled: sent to every subscription whose filter it matches, without a lease",
     ),
     Transition(
-        Event.MISSING,
+        MessageEvent.MISSING,
         _ANYWHERE,
-        (State.SETTLED,),
+        (MessageState.SETTLED,),
         "beyond its topic's retention, or removed from its log by somebody else; journaled so that counts stay true",
     ),
-    Transition(Event.REMOTE, (State.WAITING,), (State.REMOTE,), "read, and another instance owns it"),
     Transition(
-        Event.TRANSFERRED,
-        (State.READY, State.REMOTE),
-        (State.REMOTE, State.READY),
+        MessageEvent.REMOTE, (MessageState.WAITING,), (MessageState.REMOTE,), "read, and another instance owns it"
+    ),
+    Transition(
+        MessageEvent.TRANSFERRED,
+        (MessageState.READY, MessageState.REMOTE),
+        (MessageState.REMOTE, MessageState.READY),
         "its owner made another instance its owner: it is remote there, and ready here, or the other way round",
     ),
 )

@@ -14,7 +14,7 @@ import hiredis
 
 from ampsq.base.errors import PublishStoreError
 from ampsq.protocol.schema import BYTES
-from ampsq.publishing.memory_store import Entry, PublishStore
+from ampsq.publishing.memory_store import PublishStore, StoreEntry
 from ampsq.server.supervisor import open_lock, try_lock
 
 if TYPE_CHECKING:
@@ -207,14 +207,14 @@ class FilePublishStore(PublishStore):
         self.held += sum(row[1] for row in group.rows)
         self.held_bytes += sum(len(row[3]) for row in group.rows)
 
-    def read(self, after: int, number: int) -> list[Entry]:
+    def read(self, after: int, number: int) -> list[StoreEntry]:
         """See `PublishStore.read`."""
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         size = 0
         asked = "SELECT last, count, kind, arguments FROM entries WHERE publisher=? AND last>? ORDER BY last LIMIT ?"
         with self._lock, self._faults(), contextlib.closing(self._file.cursor()) as rows:
             for last, count, kind, packed in rows.execute(asked, (self._publisher, after, number)):
-                entries.append(Entry(last - count + 1, count, kind, _unpack(packed)))
+                entries.append(StoreEntry(last - count + 1, count, kind, _unpack(packed)))
                 size += len(packed)
                 # More does not travel in one call, and would be read again for the next one.
                 if size > BYTES:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.reads.server import Server
 
-__all__ = ["Flushed"]
+__all__ = ["FlushWatch"]
 
 #: Seconds within which a server that flushes each second begins to: one, and what its own clock may lag behind.
 PERIOD: Final = 1.2
@@ -38,7 +38,7 @@ class _Facts(NamedTuple):
     forks: int
 
 
-class Flushed:
+class FlushWatch:
     """Watches a server with ``appendfsync everysec``: what it has answered is on its disk some time later.
 
     It cannot be asked whether a write is. WAITAOF came with Redis 7.2, and what Redis 7.4 made of it, which Valkey 9.1
@@ -89,11 +89,11 @@ class Flushed:
         self._last = _Moment(0.0, 0.0)
         self._forks = -1
 
-    async def look(self, channel: Any) -> float:
+    async def read_info(self, pipeline: Any) -> float:
         """Ask the server, unless it was asked a moment ago; gives `until`.
 
         Args:
-            channel: a connection that is used for nothing else meanwhile and was there before what is asked about was
+            pipeline: a connection that is used for nothing else meanwhile and was there before what is asked about was
                 answered: else a server that came back without it would call it flushed.
 
         Raises:
@@ -103,8 +103,8 @@ class Flushed:
         if asked < self._last.asked + _SOON:
             return self.until
         try:
-            await Post(channel, command(["INFO", "persistence", "stats"], _facts))
-            facts: _Facts = await Collect(channel)
+            await Post(pipeline, command(["INFO", "persistence", "stats"], _facts))
+            facts: _Facts = await Collect(pipeline)
         except BaseException:
             self.forget()
             raise
@@ -130,19 +130,19 @@ class Flushed:
         due = self._calm[0].answered + PERIOD
         return min(max(due - self._clock(), _SOON), _LATER)
 
-    async def wait(self, channel: Any, moment: float, until: float) -> bool:
+    async def wait(self, pipeline: Any, moment: float, until: float) -> bool:
         """Wait until all that was answered before a moment is flushed; whether it is.
 
         Args:
-            channel: as for `look`.
+            pipeline: as for `read_info`.
             moment: in seconds of the monotonic clock.
             until: the same, when to give up.
 
         Raises:
-            Unavailable: as `look`.
+            Unavailable: as `read_info`.
         """
         while self.until < moment:
-            await self.look(channel)
+            await self.read_info(pipeline)
             left = until - self._clock()
             if self.until >= moment or left <= 0:
                 break

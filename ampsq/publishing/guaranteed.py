@@ -32,11 +32,11 @@ from ampsq.base.limits import limits
 from ampsq.base.values import parse_name
 from ampsq.catalog.first_use import add_published
 from ampsq.protocol.calls import publish as publish_calls
-from ampsq.protocol.calls.records import caught_up
-from ampsq.publishing.guarantee import FailedWrite
+from ampsq.protocol.calls.records import catch_up_records
+from ampsq.publishing.guarantee_options import FailedWrite
 from ampsq.publishing.persistence_level import PersistedAck
-from ampsq.publishing.progress import ANYTHING, Progress
-from ampsq.publishing.session import Identity, PublishSession, Refused, refuse_lacking
+from ampsq.publishing.progress import ANYTHING, PublishProgress
+from ampsq.publishing.session import Identity, PublishSession, RunRefused, refuse_lacking
 from ampsq.publishing.settlements import Settlements
 from ampsq.transport.connection_state import ConnectionState
 from ampsq.transport.runner import Store
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ampsq.publishing.envelope import Envelope
-    from ampsq.publishing.guarantee import Guarantee
-    from ampsq.publishing.memory_store import Entry
-    from ampsq.publishing.progress import Target
+    from ampsq.publishing.guarantee_options import Guarantee
+    from ampsq.publishing.memory_store import StoreEntry
+    from ampsq.publishing.progress import ProgressTarget
     from ampsq.transport.route import Route
 
-__all__ = ["Publishing", "Several"]
+__all__ = ["FailoverGuard", "GuaranteedPublisher"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds before a session is opened again, by how often that failed.
@@ -59,7 +59,7 @@ _PAUSES: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _FULL_PAUSE: Final = 0.2
 
 
-class Several(NamedTuple):
+class FailoverGuard(NamedTuple):
     """What is to be known of a publisher that may go on at another instance.
 
     Attributes:
@@ -73,7 +73,7 @@ class Several(NamedTuple):
     is_careful: bool
 
 
-class Publishing:
+class GuaranteedPublisher:
     """A guaranteed publisher at work.
 
     Args:
@@ -96,11 +96,11 @@ class Publishing:
         instance: str,
         guarantee: Guarantee,
         revive: Callable[[], None] | None,
-        several: Several | None = None,
+        several: FailoverGuard | None = None,
     ) -> None:
         self._identity, self._guarantee, self._revive = identity, guarantee, revive
         self._kept = guarantee.store
-        self._store = Store(route, instance, patience=0.0)
+        self._store = Store(route, instance, retry_timeout=0.0)
         # What the sending thread waits for; set by every publish, so it has to be cheap.
         self._news = threading.Event()
         self._session: PublishSession | None = None
@@ -124,7 +124,7 @@ class Publishing:
         self._kept.open(several.kept_as if several is not None else instance, identity.publisher)
         try:
             self.settlements = Settlements(self._kept, self._tell, several.origin if several is not None else "")
-            self._progress = Progress(self._kept, self.settlements)
+            self._progress = PublishProgress(self._kept, self.settlements)
             # Guards all that is not the store's.
             self._changed = self._progress.changed
             if several is not None and several.is_careful:
@@ -141,22 +141,22 @@ class Publishing:
         for thread in self._threads:
             thread.start()
 
-    def may_move(self, route: Route) -> None:
+    def check_resume_at(self, route: Route) -> None:
         """Refuse to go on at another instance, to which this is the way, if it lacks what was told to be persisted.
 
         Raises:
             Unavailable: it does, or there is no server.
         """
         persisted = self._progress.persisted if self._progress.persisted != self._refused else 0
-        with contextlib.closing(Store(route, route.instance, patience=0.0)) as store:
+        with contextlib.closing(Store(route, route.instance, retry_timeout=0.0)) as store:
             refuse_lacking(store, self._identity.publisher, self._kept, persisted)
 
-    def move(self, route: Route, instance: str, origin: str) -> Settlements:
+    def resume_at(self, route: Route, instance: str, origin: str) -> Settlements:
         """Go on at another instance, with what it does not have; gives what keeps acknowledgements of leases there."""
         with self._changed:
             # The threads still read of what they had there; it ends with this client.
             self._former_stores.append(self._store)
-            self._store = Store(route, instance, patience=0.0)
+            self._store = Store(route, instance, retry_timeout=0.0)
             self.settlements = self._progress.settlements = Settlements(self._kept, self._tell, origin)
             self._session, self._is_elsewhere = None, True
             self._changed.notify_all()
@@ -199,7 +199,7 @@ class Publishing:
             )
         limits().check_bodies(bodies)
         headers = [envelope.headers] * len(bodies) if envelope.headers else []
-        shape, values = publish_calls.shaped(bodies, headers, envelope.times, delta=delta)
+        shape, values = publish_calls.pack_messages(bodies, headers, envelope.times, delta=delta)
         return self.take(len(bodies), "publish", [parse_name(topic).encode(), shape.encode(), *values])
 
     def take(self, count: int, kind: str, arguments: Sequence[bytes]) -> int:
@@ -261,7 +261,7 @@ class Publishing:
     def _has_stopped(self) -> bool:
         return self._fatal is not None
 
-    def _missing(self, target: Target, timeout: float | None, *, lost: str = "") -> NotPersisted:
+    def _missing(self, target: ProgressTarget, timeout: float | None, *, lost: str = "") -> NotPersisted:
         why = self._why
         first, last, number = self._progress.persisted + 1, target.sequence, self._progress.left_of(target)
         parts = []
@@ -278,11 +278,11 @@ class Publishing:
             return NotPersisted(text, None, None, number, why[2:-1])
         return NotPersisted(text, first, last, number, why[2:-1])
 
-    def close(self, patience: float, short: float) -> None:
+    def close(self, retry_timeout: float, short: float) -> None:
         """Send what is left, as far as that is possible in time, and end. Safe to call again.
 
         Args:
-            patience: seconds that what would be lost with this process is tried.
+            retry_timeout: seconds that what would be lost with this process is tried.
             short: the same for what a file keeps.
 
         Raises:
@@ -295,7 +295,9 @@ class Publishing:
             self._closing = True
             self._changed.notify_all()
         # Also what those take that were about to when it was closed.
-        self._progress.wait(self._progress.everything, self._has_stopped, short if self._kept.survives else patience)
+        self._progress.wait(
+            self._progress.everything, self._has_stopped, short if self._kept.survives else retry_timeout
+        )
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -313,7 +315,7 @@ class Publishing:
         for store in (self._store, *self._former_stores):
             store.close()
         if left and not self._kept.survives and not self._is_told:
-            tried = patience if self._fatal is None else 0.0
+            tried = retry_timeout if self._fatal is None else 0.0
             raise self._missing(self._progress.everything(), tried, lost="lost with this process: ")
 
     def _tell(self) -> None:
@@ -403,7 +405,7 @@ class Publishing:
                 answered = session.answered
                 self._send_some(session)
                 failures = 0 if session.answered > answered else failures
-            except (Unavailable, ServerFull, FlushingUnknown, Refused) as error:
+            except (Unavailable, ServerFull, FlushingUnknown, RunRefused) as error:
                 pause = self._after(error, failures)
                 failures += 1
                 with self._changed:
@@ -438,13 +440,13 @@ class Publishing:
 
     def _after(self, error: AmpsqError, failures: int) -> float:
         """Do what a failure asks for; seconds before the next session."""
-        reason = error.error if isinstance(error, Refused) else error
+        reason = error.error if isinstance(error, RunRefused) else error
         if self._is_final(reason):
             raise reason
         if isinstance(reason, ServerFull):
             return _FULL_PAUSE
         # Whether the name is another one's is decided by a logon: it may be the server that has lost ours.
-        if isinstance(error, Refused) and not isinstance(reason, (NameInUse, SequenceGap)):
+        if isinstance(error, RunRefused) and not isinstance(reason, (NameInUse, SequenceGap)):
             return self._after_refusal(error.entry, reason)
         return _PAUSES[min(failures, len(_PAUSES) - 1)]
 
@@ -456,14 +458,14 @@ class Publishing:
             return False
         return isinstance(error, (FormatMismatch, ServerUnsuitable, PublishStoreError))
 
-    def _after_refusal(self, entry: Entry, reason: AmpsqError) -> float:
+    def _after_refusal(self, entry: StoreEntry, reason: AmpsqError) -> float:
         """Make the topic, let its records come to the end of its log, find out which message it is, or let go of it."""
         if isinstance(reason, (UnknownTopic, RecordsBehind)):
             try:
                 self._store.run(
                     add_published(entry.arguments[0].decode())
                     if isinstance(reason, UnknownTopic)
-                    else caught_up(reason.detail["topic"])
+                    else catch_up_records(reason.detail["topic"])
                 )
             except Unavailable:
                 return _PAUSES[0]

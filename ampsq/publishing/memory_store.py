@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-__all__ = ["Entry", "MemoryPublishStore", "PublishStore"]
+__all__ = ["MemoryPublishStore", "PublishStore", "StoreEntry"]
 
 
-class Entry(NamedTuple):
+class StoreEntry(NamedTuple):
     """A call that changes the server and uses up `number` sequences, from `sequence` on.
 
     Attributes:
@@ -47,14 +47,14 @@ class Entry(NamedTuple):
         """Bytes of its arguments."""
         return sum(map(len, self.arguments))
 
-    def part(self, first: int, last: int) -> Entry:
+    def part(self, first: int, last: int) -> StoreEntry:
         """The messages of a publish with these numbers; any other kind has one."""
         if first <= self.sequence and last >= self.last:
             return self
         topic, shape, *values = self.arguments
         width, start, end = len(shape), max(first, self.sequence), min(last, self.last)
         some = values[(start - self.sequence) * width : (end - self.sequence + 1) * width]
-        return Entry(start, end - start + 1, self.kind, [topic, shape, *some])
+        return StoreEntry(start, end - start + 1, self.kind, [topic, shape, *some])
 
 
 class PublishStore(ABC):
@@ -108,7 +108,7 @@ class PublishStore(ABC):
         """Keep a call under the next `count` numbers; gives the first. It is kept when this returns."""
 
     @abstractmethod
-    def read(self, after: int, number: int) -> list[Entry]:
+    def read(self, after: int, number: int) -> list[StoreEntry]:
         """The first entries that have a message behind a sequence, in order: at most `number`, fewer of large ones."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class MemoryPublishStore(PublishStore):
         self, *, messages: int | str = "100k", size: int | str = "64MB", timeout: timedelta | float | str = "30s"
     ) -> None:
         super().__init__(messages=messages, size=size, timeout=timeout)
-        self._entries: list[Entry] = []
+        self._entries: list[StoreEntry] = []
         self._lasts: list[int] = []
         # Bytes of all that ever came, up to and with each entry: what many hold together is one subtraction.
         self._sizes: list[int] = []
@@ -177,7 +177,7 @@ class MemoryPublishStore(PublishStore):
         with self._lock:
             if not self._is_open:
                 raise PublishStoreError("this publish store is closed")
-            entry = Entry(self.last + 1, count, kind, arguments)
+            entry = StoreEntry(self.last + 1, count, kind, arguments)
             self.last += count
             self._entries.append(entry)
             self._lasts.append(self.last)
@@ -187,7 +187,7 @@ class MemoryPublishStore(PublishStore):
             self.held_bytes += size
         return entry.sequence
 
-    def read(self, after: int, number: int) -> list[Entry]:
+    def read(self, after: int, number: int) -> list[StoreEntry]:
         """See `PublishStore.read`."""
         with self._lock:
             at = bisect_right(self._lasts, after)

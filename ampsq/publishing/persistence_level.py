@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
-from ampsq.publishing.flush_watch import Flushed
+from ampsq.publishing.flush_watch import FlushWatch
 
 if TYPE_CHECKING:
     from ampsq.protocol.reads.server import Server
 
-__all__ = ["WAIT_MS", "Persisted", "PersistedAck"]
+__all__ = ["WAIT_MS", "PersistedAck", "PersistenceLevel"]
 
 #: ms for which one wait on the server lasts; it is asked again as long as it takes.
 WAIT_MS: Final = 1_000
@@ -31,7 +31,7 @@ class PersistedAck(NamedTuple):
     level: str
 
 
-class Persisted(NamedTuple):
+class PersistenceLevel(NamedTuple):
     """A level: the server's memory, its disk, or so many replicas.
 
     Attributes:
@@ -61,10 +61,10 @@ class Persisted(NamedTuple):
         """The command that waits until the replicas have a connection's last write."""
         return ["WAIT", self.replicas, WAIT_MS]
 
-    def watch(self, server: Server) -> Flushed | None:
+    def watch(self, server: Server) -> FlushWatch | None:
         """What tells when a server's answers are on its disk, where that has to be waited for.
 
         Raises:
             ServerUnsuitable: this server cannot reach the level, or nobody knows whether it does.
         """
-        return Flushed.watch(server, "persisted='fsync'") if self.level == "fsync" else None
+        return FlushWatch.watch(server, "persisted='fsync'") if self.level == "fsync" else None

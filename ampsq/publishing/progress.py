@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ampsq.publishing.memory_store import PublishStore
     from ampsq.publishing.settlements import Settlements
 
-__all__ = ["ANYTHING", "Progress", "Target"]
+__all__ = ["ANYTHING", "ProgressTarget", "PublishProgress"]
 
 
-class Target(NamedTuple):
+class ProgressTarget(NamedTuple):
     """What somebody waits for.
 
     Attributes:
@@ -33,10 +33,10 @@ class Target(NamedTuple):
 
 
 #: Of those for whom whatever is persisted next is enough.
-ANYTHING: Final = Target(0, frozenset())
+ANYTHING: Final = ProgressTarget(0, frozenset())
 
 
-class Progress:
+class PublishProgress:
     """Of one publisher.
 
     Args:
@@ -55,17 +55,17 @@ class Progress:
         self.answered = 0
         self.persisted = kept.lowest() - 1
         # What those wait for that wait.
-        self._targets: list[Callable[[], Target]] = []
+        self._targets: list[Callable[[], ProgressTarget]] = []
 
-    def everything(self) -> Target:
+    def everything(self) -> ProgressTarget:
         """All that was taken up to now."""
-        return Target(self._kept.last, self.settlements.outstanding())
+        return ProgressTarget(self._kept.last, self.settlements.outstanding())
 
-    def left_of(self, target: Target) -> int:
+    def left_of(self, target: ProgressTarget) -> int:
         """How many settlements of a target are not persisted."""
         return len(target.settlements & self.settlements.outstanding())
 
-    def wait(self, target: Callable[[], Target], ends: Callable[[], bool], timeout: float | None) -> bool:
+    def wait(self, target: Callable[[], ProgressTarget], ends: Callable[[], bool], timeout: float | None) -> bool:
         """Whether all of a target, asked for at each step, is persisted in time, or it ends before."""
 
         def is_done() -> bool:
@@ -78,7 +78,7 @@ class Progress:
             return self.changed.wait_for(is_done, timeout)
 
     @contextlib.contextmanager
-    def hurrying(self, target: Callable[[], Target]) -> Iterator[None]:
+    def hurrying(self, target: Callable[[], ProgressTarget]) -> Iterator[None]:
         """While somebody waits for a target, it is confirmed as soon as all of it is answered. The lock is held."""
         self._targets.append(target)
         self.changed.notify_all()
@@ -99,5 +99,5 @@ class Progress:
             2 * self._kept.held > self._kept.messages
         )
 
-    def _is_answered(self, target: Target) -> bool:
+    def _is_answered(self, target: ProgressTarget) -> bool:
         return self.answered >= target.sequence and target.settlements.isdisjoint(self.settlements.unanswered())

@@ -16,24 +16,24 @@ from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.protocol.calls.replication import received
+from ampsq.protocol.calls.replication import read_received
 from ampsq.protocol.reads.server import examine_flushing
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, BYTES, key
 from ampsq.publishing.persistence_level import WAIT_MS
-from ampsq.publishing.sync_acknowledgement import SCRIPTS, Acknowledged
+from ampsq.publishing.sync_acknowledgement import SCRIPTS, SyncAcknowledgement
 from ampsq.publishing.sync_state import sync_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.protocol.request import Call
-    from ampsq.publishing.flush_watch import Flushed
-    from ampsq.publishing.memory_store import Entry, PublishStore
-    from ampsq.publishing.persistence_level import Persisted
+    from ampsq.publishing.flush_watch import FlushWatch
+    from ampsq.publishing.memory_store import PublishStore, StoreEntry
+    from ampsq.publishing.persistence_level import PersistenceLevel
     from ampsq.transport.runner import Store
 
-__all__ = ["Identity", "PublishSession", "Refused", "Run", "refuse_lacking"]
+__all__ = ["Identity", "PublishSession", "RunRefused", "StoreRun", "refuse_lacking"]
 
 #: Calls that are sent before the first one's reply is read.
 _AHEAD: Final = 4
@@ -53,7 +53,7 @@ class Identity(NamedTuple):
     client: str
 
 
-class Run(NamedTuple):
+class StoreRun(NamedTuple):
     """Entries that follow each other and travel in one call.
 
     Attributes:
@@ -61,14 +61,14 @@ class Run(NamedTuple):
         call: what is sent.
     """
 
-    entry: Entry
+    entry: StoreEntry
     call: Call[Any]
 
 
-class Refused(AmpsqError):
+class RunRefused(AmpsqError):
     """The server refused a run; `error` says why, and nothing behind it was done."""
 
-    def __init__(self, entry: Entry, error: AmpsqError) -> None:
+    def __init__(self, entry: StoreEntry, error: AmpsqError) -> None:
         super().__init__(str(error))
         self.entry, self.error = entry, error
 
@@ -89,14 +89,14 @@ class PublishSession:
         topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
     """
 
-    def __init__(self, store: Store, identity: Identity, kept: PublishStore, level: Persisted) -> None:
+    def __init__(self, store: Store, identity: Identity, kept: PublishStore, level: PersistenceLevel) -> None:
         self._store, self._identity, self._kept, self._level = store, identity, kept, level
         self._sending, self._confirming = store.pinned(), store.pinned()
-        self._in_flight: deque[Run] = deque()
-        self._flushed: Flushed | None = None
+        self._in_flight: deque[StoreRun] = deque()
+        self._flushed: FlushWatch | None = None
         # When all that is being confirmed was answered; None: not yet.
         self._confirmed: float | None = None
-        self._acknowledged = Acknowledged(store.instance)
+        self._acknowledged = SyncAcknowledgement(store.instance)
         # Set behind what is being confirmed; None: not yet.
         self._mark: str | None = None
         self._is_loaded = False
@@ -168,7 +168,7 @@ class PublishSession:
         except ConnectionError:
             raise
         except AmpsqError as error:
-            raise Refused(run.entry, error) from error
+            raise RunRefused(run.entry, error) from error
         self.answered = run.entry.last
         return _topic_of(run.entry)
 
@@ -177,7 +177,7 @@ class PublishSession:
         topics, self.topics = self.topics, set()
         return topics
 
-    def _next_run(self, single_until: int) -> Run | None:
+    def _next_run(self, single_until: int) -> StoreRun | None:
         entries = self._kept.read(self.sent, BATCH)
         if not entries:
             return None
@@ -198,9 +198,9 @@ class PublishSession:
             last = entry.last
         return self._run(first._replace(number=last - first.sequence + 1, arguments=arguments))
 
-    def _run(self, entry: Entry) -> Run:
+    def _run(self, entry: StoreEntry) -> StoreRun:
         call = _CALLS[entry.kind](self._identity.publisher, self.number, entry.sequence, entry.arguments)
-        return Run(entry, call)
+        return StoreRun(entry, call)
 
     def is_persisted(self, sequence: int, streams: Iterable[str]) -> bool:
         """Wait about a second until all up to an answered sequence is persisted; whether it is.
@@ -236,7 +236,7 @@ class PublishSession:
         if not self._is_loaded:
             self._confirming.load(*SCRIPTS)
             self._is_loaded = True
-        return self._confirming.ask(replication_calls.mark())
+        return self._confirming.ask(replication_calls.set_mark())
 
     def _is_kept_here(self, sequence: int) -> bool:
         self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
@@ -292,7 +292,7 @@ def refuse_lacking(store: Store, publisher: str, kept: PublishStore, persisted: 
         _refuse(f"{about}, and up to {persisted} it was told that they are persisted")
     topics = sorted({_topic_of(entry) for entry in kept.read(0, BATCH) if entry.sequence <= last})
     if topics:
-        here = {name.removeprefix("log ").partition("@")[0] for name in store.call(received(store.instance))}
+        here = {name.removeprefix("log ").partition("@")[0] for name in store.call(read_received(store.instance))}
         routes: list[Any] = store.call(command(["HMGET", key(store.instance, "routes"), *topics], list))
         for topic, route in zip(topics, routes, strict=True):
             name = route[1:].decode() if route and route.startswith(b">") else topic
@@ -309,5 +309,5 @@ def _refuse(text: str) -> NoReturn:
     raise error
 
 
-def _topic_of(entry: Entry) -> str:
+def _topic_of(entry: StoreEntry) -> str:
     return bytes(entry.arguments[0]).decode()

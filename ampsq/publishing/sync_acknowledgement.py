@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["SCRIPTS", "Acknowledged"]
+__all__ = ["SCRIPTS", "SyncAcknowledgement"]
 
 #: What a channel that runs nothing else must have loaded.
 SCRIPTS = ("set_mark", "find_lacking_destinations")
 
 
-class Acknowledged:
+class SyncAcknowledgement:
     """Waits for the sync destinations of an instance.
 
     Args:
@@ -38,34 +38,35 @@ class Acknowledged:
         self._sync, self._news = key(instance, "sync"), key(instance, "confirmed")
         self.lacking: list[str] = []
 
-    async def is_needed(self, channel: Any) -> bool:
+    async def is_needed(self, pipeline: Any) -> bool:
         """Whether there is any sync destination at all."""
-        number: int = await _ask(channel, command(["EXISTS", self._sync], int))
+        number: int = await _ask(pipeline, command(["EXISTS", self._sync], int))
         return number > 0
 
-    async def wait(self, channel: Any, mark: str, wanted: Mapping[str, str], until: float) -> bool:
+    async def wait(self, pipeline: Any, mark: str, wanted: Mapping[str, str], until: float) -> bool:
         """Wait until all of them have something, or are downgraded; whether it is so.
 
         Args:
-            channel: on which it waits.
+            pipeline: on which it waits.
             mark: set behind it; "" where `wanted` has the IDs.
-            wanted: ``log <topic>`` and ``journal <queue>`` -> ID, see `ampsq.protocol.calls.replication.lacking`.
+            wanted: ``log <topic>`` and ``journal <queue>`` -> ID, see
+                `ampsq.protocol.calls.replication.lacking_destinations`.
             until: by the monotonic clock, when to give up.
         """
         # What comes behind this while they are looked at ends the wait at once.
-        last = await _ask(channel, command(["XREVRANGE", self._news, "+", "-", "COUNT", 1], _last))
+        last = await _ask(pipeline, command(["XREVRANGE", self._news, "+", "-", "COUNT", 1], _last))
         while True:
-            self.lacking = await _ask(channel, replication_calls.lacking(mark, wanted))
+            self.lacking = await _ask(pipeline, replication_calls.lacking_destinations(mark, wanted))
             left = round((until - time.monotonic()) * 1000)
             if not self.lacking or left <= 0:
                 return not self.lacking
             asked: list[str | int] = ["XREAD", "BLOCK", left, "STREAMS", self._news, last]
-            last = (await _ask(channel, command(asked, _last_read, blocks=left / 1000))) or last
+            last = (await _ask(pipeline, command(asked, _last_read, blocks=left / 1000))) or last
 
 
-async def _ask(channel: Any, call: Call[Any]) -> Any:
-    await Post(channel, call)
-    return await Collect(channel)
+async def _ask(pipeline: Any, call: Call[Any]) -> Any:
+    await Post(pipeline, call)
+    return await Collect(pipeline)
 
 
 def _last(reply: Any) -> str:

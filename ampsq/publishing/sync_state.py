@@ -56,7 +56,7 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
     for name, since in sorted(states.items()):
         if name not in catalog.destinations:
             continue
-        oldest, now = await replication_calls.behind(name, _carried(catalog, name))
+        oldest, now = await replication_calls.behind_since(name, _carried(catalog, name))
         peer = await command(["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: reply or b"")
         # Where the other side makes the link, that side speaks for it.
         said = json.loads(links.get(f"out {name}") or links.get(f"in {peer.decode().rpartition('.')[0]}") or "{}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
-from ampsq.queues.handlers import handled
+from ampsq.queues.handlers import call_handler
 from ampsq.queues.message import AsyncMessage
 from ampsq.queues.returns import failure_text
 from ampsq.queues.subscription_view import SubscriptionView
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.errors import Rejected
     from ampsq.protocol.calls.queues import Verb
-    from ampsq.queues.keepalive import Presence
+    from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import QueueClient, SubscriptionCore
     from ampsq.transport.runner import AsyncStore
 
@@ -74,7 +74,7 @@ class AsyncSubscription(SubscriptionView):
     ) -> None:
         super().__init__(core, origin)
         self._store, self._end = store, end
-        self._channel = store.channel()
+        self._pipeline = store.pipeline()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -93,7 +93,7 @@ class AsyncSubscription(SubscriptionView):
                 self._check_open()
                 wait = _STEP if until is None else min(until - time.monotonic(), _STEP)
                 try:
-                    await self._store.run(self._core.fetch(self._channel, max(wait, 0.0)))
+                    await self._store.run(self._core.fetch(self._pipeline, max(wait, 0.0)))
                 except Unavailable:
                     if not self._is_moving:
                         raise
@@ -111,20 +111,22 @@ class AsyncSubscription(SubscriptionView):
             if message is not None:
                 yield message
 
-    async def elsewhere(
-        self, store: AsyncStore, client: QueueClient, presence: Presence
+    async def prepare_failover(
+        self, store: AsyncStore, client: QueueClient, keepalive: Keepalive
     ) -> Callable[[], Awaitable[None]]:
-        """Subscribe at another instance; see `Subscription.elsewhere`."""
-        core = self._core.elsewhere(client.instance, client.request())
+        """Subscribe at another instance; see `Subscription.prepare_failover`."""
+        core = self._core.copy_for(client.instance, client.request())
         await store.run(core.register())
-        return partial(self._move, core, store, client, presence)
+        return partial(self._resume_at, core, store, client, keepalive)
 
-    async def _move(self, core: SubscriptionCore, store: AsyncStore, client: QueueClient, presence: Presence) -> None:
+    async def _resume_at(
+        self, core: SubscriptionCore, store: AsyncStore, client: QueueClient, keepalive: Keepalive
+    ) -> None:
         core.settlements = client.settlements
-        presence.add(core)
+        keepalive.add(core)
         async with self._lock:
-            await self._channel.close()
-            self._store, self._channel = store, store.channel()
+            await self._pipeline.close()
+            self._store, self._pipeline = store, store.pipeline()
             self._go_on(core, client.origin)
 
     async def _is_settled(self, message: AsyncMessage) -> bool:
@@ -145,12 +147,12 @@ class AsyncSubscription(SubscriptionView):
         core = self._core
         async with self._lock:
             self._check_open()
-            await self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
+            await self._store.run(core.replace(self._pipeline, *core.spec_with(name, max_backlog, filter)))
 
     async def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""
         async with self._lock:
-            await self._store.run(self._core.give_back(self._channel))
+            await self._store.run(self._core.give_back(self._pipeline))
 
     def run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         """Call a function with each message, and await it, in a task, until the subscription is closed."""
@@ -159,7 +161,7 @@ class AsyncSubscription(SubscriptionView):
     async def _run(self, on_message: Callable[[AsyncMessage], object]) -> None:
         async for message in self:
             try:
-                await handled(on_message, message)
+                await call_handler(on_message, message)
             except Exception as error:  # noqa: BLE001  (whatever a handler raises is an answer)
                 _log.exception("handler of %r failed; its message is cancelled", message)
                 try:
@@ -211,9 +213,9 @@ class AsyncSubscription(SubscriptionView):
         try:
             async with self._lock:
                 try:
-                    await self._store.run(self._core.close(self._channel))
+                    await self._store.run(self._core.close(self._pipeline))
                 finally:
-                    await self._channel.close()
+                    await self._pipeline.close()
         finally:
             self._end(self, self._core)
 

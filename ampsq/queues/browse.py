@@ -20,15 +20,15 @@ from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, key
-from ampsq.queues.query import Selection, SowMessage, check_text, parse_query_filter
+from ampsq.queues.query import QueryResult, SowMessage, check_text, parse_query_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.base.message_types import MessageType
     from ampsq.expressions import Expression
-    from ampsq.protocol.calls.queues import Browsed, Page, Verb, Walk
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.calls.queues import Browsed, BrowsePage, Verb, Walk
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
 
 __all__ = ["Walker", "ack_matching", "sow_queue"]
@@ -64,7 +64,7 @@ class _Source:
         """The next messages; possibly none although more come."""
         if self._after is None:
             return []
-        page: Page = await calls.browse(self._queue, self.name, self._after, self._until, self._filter)
+        page: BrowsePage = await calls.browse(self._queue, self.name, self._after, self._until, self._filter)
         self._after = page.next
         return page.messages
 
@@ -116,7 +116,7 @@ class Walker:
     Of a queue with `target_queue_depth` only the active part is walked.
 
     Args:
-        scene: where the queue is.
+        context: where the queue is.
         queue: its name.
         filter: only messages that match; default all.
         available: those that may be delivered; default True.
@@ -135,7 +135,7 @@ class Walker:
 
     def __init__(
         self,
-        scene: Scene,
+        context: InstanceContext,
         queue: str,
         filter: Expression | None = None,  # noqa: A002
         *,
@@ -143,7 +143,7 @@ class Walker:
         leased: bool = False,
         by_ref: bool = False,
     ) -> None:
-        self._scene, self._queue, self._expression = scene, queue, filter
+        self._context, self._queue, self._expression = context, queue, filter
         self._available, self._leased, self._by_ref = available, leased, by_ref
         self._returned: list[Browsed] = []
         self._stages: deque[_Source | _Merge] | None = None
@@ -190,7 +190,7 @@ class Walker:
         return turn
 
     async def _begin(self) -> deque[_Source | _Merge]:
-        walk: Walk = await calls.walk(self._queue)
+        walk: Walk = await calls.begin_walk(self._queue)
         self.placed, self.bounded, self._room = walk.sorted, walk.room is not None, walk.room
         self.cursors, self.end, self.type = walk.cursors, walk.end, walk.type
         self._limits = {topic: ref_of(topic, cursor).encode() for topic, cursor in walk.cursors.items()}
@@ -234,7 +234,7 @@ class Walker:
                 self._reach = merged[-1].ref
             if self._expression is not None:
                 matches = self._expression.matches
-                merged = [found for found in merged if matches(self._scene.document(found, self.type))]
+                merged = [found for found in merged if matches(self._context.document(found, self.type))]
         if self._leased:
             self._seen.update(found.ref for found in merged)
         return merged
@@ -244,7 +244,7 @@ def _by_ref(found: Browsed) -> bytes:
     return found.ref
 
 
-async def sow_queue(scene: Scene, queue: Queue, query: Query) -> list[SowMessage]:
+async def sow_queue(context: InstanceContext, queue: Queue, query: Query) -> list[SowMessage]:
     """Query a queue's available messages, in the order of delivery if the query names none.
 
     Nothing is leased, and every message costs the server its way through the filter: `top_n` without `order_by` stops
@@ -254,17 +254,17 @@ async def sow_queue(scene: Scene, queue: Queue, query: Query) -> list[SowMessage
         UnknownQueue: there is no such queue any more.
     """
     plain = not queue.priority and not queue.barrier_expression
-    walker = Walker(scene, queue.name, query.filter, by_ref=plain)
+    walker = Walker(context, queue.name, query.filter, by_ref=plain)
     priority = parse(queue.priority, "priority") if queue.priority else None
     page: list[Browsed] | None = await walker.page()
     in_order = plain or not walker.placed
-    selection, number = Selection(query, in_order=in_order), 0
+    selection, number = QueryResult(query, in_order=in_order), 0
     while page is not None and not selection.full:
         for found in page:
-            document = scene.document(found, walker.type)
+            document = context.document(found, walker.type)
             number += 1
             rank = (0, number) if in_order else (_urgency(priority, document), found.ref)
-            selection.add(SowMessage.of(found, scene.origin, type=walker.type), document, rank)
+            selection.add(SowMessage.of(found, context.origin, type=walker.type), document, rank)
         page = await walker.page()
     return selection.messages()
 
@@ -276,7 +276,7 @@ def _urgency(priority: Expression | None, document: Document) -> int:
 
 
 async def ack_matching(
-    scene: Scene,
+    context: InstanceContext,
     queue: str,
     filter: str,  # noqa: A002
     option: str = "ack",
@@ -290,7 +290,7 @@ async def ack_matching(
     what is delayed, by a `cancel` or a give-back until later.
 
     Args:
-        scene: where the queue is.
+        context: where the queue is.
         queue: its name.
         filter: which messages.
         option: ``ack``; ``cancel``, leased ones only; ``expire``.
@@ -309,8 +309,8 @@ async def ack_matching(
     if option not in _VERBS:
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
     check_text("queue", queue)
-    leased = not (dry_run and (await _protects_leases(scene, queue)))
-    walker = Walker(scene, queue, parse_query_filter(filter), available=option != "cancel", leased=leased)
+    leased = not (dry_run and (await _protects_leases(context, queue)))
+    walker = Walker(context, queue, parse_query_filter(filter), available=option != "cancel", leased=leased)
     settled, waiting = 0, list[bytes]()
     while (page := (await walker.page())) is not None:
         waiting += [found.ref for found in page]
@@ -322,9 +322,9 @@ async def ack_matching(
     return settled
 
 
-async def _protects_leases(scene: Scene, queue: str) -> bool:
+async def _protects_leases(context: InstanceContext, queue: str) -> bool:
     """Whether a queue lets nobody but their holders settle leases; False where there is no such queue."""
-    definition = await command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
+    definition = await command(["HGET", key(context.instance, "queues"), queue], lambda reply: reply)
     return definition is not None and Queue.from_json(definition).leasing == "strict"
 
 

@@ -13,7 +13,7 @@ from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.base.values import parse_name, shown
 from ampsq.definitions.queue import Queue, Reason
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.encoding import decode, decoded, in_short
+from ampsq.protocol.encoding import decode, decode_body, shorten
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, key
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.protocol.calls.queues import Browsed
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
 
 __all__ = [
     "NOT_THERE",
     "DeadLetter",
-    "NotALetter",
+    "NotADeadLetter",
     "Return",
+    "dead_letter_filter",
+    "dead_letters_by_bookmark",
     "embedded",
-    "letter_filter",
-    "look_at",
-    "named_letters",
-    "read_letters",
+    "read_available",
+    "read_dead_letters",
     "server_time",
 ]
 
@@ -50,7 +50,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 NOT_THERE: Final = "it is settled, held by a subscription, or no message of this queue"
 
 
-class NotALetter(ValueError):
+class NotADeadLetter(ValueError):
     """A message is no dead letter, or one that cannot be read; the text says why."""
 
 
@@ -102,13 +102,13 @@ class DeadLetter:
         values, text = _read(message.raw)
         for name in _TEXTS:
             if not isinstance(values.get(name), str):
-                raise NotALetter(f"it is no dead letter: it has no {name}")
+                raise NotADeadLetter(f"it is no dead letter: it has no {name}")
         if "message" not in values:
-            raise NotALetter("it is no dead letter: it has no message")
+            raise NotADeadLetter("it is no dead letter: it has no message")
         if values.get("lost") is True:
-            raise NotALetter("its message was gone from its log already when it expired")
+            raise NotADeadLetter("its message was gone from its log already when it expired")
         if message.bookmark is None:
-            raise NotALetter("it is no dead letter but the row of a view")
+            raise NotADeadLetter("it is no dead letter but the row of a view")
         self.bookmark = message.bookmark
         self.queue: str = values["queue"]
         self.topic: str = values["topic"]
@@ -125,10 +125,10 @@ class DeadLetter:
     @property
     def data(self) -> Any:
         """The body decoded: what JSON says, or the bytes as they are when they are not JSON."""
-        return decoded(self.raw)
+        return decode_body(self.raw)
 
     def __repr__(self) -> str:
-        return f"<DeadLetter {self.bookmark} of {self.queue}, {','.join(self.reasons)}: {in_short(self.data)}>"
+        return f"<DeadLetter {self.bookmark} of {self.queue}, {','.join(self.reasons)}: {shorten(self.data)}>"
 
 
 def _read(raw: bytes) -> tuple[dict[str, Any], str]:
@@ -162,7 +162,7 @@ def _members(raw: bytes) -> tuple[dict[str, Any], dict[str, str]]:
                 return values, texts
             at = _expect(text, at, ",")
     except (ValueError, RecursionError, TypeError):
-        raise NotALetter("it is no dead letter: its body is no JSON object") from None
+        raise NotADeadLetter("it is no dead letter: its body is no JSON object") from None
 
 
 def _skip(text: str, at: int) -> int:
@@ -240,7 +240,7 @@ def _original(value: Any, text: str) -> bytes:
     return text.encode()
 
 
-def letter_filter(text: str | None, source: str | None, reason: str | None) -> str | None:
+def dead_letter_filter(text: str | None, source: str | None, reason: str | None) -> str | None:
     """The expression over letters that asks for all three; None: everything.
 
     Args:
@@ -270,43 +270,50 @@ async def server_time() -> int:
     return now
 
 
-async def look_at(queue: str, refs: Sequence[bytes]) -> list[Browsed | None]:
+async def read_available(queue: str, refs: Sequence[bytes]) -> list[Browsed | None]:
     """Some messages of a queue, None in the place of one that is not available."""
     looked: list[Browsed | None] = []
     while len(looked) < len(refs):
-        looked += await calls.look(queue, refs[len(looked) : len(looked) + BATCH])
+        looked += await calls.find_available(queue, refs[len(looked) : len(looked) + BATCH])
     return looked
 
 
-async def named_letters(scene: Scene, queue: str, bookmarks: Iterable[Bookmark | str]) -> list[DeadLetter]:
+async def dead_letters_by_bookmark(
+    context: InstanceContext, queue: str, bookmarks: Iterable[Bookmark | str]
+) -> list[DeadLetter]:
     """The letters with these bookmarks; see `Client.dead_letters`."""
-    named = await find_bookmarks(scene.origin, bookmarks)
+    named = await find_bookmarks(context.origin, bookmarks)
     now = await server_time()
-    looked = await look_at(queue, [each.ref.encode() for each in named])
+    looked = await read_available(queue, [each.ref.encode() for each in named])
     letters = []
     for (bookmark, *_), found in zip(named, looked, strict=True):
         if found is None:
-            explained = await explain(scene, queue, bookmark)
+            explained = await explain(context, queue, bookmark)
             raise UnknownMessage(queue=queue, bookmark=str(bookmark), told=explained.sentence)
         try:
-            letters.append(DeadLetter(SowMessage.of(found, scene.origin), now))
+            letters.append(DeadLetter(SowMessage.of(found, context.origin), now))
         except ValueError as reason:
             raise DefinitionError(f"{bookmark}: {reason}") from None
     return letters
 
 
-async def read_letters(scene: Scene, queue: str, filter: str | None, top_n: int | None) -> list[DeadLetter]:  # noqa: A002
+async def read_dead_letters(
+    context: InstanceContext,
+    queue: str,
+    filter: str | None,  # noqa: A002
+    top_n: int | None,
+) -> list[DeadLetter]:
     """The available letters of a queue that match, in the order of delivery; see `Client.dead_letters`."""
     check_text("queue", queue)
-    definition = await command(["HGET", key(scene.instance, "queues"), queue], lambda reply: reply)
+    definition = await command(["HGET", key(context.instance, "queues"), queue], lambda reply: reply)
     if definition is None:
         raise UnknownQueue(queue=queue)
     now = await server_time()
-    found: Sequence[SowMessage] = await sow_queue(scene, Queue.from_json(definition), Query(filter, (), top_n))
+    found: Sequence[SowMessage] = await sow_queue(context, Queue.from_json(definition), Query(filter, (), top_n))
     letters = []
     for message in found:
         try:
             letters.append(DeadLetter(message, now))
-        except NotALetter:
+        except NotADeadLetter:
             continue
     return letters

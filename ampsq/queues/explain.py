@@ -12,14 +12,23 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import FIELDS, key
-from ampsq.protocol.transitions import Event, State
-from ampsq.queues.explain_snapshot import ABSENT, EMPTY, Found, Look, client_of, filter_of, settled_reason, state_of
-from ampsq.queues.explain_texts import PATIENCE, REASONS, absence_of, sentence_of
+from ampsq.protocol.transitions import MessageEvent, MessageState
+from ampsq.queues.explain_snapshot import (
+    ABSENT,
+    EMPTY,
+    JournalFinding,
+    Snapshot,
+    client_of,
+    filter_of,
+    settled_reason,
+    state_of,
+)
+from ampsq.queues.explain_texts import REASONS, SEARCH_TIME, absence_of, sentence_of
 from ampsq.queues.query import check_text
 from ampsq.queues.returns import last_reason, read_returns
 
@@ -27,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.protocol.reads.message_names import Named
+    from ampsq.protocol.reads.message_names import LocatedMessage
 
 
-__all__ = ["REASONS", "Explanation", "Place", "explain", "facts_of", "is_attended"]
+__all__ = ["REASONS", "Explanation", "InstanceIdentity", "explain", "facts_of", "is_attended"]
 
 #: Entries of the timetable in which the next message of an empty queue is looked for.
 _TIMETABLE: Final = 1_000
@@ -40,12 +49,12 @@ _STEP: Final = 500
 _LIFE_SIGN: Final = 0.5
 #: Reasons that name something due: only then is it of interest whether a coordinator is at work.
 _DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
-_TRANSFERRED: Final = Event.TRANSFERRED.encode()
+_TRANSFERRED: Final = MessageEvent.TRANSFERRED.encode()
 _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
 
 
-class Place(Protocol):
-    """What is known of an instance: a `Session`, or a `Scene`."""
+class InstanceIdentity(Protocol):
+    """What is known of an instance: a `Session`, or an `InstanceContext`."""
 
     @property
     def instance(self) -> str:
@@ -65,7 +74,7 @@ class Explanation:
     Attributes:
         queue: the queue.
         bookmark: the message; None for the head of a queue where nothing waits.
-        state: a word of `ampsq.protocol.transitions.State`; ``absent`` if the queue does not have the message,
+        state: a word of `ampsq.protocol.transitions.MessageState`; ``absent`` if the queue does not have the message,
             ``empty`` if nothing waits.
         reason: a stable word, one of `REASONS`.
         sentence: the same for people; the text may change.
@@ -91,8 +100,8 @@ class Explanation:
         }
 
 
-@taught("queue")
-async def explain(place: Place, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
+@with_suggestions("queue")
+async def explain(place: InstanceIdentity, queue: str, bookmark: Bookmark | str | None = None) -> Explanation:
     """Tell why a message is where it is; nothing is changed, and a look is bounded however much there is.
 
     Args:
@@ -104,24 +113,26 @@ async def explain(place: Place, queue: str, bookmark: Bookmark | str | None = No
         DefinitionError: it is no bookmark. UnknownQueue: there is no such queue.
     """
     check_text("queue", queue)
-    named: Named | None = None if bookmark is None else (await find_bookmark(place.origin, bookmark))
+    named: LocatedMessage | None = None if bookmark is None else (await find_bookmark(place.origin, bookmark))
     pairs = await calls.explain(queue, "" if named is None else named.ref)
     if named is not None and not named.id:
         facts = {"topic": named.bookmark.topic, "recorded": False, "may_come": named.may_come}
         return Explanation(queue, named.bookmark, ABSENT, "not_here", absence_of(named), facts)
-    look = Look(pairs, is_head=bookmark is None)
-    reason = look.reason()
-    if look.where == "settled":
-        look.found = await _search(place.instance, queue, look)
-        reason = settled_reason(look)
-    if look.is_head and (look.where == "settled" or reason == "kept_out"):
+    snapshot = Snapshot(pairs, is_head=bookmark is None)
+    reason = snapshot.reason()
+    if snapshot.where == "settled":
+        snapshot.found = await _search(place.instance, queue, snapshot)
+        reason = settled_reason(snapshot)
+    if snapshot.is_head and (snapshot.where == "settled" or reason == "kept_out"):
         reason = "passed_over"
-    if reason == EMPTY and (look.number("delayed") or look.number("scheduled")):
-        look.next_due, look.next_due_is_exact = await _next_due(place.instance, queue)
-    if reason in _DUE or (reason in _DISPATCHED and 0 < look.number("dispatch_due") <= look.now):
-        look.attended = await is_attended(place.instance, look.text("attended"))
-    message = look.bookmark if named is None else named.bookmark
-    return Explanation(queue, message, state_of(look, reason), reason, sentence_of(look, reason), facts_of(look))
+    if reason == EMPTY and (snapshot.number("delayed") or snapshot.number("scheduled")):
+        snapshot.next_due, snapshot.next_due_is_exact = await _next_due(place.instance, queue)
+    if reason in _DUE or (reason in _DISPATCHED and 0 < snapshot.number("dispatch_due") <= snapshot.now):
+        snapshot.attended = await is_attended(place.instance, snapshot.text("attended"))
+    message = snapshot.bookmark if named is None else named.bookmark
+    return Explanation(
+        queue, message, state_of(snapshot, reason), reason, sentence_of(snapshot, reason), facts_of(snapshot)
+    )
 
 
 async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
@@ -163,13 +174,13 @@ async def _life_sign(instance: str) -> str:
 # -- the journal
 
 
-async def _search(instance: str, queue: str, look: Look) -> Found:
-    """Look for a message in the journal, from its end backwards, as long as patience lasts."""
-    journal, wanted, at = key(instance, "journal", queue), look.ref.encode(), 0
+async def _search(instance: str, queue: str, snapshot: Snapshot) -> JournalFinding:
+    """Look for a message in the journal, from its end backwards, for `SEARCH_TIME` seconds."""
+    journal, wanted, at = key(instance, "journal", queue), snapshot.ref.encode(), 0
     # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
-    refused = look.flag("enters") is False and look.milliseconds <= look.now
-    end, least = "+", look.milliseconds if refused else "-"
-    until = time.monotonic() + PATIENCE
+    refused = snapshot.flag("enters") is False and snapshot.milliseconds <= snapshot.now
+    end, least = "+", snapshot.milliseconds if refused else "-"
+    until = time.monotonic() + SEARCH_TIME
     while True:
         entries = await command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
         for stream_id, flat in entries:
@@ -180,20 +191,20 @@ async def _search(instance: str, queue: str, look: Look) -> Found:
                 return _read_entry(fields, each.index(wanted), at)
         if len(entries) < _STEP:
             whole = not at or (await command(["XINFO", "STREAM", journal], _is_untrimmed))
-            return Found(at=at, whole=whole)
+            return JournalFinding(at=at, whole=whole)
         if time.monotonic() >= until:
-            return Found(at=at, ended=False)
+            return JournalFinding(at=at, ended=False)
         end = f"({entries[-1][0].decode()}"
 
 
-def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> Found:
+def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> JournalFinding:
     how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
     attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
     deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
     history = fields.get(FIELDS["returns"], b"").decode(errors="replace").split(" ")
     said = fields.get(FIELDS["consumer_reason"], b"").decode(errors="replace")
     said = said or last_reason(read_returns(history[number] if number < len(history) else ""))
-    return Found(how, why, at, int(deliveries), int(cancels), said)
+    return JournalFinding(how, why, at, int(deliveries), int(cancels), said)
 
 
 def _is_untrimmed(reply: Sequence[Any]) -> bool:
@@ -201,67 +212,67 @@ def _is_untrimmed(reply: Sequence[Any]) -> bool:
     return bool(facts[b"length"] == facts[b"entries-added"])
 
 
-def facts_of(look: Look) -> dict[str, Any]:
+def facts_of(snapshot: Snapshot) -> dict[str, Any]:
     """What is known, ready for JSON; what does not apply is left out."""
     facts: dict[str, Any] = {
-        "now": look.now,
-        **{name: look.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
-        "ready": look.number("ready") + look.number("sorted"),
-        "subscriptions_in_all": look.number("subscriptions"),
+        "now": snapshot.now,
+        **{name: snapshot.number(name) for name in ("leased", "delayed", "scheduled", "held", "remote", "unread")},
+        "ready": snapshot.number("ready") + snapshot.number("sorted"),
+        "subscriptions_in_all": snapshot.number("subscriptions"),
     }
-    if look.attended is not None:
-        facts["coordinator"] = look.attended
-    if not look.ref:
-        due = {"next_due": look.next_due, "next_due_is_exact": look.next_due_is_exact}
-        return facts | (due if look.next_due else {})
-    facts |= {"topic": look.topic, "recorded": look.recorded, "head": look.is_head}
-    facts |= {name: look.flag(name) for name in ("json", "enters", "is_barrier") if look.flag(name) is not None}
-    if look.text("priority"):
-        facts["priority"] = look.priority
-    if look.attempts is not None:
-        facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), look.attempts, strict=True))
-        if said := last_reason(look.returns):
+    if snapshot.attended is not None:
+        facts["coordinator"] = snapshot.attended
+    if not snapshot.ref:
+        due = {"next_due": snapshot.next_due, "next_due_is_exact": snapshot.next_due_is_exact}
+        return facts | (due if snapshot.next_due else {})
+    facts |= {"topic": snapshot.topic, "recorded": snapshot.recorded, "head": snapshot.is_head}
+    facts |= {name: snapshot.flag(name) for name in ("json", "enters", "is_barrier") if snapshot.flag(name) is not None}
+    if snapshot.text("priority"):
+        facts["priority"] = snapshot.priority
+    if snapshot.attempts is not None:
+        facts["attempts"] = dict(zip(("deliveries", "cancels", "last_reason"), snapshot.attempts, strict=True))
+        if said := last_reason(snapshot.returns):
             facts["attempts"]["consumer_reason"] = said
-    if look.number("ends"):
-        facts["ends"] = look.number("ends")
-    facts |= _facts_where(look)
-    if look.text("before"):
-        facts |= _waiting_facts(look)
+    if snapshot.number("ends"):
+        facts["ends"] = snapshot.number("ends")
+    facts |= _facts_where(snapshot)
+    if snapshot.text("before"):
+        facts |= _waiting_facts(snapshot)
     return facts
 
 
-def _facts_where(look: Look) -> dict[str, Any]:
+def _facts_where(snapshot: Snapshot) -> dict[str, Any]:
     """What is known of a message because of where it is."""
-    match look.where:
-        case State.LEASED:
-            return {"lease": _lease_facts(look)}
-        case State.DELAYED | State.SCHEDULED:
-            return {"due": look.number("due")}
-        case State.REMOTE:
-            return {"owner": look.text("owner") or None, "asked": look.number("asked") or None}
-        case State.SETTLED:
-            return {"journal": _journal_facts(look)}
+    match snapshot.where:
+        case MessageState.LEASED:
+            return {"lease": _lease_facts(snapshot)}
+        case MessageState.DELAYED | MessageState.SCHEDULED:
+            return {"due": snapshot.number("due")}
+        case MessageState.REMOTE:
+            return {"owner": snapshot.text("owner") or None, "asked": snapshot.number("asked") or None}
+        case MessageState.SETTLED:
+            return {"journal": _journal_facts(snapshot)}
     return {}
 
 
-def _lease_facts(look: Look) -> dict[str, Any]:
-    holder, delivery, deadline = look.lease
+def _lease_facts(snapshot: Snapshot) -> dict[str, Any]:
+    holder, delivery, deadline = snapshot.lease
     return {
         "subscription": holder,
-        "client": client_of(look.text("client")) or None,
-        "filter": filter_of(look.text("tree")) if look.text("tree") else None,
+        "client": client_of(snapshot.text("client")) or None,
+        "filter": filter_of(snapshot.text("tree")) if snapshot.text("tree") else None,
         "delivery": delivery,
         "until": deadline or None,
-        "picked_up": not look.flag("unseen"),
-        "silent": bool(look.flag("silent")),
+        "picked_up": not snapshot.flag("unseen"),
+        "silent": bool(snapshot.flag("silent")),
     }
 
 
-def _journal_facts(look: Look) -> dict[str, Any]:
-    found = look.found
+def _journal_facts(snapshot: Snapshot) -> dict[str, Any]:
+    found = snapshot.found
     if not found.how:
         return {"found": False, "searched_back_to": found.at or None, "ended": found.ended, "whole": found.whole}
-    facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(look.text("ahead"))}
+    facts: dict[str, Any] = {"found": True, "how": found.how, "at": found.at, "ahead": bool(snapshot.text("ahead"))}
     if found.consumer_reason:
         facts["consumer_reason"] = found.consumer_reason
     if found.how == "acknowledged" and found.why:
@@ -271,19 +282,22 @@ def _journal_facts(look: Look) -> dict[str, Any]:
     return facts
 
 
-def _waiting_facts(look: Look) -> dict[str, Any]:
+def _waiting_facts(snapshot: Snapshot) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "before": look.before,
-        "before_is_exact": not look.flag("at_least"),
-        "room": look.room,
+        "before": snapshot.before,
+        "before_is_exact": not snapshot.flag("at_least"),
+        "room": snapshot.room,
         "subscriptions": [
-            {**each._asdict(), "filter": look.filters[each.filter].text if each.filter in look.filters else None}
-            for each in look.subscriptions
+            {
+                **each._asdict(),
+                "filter": snapshot.filters[each.filter].text if each.filter in snapshot.filters else None,
+            }
+            for each in snapshot.subscriptions
         ],
-        "holders": dict(look.holders),
+        "holders": dict(snapshot.holders),
     }
-    if look.text("barrier"):
-        facts["barrier"] = str(look.bookmark_of(look.text("barrier")))
-    if look.definition.target_queue_depth is not None:
-        facts["active"] = look.active
+    if snapshot.text("barrier"):
+        facts["barrier"] = str(snapshot.bookmark_of(snapshot.text("barrier")))
+    if snapshot.definition.target_queue_depth is not None:
+        facts["active"] = snapshot.active
     return facts

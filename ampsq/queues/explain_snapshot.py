@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.definitions.queue import Queue
 from ampsq.expressions.unparse import show
-from ampsq.protocol.transitions import State
+from ampsq.protocol.transitions import MessageState
 from ampsq.queues.returns import read_returns
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ __all__ = [
     "ABSENT",
     "EMPTY",
     "Filter",
-    "Found",
-    "Look",
-    "Subscription",
+    "JournalFinding",
+    "Snapshot",
+    "SubscriptionFacts",
     "client_of",
     "filter_of",
     "settled_reason",
@@ -39,7 +39,7 @@ EMPTY: Final = "empty"
 _HOW: Final[Mapping[str, str]] = MappingProxyType({"barrier": "barrier_sent"})
 
 
-class Found(NamedTuple):
+class JournalFinding(NamedTuple):
     """What the journal says of a message.
 
     Attributes:
@@ -62,7 +62,7 @@ class Found(NamedTuple):
     ended: bool = True
 
 
-class Subscription(NamedTuple):
+class SubscriptionFacts(NamedTuple):
     """One subscription of the queue.
 
     Attributes:
@@ -114,7 +114,7 @@ def filter_of(tree: str) -> str:
     return show(json.loads(tree))
 
 
-class Look:
+class Snapshot:
     """What the script saw.
 
     Attributes:
@@ -130,7 +130,7 @@ class Look:
             self._rows.setdefault(name, []).append(value)
         self._names = dict(row.split(" ", 1) for row in self._rows.get("name", ()))
         self.is_head = is_head
-        self.found = Found()
+        self.found = JournalFinding()
         self.attended: bool | None = None
         self.next_due = 0
         self.next_due_is_exact = True
@@ -213,13 +213,15 @@ class Look:
         return None if float(score) > 0 else int(-float(score)) + low
 
     @cached_property
-    def subscriptions(self) -> list[Subscription]:
+    def subscriptions(self) -> list[SubscriptionFacts]:
         """Those that were looked at."""
         out = []
         for row in self._rows.get("subscription", ()):
             name, leased, most, queues, silent, matches, filter_id, client = row.split(" ", 7)
             flags = (matches == "1", silent == "1")
-            out.append(Subscription(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags))
+            out.append(
+                SubscriptionFacts(name, client_of(client), int(leased), int(most), int(queues), filter_id, *flags)
+            )
         return out
 
     @cached_property
@@ -247,7 +249,7 @@ class Look:
         return [each for each in self.filters.values() if each.matches and each.free]
 
     @property
-    def free(self) -> list[Subscription]:
+    def free(self) -> list[SubscriptionFacts]:
         """The subscriptions that could get it now, of those looked at."""
         return [each for each in self.subscriptions if each.matches and each.leased < each.max]
 
@@ -280,7 +282,7 @@ class Look:
                 return self._leased()
             case "delayed" | "scheduled":
                 return self._later()
-            case State.REMOTE:
+            case MessageState.REMOTE:
                 return "owned_elsewhere"
             case "settled":
                 return "acknowledged"
@@ -344,38 +346,44 @@ class Look:
 
 
 #: What keeps a message that waits, in the order in which one hides the other.
-_WAITING: Final[Sequence[tuple[str, Callable[[Look], object]]]] = (
-    ("no_message", lambda look: not look.recorded and look.where == "waiting"),
-    ("removed", lambda look: not look.recorded),
-    ("kept_out", lambda look: look.where == "waiting" and look.flag("enters") is False),
-    ("rebuilding", lambda look: look.where == "waiting" and look.flag("paused")),
-    ("recovering", lambda look: look.flag("recovering")),
-    ("queue_paused", lambda look: look.definition.paused),
-    ("beyond_depth", Look.beyond_depth),
-    ("no_subscription", lambda look: not look.number("subscriptions")),
-    ("queue_full", lambda look: 0 < (look.definition.max_backlog or 0) <= look.number("leased")),
+_WAITING: Final[Sequence[tuple[str, Callable[[Snapshot], object]]]] = (
+    ("no_message", lambda snapshot: not snapshot.recorded and snapshot.where == "waiting"),
+    ("removed", lambda snapshot: not snapshot.recorded),
+    ("kept_out", lambda snapshot: snapshot.where == "waiting" and snapshot.flag("enters") is False),
+    ("rebuilding", lambda snapshot: snapshot.where == "waiting" and snapshot.flag("paused")),
+    ("recovering", lambda snapshot: snapshot.flag("recovering")),
+    ("queue_paused", lambda snapshot: snapshot.definition.paused),
+    ("beyond_depth", Snapshot.beyond_depth),
+    ("no_subscription", lambda snapshot: not snapshot.number("subscriptions")),
+    ("queue_full", lambda snapshot: 0 < (snapshot.definition.max_backlog or 0) <= snapshot.number("leased")),
     (
         "no_filter_matches",
-        lambda look: not look.free_filters and not any(each.matches for each in look.subscriptions),
+        lambda snapshot: not snapshot.free_filters and not any(each.matches for each in snapshot.subscriptions),
     ),
-    ("backlogs_full", lambda look: not look.free_filters and all(each.matches for each in look.subscriptions)),
-    ("matching_full", lambda look: not look.free_filters),
-    ("resorting", lambda look: look.flag("resort")),
-    ("sorting", Look.unsorted),
-    ("indexing", lambda look: all(each.building for each in look.free_filters)),
-    ("in_line", lambda look: look.before >= look.room and look.free),
+    (
+        "backlogs_full",
+        lambda snapshot: not snapshot.free_filters and all(each.matches for each in snapshot.subscriptions),
+    ),
+    ("matching_full", lambda snapshot: not snapshot.free_filters),
+    ("resorting", lambda snapshot: snapshot.flag("resort")),
+    ("sorting", Snapshot.unsorted),
+    ("indexing", lambda snapshot: all(each.building for each in snapshot.free_filters)),
+    ("in_line", lambda snapshot: snapshot.before >= snapshot.room and snapshot.free),
     ("next", lambda _: True),
 )
 
 
 #: What a settled message is that the journal does not tell of, in the order in which one hides the other.
-_SETTLED: Final[Sequence[tuple[str, Callable[[Look, Found], object]]]] = (
-    ("before_start", lambda look, _: look.flag("outside")),
-    ("addressed_elsewhere", lambda look, _: look.is_for_another),
+_SETTLED: Final[Sequence[tuple[str, Callable[[Snapshot, JournalFinding], object]]]] = (
+    ("before_start", lambda snapshot, _: snapshot.flag("outside")),
+    ("addressed_elsewhere", lambda snapshot, _: snapshot.is_for_another),
     ("unfound", lambda _, found: not found.ended),
-    ("kept_out", lambda look, _: look.flag("enters") is False),
-    ("no_message", lambda look, found: found.whole and not look.recorded),
-    ("kept_out_before", lambda look, found: found.whole and look.number("filtered") and not look.text("ahead")),
+    ("kept_out", lambda snapshot, _: snapshot.flag("enters") is False),
+    ("no_message", lambda snapshot, found: found.whole and not snapshot.recorded),
+    (
+        "kept_out_before",
+        lambda snapshot, found: found.whole and snapshot.number("filtered") and not snapshot.text("ahead"),
+    ),
     ("beyond_journal", lambda *_: True),
 )
 
@@ -385,18 +393,18 @@ _ABSENT: Final = (
 )  # fmt: skip
 
 
-def settled_reason(look: Look) -> str:
+def settled_reason(snapshot: Snapshot) -> str:
     """The reason of a message that was read and is nowhere in the queue any more."""
-    found = look.found
+    found = snapshot.found
     if found.how:
         return _HOW.get(found.how, found.how)
-    return next(reason for reason, holds in _SETTLED if holds(look, found))
+    return next(reason for reason, holds in _SETTLED if holds(snapshot, found))
 
 
-def state_of(look: Look, reason: str) -> str:
-    """The word for where it is: of `State`, `ABSENT` or `EMPTY`."""
+def state_of(snapshot: Snapshot, reason: str) -> str:
+    """The word for where it is: of `MessageState`, `ABSENT` or `EMPTY`."""
     if reason == EMPTY:
         return EMPTY
     if reason in _ABSENT:
         return ABSENT
-    return State.READY if look.where == "sorted" else State(look.where)
+    return MessageState.READY if snapshot.where == "sorted" else MessageState(snapshot.where)

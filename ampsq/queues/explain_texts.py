@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.formatting import count_text, moment, span_text
+from ampsq.base.formatting import count_text, span_text, time_text
 from ampsq.protocol.schema import VALUES
 from ampsq.queues.explain_snapshot import client_of, filter_of
 from ampsq.queues.returns import last_reason
@@ -13,13 +13,13 @@ from ampsq.queues.returns import last_reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ampsq.protocol.reads.message_names import Named
-    from ampsq.queues.explain_snapshot import Look, Subscription
+    from ampsq.protocol.reads.message_names import LocatedMessage
+    from ampsq.queues.explain_snapshot import Snapshot, SubscriptionFacts
 
-__all__ = ["PATIENCE", "REASONS", "absence_of", "sentence_of"]
+__all__ = ["REASONS", "SEARCH_TIME", "absence_of", "sentence_of"]
 
 #: Seconds for which the journal is searched.
-PATIENCE: Final = 2.0
+SEARCH_TIME: Final = 2.0
 _ALL: Final = "none"
 _SILENT: Final = "no sign of life for long"
 #: What to do where none is at work.
@@ -139,7 +139,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "missing": "{missed}.",
         "beyond_journal": "The message is settled{ahead}, but the journal does not tell how or when: it {journal}.",
         "unfound": (
-            "The message is settled{ahead}, but how and when was not found in {patience}: the search came back to "
+            "The message is settled{ahead}, but how and when was not found in {search_time}: the search came back to "
             "{reached}, and the journal begins earlier."
         ),
         # nothing waits, or nothing was found
@@ -192,8 +192,8 @@ def _listed(texts: Sequence[str]) -> str:
 class _Words:
     """The words in the braces of `REASONS`; only those that a sentence has are looked up."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def __getitem__(self, name: str) -> str:
         word: Callable[[], str] = getattr(self, name)
@@ -202,19 +202,23 @@ class _Words:
     # -- the message
 
     def message(self) -> str:
-        look, word = self._look, "The next message" if self._look.is_head else "The message"
-        if not look.text("priority"):
+        snapshot, word = self._snapshot, "The next message" if self._snapshot.is_head else "The message"
+        if not snapshot.text("priority"):
             return word
-        return f"{word}, of the lowest priority," if look.priority is None else f"{word}, of priority {look.priority},"
+        return (
+            f"{word}, of the lowest priority,"
+            if snapshot.priority is None
+            else f"{word}, of priority {snapshot.priority},"
+        )
 
     def topic(self) -> str:
-        return repr(self._look.topic)
+        return repr(self._snapshot.topic)
 
     def back(self) -> str:
-        if self._look.attempts is None:
+        if self._snapshot.attempts is None:
             return ""
-        deliveries, cancels, cause = self._look.attempts
-        definition = self._look.definition
+        deliveries, cancels, cause = self._snapshot.attempts
+        definition = self._snapshot.definition
         texts = [f"delivered {_times(deliveries)}" + _at_most(definition.max_deliveries)]
         if cancels:
             texts.append(f"cancelled {_times(cancels)}" + _at_most(definition.max_cancels))
@@ -223,18 +227,18 @@ class _Words:
 
     def said(self) -> str:
         """What a consumer said when it came back; of an earlier return, if not of the last one."""
-        returns = self._look.returns
+        returns = self._snapshot.returns
         said = last_reason(returns)
         if not said:
             return ""
         return f" ({said})" if returns[-1].consumer_reason else f"; before that a consumer said: {said}"
 
     def removed(self) -> str:
-        return "" if self._look.recorded else "; somebody removed it from its log meanwhile"
+        return "" if self._snapshot.recorded else "; somebody removed it from its log meanwhile"
 
     def before(self) -> str:
-        number = self._look.before
-        some = "at least " if self._look.flag("at_least") else ""
+        number = self._snapshot.before
+        some = "at least " if self._snapshot.flag("at_least") else ""
         if not number:
             return "nothing comes before it" if not some else "too many messages to count come before it"
         return f"{some}{count_text(number, 'message')} {'comes' if number == 1 else 'come'} before it"
@@ -242,177 +246,184 @@ class _Words:
     # -- its lease, its delay
 
     def holder_id(self) -> str:
-        return self._look.lease[0]
+        return self._snapshot.lease[0]
 
     def holder(self) -> str:
-        tree = self._look.text("tree")
+        tree = self._snapshot.text("tree")
         filtered = f" with filter {filter_of(tree)}" if tree else ""
-        silent = f" ({_SILENT})" if self._look.flag("silent") else ""
-        return f"subscription {self._look.lease[0]} of {client_of(self._look.text('client'))}{filtered}{silent}"
+        silent = f" ({_SILENT})" if self._snapshot.flag("silent") else ""
+        return f"subscription {self._snapshot.lease[0]} of {client_of(self._snapshot.text('client'))}{filtered}{silent}"
 
     def delivery(self) -> str:
-        return f"{self._look.lease[1]}{_at_most(self._look.definition.max_deliveries)}"
+        return f"{self._snapshot.lease[1]}{_at_most(self._snapshot.definition.max_deliveries)}"
 
     def picked_up(self) -> str:
-        return "still in its inbox" if self._look.flag("unseen") else "picked up"
+        return "still in its inbox" if self._snapshot.flag("unseen") else "picked up"
 
     def lease(self) -> str:
-        deadline = self._look.lease[2]
+        deadline = self._snapshot.lease[2]
         if not deadline:
             return "the lease never lapses"
-        return f"the lease lapses in {span_text(deadline - self._look.now)}, at {moment(deadline)}"
+        return f"the lease lapses in {span_text(deadline - self._snapshot.now)}, at {time_text(deadline)}"
 
     def overdue(self) -> str:
-        due = self._look.lease[2] if self._look.where == "leased" else self._look.number("due")
-        return span_text(self._look.now - due)
+        due = self._snapshot.lease[2] if self._snapshot.where == "leased" else self._snapshot.number("due")
+        return span_text(self._snapshot.now - due)
 
     def over(self) -> str:
-        return span_text(self._look.now - self._look.number("ends"))
+        return span_text(self._snapshot.now - self._snapshot.number("ends"))
 
     def addressed(self) -> str:
-        return repr(self._look.text("addressed"))
+        return repr(self._snapshot.text("addressed"))
 
     def left(self) -> str:
-        return span_text(self._look.number("due") - self._look.now)
+        return span_text(self._snapshot.number("due") - self._snapshot.now)
 
     def due(self) -> str:
-        return moment(self._look.number("due"))
+        return time_text(self._snapshot.number("due"))
 
     def coordinator(self) -> str:
-        if self._look.attended is None:
+        if self._snapshot.attended is None:
             return ""
-        due = "" if self._look.reason() in _WAITS_ITSELF else "; a dispatch is due"
-        if self._look.attended:
+        due = "" if self._snapshot.reason() in _WAITS_ITSELF else "; a dispatch is due"
+        if self._snapshot.attended:
             return f"{due}, which a coordinator is about to do"
         return f"{due}, but no coordinator seems to be at work ({_HELP})"
 
     # -- the queue
 
     def barrier(self) -> str:
-        return str(self._look.bookmark_of(self._look.text("barrier")))
+        return str(self._snapshot.bookmark_of(self._snapshot.text("barrier")))
 
     def barrier_for(self) -> str:
-        look = self._look
-        told = "barrier_before" if look.text("barrier_before") else "before"
-        is_read = look.where == "held" or (look.text("barrier") and told == "before")
-        waiting = look.number("ready") + look.number("sorted") if is_read else look.number(told)
+        snapshot = self._snapshot
+        told = "barrier_before" if snapshot.text("barrier_before") else "before"
+        is_read = snapshot.where == "held" or (snapshot.text("barrier") and told == "before")
+        waiting = snapshot.number("ready") + snapshot.number("sorted") if is_read else snapshot.number(told)
         texts = []
-        if look.number("leased"):
-            texts.append(f"{look.number('leased'):,} leased (to {self.holders()})")
+        if snapshot.number("leased"):
+            texts.append(f"{snapshot.number('leased'):,} leased (to {self.holders()})")
         texts += [
             f"{number:,} {word}"
-            for number, word in ((look.number("delayed"), "delayed"), (waiting, "waiting"))
+            for number, word in ((snapshot.number("delayed"), "delayed"), (waiting, "waiting"))
             if number
         ]
         if texts:
             return f"until all before it is settled: {', '.join(texts)}"
-        return "for the next dispatch" if look.number("subscriptions") else "for a first subscription"
+        return "for the next dispatch" if snapshot.number("subscriptions") else "for a first subscription"
 
     def holders(self) -> str:
-        return _listed([f"{name} ({count})" for name, count in sorted(self._look.holders.items())])
+        return _listed([f"{name} ({count})" for name, count in sorted(self._snapshot.holders.items())])
 
     def depth(self) -> str:
-        return count_text(self._look.definition.target_queue_depth or 0, "message")
+        return count_text(self._snapshot.definition.target_queue_depth or 0, "message")
 
     def active(self) -> str:
-        return f"{self._look.active:,} {'is' if self._look.active == 1 else 'are'}"
+        return f"{self._snapshot.active:,} {'is' if self._snapshot.active == 1 else 'are'}"
 
     def backlog(self) -> str:
-        return f"{self._look.definition.max_backlog:,}"
+        return f"{self._snapshot.definition.max_backlog:,}"
 
     def leased(self) -> str:
-        return f"{_are(self._look.number('leased'), 'message')} leased"
+        return f"{_are(self._snapshot.number('leased'), 'message')} leased"
 
     def delayed(self) -> str:
-        scheduled = self._look.number("scheduled")
+        scheduled = self._snapshot.number("scheduled")
         later = f", {_are(scheduled, 'message')} scheduled" if scheduled else ""
-        return f"{_are(self._look.number('delayed'), 'message')} delayed{later}"
+        return f"{_are(self._snapshot.number('delayed'), 'message')} delayed{later}"
 
     def next_due(self) -> str:
-        look = self._look
-        if not look.next_due:
+        snapshot = self._snapshot
+        if not snapshot.next_due:
             return ""
-        if not look.next_due_is_exact:
-            return f" (not due before {moment(look.next_due)})"
-        first = "" if look.number("delayed") + look.number("scheduled") == 1 else "the first "
-        if look.next_due <= look.now:
-            return f" ({first}due since {moment(look.next_due)})"
-        return f" ({first}due in {span_text(look.next_due - look.now)}, at {moment(look.next_due)})"
+        if not snapshot.next_due_is_exact:
+            return f" (not due before {time_text(snapshot.next_due)})"
+        first = "" if snapshot.number("delayed") + snapshot.number("scheduled") == 1 else "the first "
+        if snapshot.next_due <= snapshot.now:
+            return f" ({first}due since {time_text(snapshot.next_due)})"
+        return f" ({first}due in {span_text(snapshot.next_due - snapshot.now)}, at {time_text(snapshot.next_due)})"
 
     def unsorted(self) -> str:
-        return _are(self._look.unsorted() or self._look.number("ready") + self._look.number("sorted"), "message")
+        return _are(
+            self._snapshot.unsorted() or self._snapshot.number("ready") + self._snapshot.number("sorted"), "message"
+        )
 
     def subscriptions(self) -> str:
-        number = self._look.number("subscriptions")
+        number = self._snapshot.number("subscriptions")
         return "the one subscription" if number == 1 else f"the {number:,} subscriptions"
 
     def cut(self) -> str:
-        seen = len(self._look.subscriptions)
-        return f" (only {seen:,} were looked at)" if seen < self._look.number("subscriptions") else ""
+        seen = len(self._snapshot.subscriptions)
+        return f" (only {seen:,} were looked at)" if seen < self._snapshot.number("subscriptions") else ""
 
     def full(self) -> str:
         return _listed(
-            [f"{each.id} of {each.client} ({_backlog_of(each)})" for each in self._look.subscriptions if each.matches]
+            [
+                f"{each.id} of {each.client} ({_backlog_of(each)})"
+                for each in self._snapshot.subscriptions
+                if each.matches
+            ]
         )
 
     def filters(self) -> str:
-        known = self._look.filters
-        names = sorted({each.filter for each in self._look.subscriptions} - {_ALL})
+        known = self._snapshot.filters
+        names = sorted({each.filter for each in self._snapshot.subscriptions} - {_ALL})
         return _listed(sorted(str(known[name].text) for name in names if name in known))
 
     def free_filters(self) -> str:
-        return _listed(sorted(str(each.text) for each in self._look.free_filters))
+        return _listed(sorted(str(each.text) for each in self._snapshot.free_filters))
 
     def not_json(self) -> str:
-        return ", since its body is not JSON" if self._look.flag("json") is False else ""
+        return ", since its body is not JSON" if self._snapshot.flag("json") is False else ""
 
     def not_json_it(self) -> str:
-        return ", whose body is not JSON" if self._look.flag("json") is False else ""
+        return ", whose body is not JSON" if self._snapshot.flag("json") is False else ""
 
     def room(self) -> str:
-        return f"{self._look.room:,}"
+        return f"{self._snapshot.room:,}"
 
     def free(self) -> str:
-        free = self._look.free
+        free = self._snapshot.free
         return _listed([f"{each.id} of {each.client}" for each in free]) if free else "a subscription"
 
     def has_room(self) -> str:
-        return "have room" if len(self._look.free) > 1 else "has room"
+        return "have room" if len(self._snapshot.free) > 1 else "has room"
 
     # -- what is not in the queue
 
     def filter(self) -> str:
-        return str(self._look.definition.filter)
+        return str(self._snapshot.definition.filter)
 
     def never_enters(self) -> str:
-        return "never entered" if self._look.where == "settled" else "is unread and will never enter"
+        return "never entered" if self._snapshot.where == "settled" else "is unread and will never enter"
 
     def today(self) -> str:
-        text = self._look.definition.filter
+        text = self._snapshot.definition.filter
         return f"is {text}" if text else "lets everything in"
 
     def fed_by(self) -> str:
-        definition = self._look.definition
+        definition = self._snapshot.definition
         kind = "the topics that match" if definition.is_pattern else "topic"
         return f"{kind} {definition.underlying_topic!r}"
 
     def log_end(self) -> str:
-        last = self._look.text("last")
+        last = self._snapshot.text("last")
         return f"ends at {last}" if last else "is empty"
 
     # -- what other instances have
 
     def owner(self) -> str:
-        return self._look.text("owner") or "unknown"
+        return self._snapshot.text("owner") or "unknown"
 
     def transfer(self) -> str:
         """How this instance gets it."""
-        look = self._look
-        if not look.number("subscriptions"):
+        snapshot = self._snapshot
+        if not snapshot.number("subscriptions"):
             return "; nobody is subscribed to the queue here, so that this instance does not ask for it"
         granted = "which makes it this instance's as soon as nobody there can take it"
-        if look.number("asked"):
-            return f"; this instance asked for it {span_text(max(look.now - look.number('asked'), 0))} ago, {granted}"
+        if snapshot.number("asked"):
+            ago = span_text(max(snapshot.now - snapshot.number("asked"), 0))
+            return f"; this instance asked for it {ago} ago, {granted}"
         return (
             "; where it waits longer than usual, and a subscription here has room and a filter that it matches, this "
             f"instance asks for it, {granted}"
@@ -421,22 +432,22 @@ class _Words:
     # -- what is settled
 
     def settled(self) -> str:
-        return moment(self._look.found.at)
+        return time_text(self._snapshot.found.at)
 
     def acknowledged(self) -> str:
-        if self._look.found.why == VALUES["redriven"]:
+        if self._snapshot.found.why == VALUES["redriven"]:
             return f", a dead letter, was redriven at {self.settled()}"
         return f" was acknowledged at {self.settled()}{self.ahead()}{self.told()}"
 
     def told(self) -> str:
-        said = self._look.found.consumer_reason
+        said = self._snapshot.found.consumer_reason
         return f" ({said})" if said else ""
 
     def ahead(self) -> str:
-        return ", by bookmark, before the queue has come to read it" if self._look.text("ahead") else ""
+        return ", by bookmark, before the queue has come to read it" if self._snapshot.text("ahead") else ""
 
     def missed(self) -> str:
-        if self._look.found.why == VALUES["retention"]:
+        if self._snapshot.found.why == VALUES["retention"]:
             return (
                 f"The queue lost the message at {self.settled()}: it was beyond the retention of topic {self.topic()}"
             )
@@ -446,35 +457,35 @@ class _Words:
         )
 
     def why(self) -> str:
-        return " and ".join(_WHY.get(reason, reason) for reason in self._look.found.why.split(","))
+        return " and ".join(_WHY.get(reason, reason) for reason in self._snapshot.found.why.split(","))
 
     def counts(self) -> str:
-        found = self._look.found
+        found = self._snapshot.found
         deliveries = "1 delivery" if found.deliveries == 1 else f"{found.deliveries} deliveries"
         return f"{deliveries} and {count_text(found.cancels, 'cancel')}"
 
     def journal(self) -> str:
-        at = self._look.found.at
-        return f"does not reach back that far, but only to {moment(at)}" if at else "is empty"
+        at = self._snapshot.found.at
+        return f"does not reach back that far, but only to {time_text(at)}" if at else "is empty"
 
-    def patience(self) -> str:
-        return span_text(int(PATIENCE * 1000))
+    def search_time(self) -> str:
+        return span_text(int(SEARCH_TIME * 1000))
 
     def reached(self) -> str:
-        return moment(self._look.found.at)
+        return time_text(self._snapshot.found.at)
 
 
-def absence_of(named: Named) -> str:
+def absence_of(named: LocatedMessage) -> str:
     """The sentence of a message that is not here."""
     return REASONS["not_here"].format(absence=named.absence)
 
 
-def sentence_of(look: Look, reason: str) -> str:
+def sentence_of(snapshot: Snapshot, reason: str) -> str:
     """The sentence of a reason, in the words of what was seen."""
-    return REASONS[reason].format_map(_Words(look))
+    return REASONS[reason].format_map(_Words(snapshot))
 
 
-def _backlog_of(subscription: Subscription) -> str:
+def _backlog_of(subscription: SubscriptionFacts) -> str:
     """How full it is, and what is special about it."""
     if not subscription.max:
         return "asks for none"

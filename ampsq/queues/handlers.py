@@ -11,7 +11,7 @@ from ampsq.base.values import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["check_handler", "handled"]
+__all__ = ["call_handler", "check_handler"]
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:
@@ -38,7 +38,7 @@ def check_handler(handler: object, *, awaits: bool) -> None:
         )
 
 
-async def handled(handler: Callable[[Any], object], message: Any) -> None:
+async def call_handler(handler: Callable[[Any], object], message: Any) -> None:
     """Call a handler, and await what it returns where that can be awaited."""
     result = handler(message)
     if inspect.isawaitable(result):

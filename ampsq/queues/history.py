@@ -20,16 +20,16 @@ from ampsq.protocol.reads.origin import name_of
 from ampsq.protocol.reads.recovery_points import recorded_starts
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, KEYS, key
-from ampsq.protocol.transitions import Event, State
-from ampsq.queues.explain_snapshot import ABSENT, Found, Look, client_of, settled_reason, state_of
+from ampsq.protocol.transitions import MessageEvent, MessageState
+from ampsq.queues.explain_snapshot import ABSENT, JournalFinding, Snapshot, client_of, settled_reason, state_of
 from ampsq.queues.explain_texts import REASONS, absence_of, sentence_of
 from ampsq.queues.returns import last_reason, read_returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampsq.protocol.reads.message_names import Named
-    from ampsq.queues.explain import Place
+    from ampsq.protocol.reads.message_names import LocatedMessage
+    from ampsq.queues.explain import InstanceIdentity
 
 __all__ = ["History", "HistoryEvent", "QueueState", "history"]
 
@@ -38,7 +38,7 @@ _STEP: Final = 100
 #: Milliseconds by which the clock of IDs may have been ahead of the server's when something was settled.
 _MARGIN: Final = 60_000
 #: What settles a message for ever: nothing comes behind it.
-_LAST: Final = (Event.ACKNOWLEDGED, Event.EXPIRED, Event.MISSING, Event.BARRIER, "evicted")
+_LAST: Final = (MessageEvent.ACKNOWLEDGED, MessageEvent.EXPIRED, MessageEvent.MISSING, MessageEvent.BARRIER, "evicted")
 _OURS: Final = ("headers", "publisher", "sequence", "expiration", "due", "addressed")
 
 
@@ -72,7 +72,7 @@ class QueueState:
 
     Attributes:
         queue: the queue.
-        state: a word of `ampsq.protocol.transitions.State`, or ``absent``: it is not in the queue and never was.
+        state: a word of `ampsq.protocol.transitions.MessageState`, or ``absent``: it is not in the queue and never was.
         sentence: why, for people; the text may change.
     """
 
@@ -120,7 +120,7 @@ class _Entry(NamedTuple):
         return words[self.number] if self.number < len(words) else ""
 
 
-async def history(place: Place, text: Bookmark | str) -> History:
+async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
     """Tell a message's life; nothing is changed, and each step is bounded.
 
     Args:
@@ -150,7 +150,7 @@ async def history(place: Place, text: Bookmark | str) -> History:
     return History(bookmark, bool(entries), (*published, *(event for _, event in ordered)), tuple(states))
 
 
-def _begun(named: Named, flat: Sequence[bytes]) -> list[HistoryEvent]:
+def _begun(named: LocatedMessage, flat: Sequence[bytes]) -> list[HistoryEvent]:
     """How it came into this instance's log."""
     source = source_in(flat)
     # One bookmark may stand for another: the same message, sent twice by its publisher.
@@ -183,7 +183,7 @@ def _ms(stream_id: str) -> int:
 # -- one queue
 
 
-async def _in_queue(place: Place, name: str, named: Named) -> tuple[QueueState, list[HistoryEvent]]:
+async def _in_queue(place: InstanceIdentity, name: str, named: LocatedMessage) -> tuple[QueueState, list[HistoryEvent]]:
     if not named.id:
         return QueueState(name, ABSENT, absence_of(named)), []
     ref = named.ref
@@ -192,32 +192,32 @@ async def _in_queue(place: Place, name: str, named: Named) -> tuple[QueueState, 
     if ref_of("-", named.id) <= ref_of("-", start):
         return QueueState(name, ABSENT, REASONS["before_start"]), []
     pairs = await calls.explain(name, ref)
-    look = Look(pairs, is_head=False)
-    events = [event for entry in (await _search(place.instance, "deliveries", name, ref, look))
+    snapshot = Snapshot(pairs, is_head=False)
+    events = [event for entry in (await _search(place.instance, "deliveries", name, ref, snapshot))
               for event in _recorded(name, entry)]  # fmt: skip
     settled: list[_Entry] = []
-    if look.where == "settled" or look.once or look.is_shared:
-        settled = await _search(place.instance, "journal", name, ref, look)
+    if snapshot.where == "settled" or snapshot.once or snapshot.is_shared:
+        settled = await _search(place.instance, "journal", name, ref, snapshot)
     for entry in settled:
         events += _settled(name, entry, with_returns=_is_untold(events))
     if _is_untold(events):
-        events += _returns(name, (*look.text("attempts").split(" "), "", "", "", "")[3])
-    if look.where == "leased":
-        events.append(_leased(name, look))
-    return _state(name, look, settled), _unlike(events)
+        events += _returns(name, (*snapshot.text("attempts").split(" "), "", "", "", "")[3])
+    if snapshot.where == "leased":
+        events.append(_leased(name, snapshot))
+    return _state(name, snapshot, settled), _unlike(events)
 
 
 def _is_untold(events: Sequence[HistoryEvent]) -> bool:
     """Whether nothing is told yet of what this or another instance's subscriptions did."""
-    return all(event.event == Event.TRANSFERRED for event in events)
+    return all(event.event == MessageEvent.TRANSFERRED for event in events)
 
 
-async def _search(instance: str, kind: str, queue: str, ref: str, look: Look) -> list[_Entry]:
+async def _search(instance: str, kind: str, queue: str, ref: str, snapshot: Snapshot) -> list[_Entry]:
     """All entries of a stream that have the message, from its publication on; of a journal up to what settles it."""
     if kind not in KEYS:
         return []
     name, wanted, found = key(instance, kind, queue), ref.encode(), []
-    after = f"{max(min(look.milliseconds, look.now) - _MARGIN, 0)}-0"
+    after = f"{max(min(snapshot.milliseconds, snapshot.now) - _MARGIN, 0)}-0"
     while True:
         entries = await command(["XRANGE", name, after, "+", "COUNT", _STEP], list)
         for stream_id, flat in entries:
@@ -247,7 +247,7 @@ def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[Histo
     details: dict[str, Any] = {}
     if source := entry.fields.get(FIELDS["source"]):
         details["instance"] = name_of(source.partition("~")[0])
-    if how == Event.TRANSFERRED:
+    if how == MessageEvent.TRANSFERRED:
         to, epoch = entry.fields[FIELDS["owner"]], int(entry.word(FIELDS["epochs"]))
         yield HistoryEvent(entry.at, queue, how, "", {**details, "to": name_of(to), "epoch": epoch})
         return
@@ -278,18 +278,18 @@ def _recorded(queue: str, entry: _Entry) -> Iterator[HistoryEvent]:
     details = {"client": client_of(client)} if client not in ("", "-") else {}
     if said := entry.fields.get(FIELDS["consumer_reason"]):
         details["consumer_reason"] = said
-    yield HistoryEvent(entry.at, queue, cause or Event.DELIVERED.value, entry.word("by"), details)
+    yield HistoryEvent(entry.at, queue, cause or MessageEvent.DELIVERED.value, entry.word("by"), details)
 
 
-def _leased(queue: str, look: Look) -> HistoryEvent:
-    holder, delivery, deadline = look.lease
-    details: dict[str, Any] = {"delivery": delivery, "client": client_of(look.text("client"))}
-    length = int(look.definition.lease_period or 0)
+def _leased(queue: str, snapshot: Snapshot) -> HistoryEvent:
+    holder, delivery, deadline = snapshot.lease
+    details: dict[str, Any] = {"delivery": delivery, "client": client_of(snapshot.text("client"))}
+    length = int(snapshot.definition.lease_period or 0)
     if deadline:
         details["until"] = deadline
     # Without a deadline nobody knows when; an extended one ends later than a lease period after it.
     at = deadline - length if deadline and length else None
-    return HistoryEvent(at, queue, Event.DELIVERED.value, holder, details)
+    return HistoryEvent(at, queue, MessageEvent.DELIVERED.value, holder, details)
 
 
 def _unlike(events: list[HistoryEvent]) -> list[HistoryEvent]:
@@ -300,21 +300,25 @@ def _unlike(events: list[HistoryEvent]) -> list[HistoryEvent]:
     return events
 
 
-def _state(queue: str, look: Look, settled: Sequence[_Entry]) -> QueueState:
-    reason = look.reason()
-    if look.where == "settled":
-        last = next((entry for entry in reversed(settled) if entry.fields[FIELDS["how"]] != Event.TRANSFERRED), None)
-        look.found = Found(ended=True, whole=True)
+def _state(queue: str, snapshot: Snapshot, settled: Sequence[_Entry]) -> QueueState:
+    reason = snapshot.reason()
+    if snapshot.where == "settled":
+        last = next(
+            (entry for entry in reversed(settled) if entry.fields[FIELDS["how"]] != MessageEvent.TRANSFERRED), None
+        )
+        snapshot.found = JournalFinding(ended=True, whole=True)
         if last is not None:
             deliveries, cancels = (last.word(FIELDS["attempts"]) or "0:0").split(":")
             why = last.fields.get(FIELDS["reason"], "")
             said = last.fields.get(FIELDS["consumer_reason"]) or last_reason(read_returns(last.word("history")))
-            look.found = Found(last.fields[FIELDS["how"]], why, last.at, int(deliveries), int(cancels), said)
-        reason = settled_reason(look)
-    state = state_of(look, reason)
+            snapshot.found = JournalFinding(
+                last.fields[FIELDS["how"]], why, last.at, int(deliveries), int(cancels), said
+            )
+        reason = settled_reason(snapshot)
+    state = state_of(snapshot, reason)
     if reason == "beyond_journal":
-        return QueueState(queue, State.SETTLED, _UNKNOWN)
-    return QueueState(queue, state, sentence_of(look, reason))
+        return QueueState(queue, MessageState.SETTLED, _UNKNOWN)
+    return QueueState(queue, state, sentence_of(snapshot, reason))
 
 
 _UNKNOWN: Final = (

@@ -15,7 +15,7 @@ from ampsq.base.errors import Rejected, rejection
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import BATCH, key
-from ampsq.queues.registration import Registration, Wanted
+from ampsq.queues.registration import Registration, SubscriptionSpec
 from ampsq.queues.returns import checked_reason
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.message import MessageView
 
-__all__ = ["Holding", "Parts", "bytes_or_none", "group"]
+__all__ = ["LeaseTable", "Parts", "bytes_or_none", "group_by_queue"]
 
 _log = logging.getLogger("ampsq")
 
@@ -41,7 +41,7 @@ _DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPS
 Parts = list[bytes]
 
 
-def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
+def group_by_queue(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]:
     """Sort messages by queue, as `take` and `unsubscribe` send them: refs and tokens."""
     queues = {parts[0] for parts in messages}
     return {
@@ -53,19 +53,19 @@ def group(messages: list[Parts]) -> dict[bytes, tuple[list[bytes], list[bytes]]]
     }
 
 
-class Holding(Registration):
+class LeaseTable(Registration):
     """The messages that one subscription holds, and how they leave it.
 
     Args:
         instance: the instance's name.
-        client: the client's name, whose presence is the subscription's.
+        client: the client's name, whose heartbeats are the subscription's.
         wanted: what it asks for at first.
 
     Attributes:
         late: the acknowledgements of a batch that came too late, newest last.
     """
 
-    def __init__(self, instance: str, client: str, wanted: Wanted) -> None:
+    def __init__(self, instance: str, client: str, wanted: SubscriptionSpec) -> None:
         super().__init__(client, wanted)
         self.instance = instance
         self.late: deque[Rejected] = deque(maxlen=1000)
@@ -181,7 +181,7 @@ class Holding(Registration):
 
     async def _settle_acks(self, acks: list[Parts]) -> None:
         for first in range(0, len(acks), BATCH):
-            for queue, (refs, tokens) in group(acks[first : first + BATCH]).items():
+            for queue, (refs, tokens) in group_by_queue(acks[first : first + BATCH]).items():
                 call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
                 try:
                     refused = await call

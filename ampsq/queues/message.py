@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.base.values import Interval
-from ampsq.protocol.encoding import JSON_TEXT, decoded, read_pairs, type_of_parts
+from ampsq.protocol.encoding import JSON_TEXT, decode_body, delivered_type, read_pairs
 from ampsq.protocol.entries import bookmark_of, own_fields, source_in
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Verb
 
-__all__ = ["AsyncMessage", "AsyncSettler", "Message", "MessageView", "Settler"]
+__all__ = ["AsyncLeaseSettler", "AsyncMessage", "LeaseSettler", "Message", "MessageView"]
 
 
-class Settler(Protocol):
+class LeaseSettler(Protocol):
     """A subscription, as far as its messages need it."""
 
     def acknowledge(self, message: Message, *, wait: bool) -> None:
@@ -30,7 +30,7 @@ class Settler(Protocol):
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
 
 
-class AsyncSettler(Protocol):
+class AsyncLeaseSettler(Protocol):
     """The same of the asyncio client."""
 
     async def acknowledge(self, message: AsyncMessage, *, wait: bool) -> None:
@@ -93,12 +93,12 @@ class MessageView:
         What JSON or MessagePack says; of nvfix and fix a dict, name -> text, or the list of texts of a name that is
         there more than once; of binary the bytes.
         """
-        return decoded(self.raw, type_of_parts(self.parts))
+        return decode_body(self.raw, delivered_type(self.parts))
 
     @property
     def message_type(self) -> str:
         """The type of the body, as in ``msgpack``; of an entry that somebody wrote without ampsq, ``json``."""
-        return type_of_parts(self.parts).name
+        return delivered_type(self.parts).name
 
     @property
     def topic(self) -> str:
@@ -139,7 +139,7 @@ class Message(MessageView):
 
     __slots__ = ()
 
-    _subscription: Settler
+    _subscription: LeaseSettler
 
     def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed.
@@ -197,7 +197,7 @@ class AsyncMessage(MessageView):
 
     __slots__ = ()
 
-    _subscription: AsyncSettler
+    _subscription: AsyncLeaseSettler
 
     async def ack(self, *, wait: bool = False) -> None:
         """Say that it was processed; see `Message.ack`."""

@@ -14,7 +14,7 @@ from ampsq.base.values import shown
 from ampsq.expressions import Document, parse
 from ampsq.expressions.aggregates import place_of
 from ampsq.expressions.values import first
-from ampsq.protocol.encoding import decoded, in_short
+from ampsq.protocol.encoding import decode_body, shorten
 from ampsq.protocol.entries import bookmark_of
 from ampsq.protocol.schema import FIELDS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Browsed
 
-__all__ = ["Query", "Selection", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
+__all__ = ["Query", "QueryResult", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -72,7 +72,7 @@ class SowMessage:
     @property
     def data(self) -> Any:
         """The body decoded by its message type, or the bytes as they are when they are not of it."""
-        return decoded(self.raw, self._type)
+        return decode_body(self.raw, self._type)
 
     @property
     def message_type(self) -> str:
@@ -80,7 +80,7 @@ class SowMessage:
         return self._type.name
 
     def __repr__(self) -> str:
-        return f"<SowMessage {self.bookmark or self.topic}: {in_short(self.data)}, deliveries {self.deliveries}>"
+        return f"<SowMessage {self.bookmark or self.topic}: {shorten(self.data)}, deliveries {self.deliveries}>"
 
     @classmethod
     def of(
@@ -234,7 +234,7 @@ def _order(text: object) -> _Order:
 _Found: TypeAlias = "tuple[tuple[tuple[int, Any], ...], Any, SowMessage]"
 
 
-class Selection:
+class QueryResult:
     """What a query has found so far."""
 
     def __init__(self, query: Query, *, in_order: bool) -> None:
@@ -274,7 +274,7 @@ def _place(number: int) -> Callable[[_Found], tuple[int, Any]]:
 
 def select(query: Query, rows: Iterable[tuple[str, bytes]], view: str) -> list[SowMessage]:
     """Query the rows of a view, group and JSON each; without `order_by` they come in the order of their groups."""
-    selection = Selection(query, in_order=False)
+    selection = QueryResult(query, in_order=False)
     for group, row in rows:
         document = Document(row, topic=view)
         if query.filter is None or query.filter.matches(document):

@@ -23,7 +23,14 @@ from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import BATCH, BYTES, FIELDS, VALUES, key
 from ampsq.queues.browse import Walker
-from ampsq.queues.dead_letters import NOT_THERE, DeadLetter, NotALetter, letter_filter, look_at, server_time
+from ampsq.queues.dead_letters import (
+    NOT_THERE,
+    DeadLetter,
+    NotADeadLetter,
+    dead_letter_filter,
+    read_available,
+    server_time,
+)
 from ampsq.queues.query import SowMessage, check_text, parse_query_filter
 
 if TYPE_CHECKING:
@@ -32,10 +39,10 @@ if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Browsed
-    from ampsq.protocol.context import Scene
-    from ampsq.protocol.reads.message_names import Named
+    from ampsq.protocol.context import InstanceContext
+    from ampsq.protocol.reads.message_names import LocatedMessage
 
-__all__ = ["REDRIVEN_FROM", "Order", "Progress", "Redriven", "Refusal", "parse_rate", "redrive"]
+__all__ = ["REDRIVEN_FROM", "RedriveProgress", "RedriveRequest", "Redriven", "Refusal", "parse_rate", "redrive"]
 
 #: The header of a message that was put back: the bookmark of its letter.
 REDRIVEN_FROM: Final = "ampsq-redriven-from"
@@ -64,7 +71,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class Progress(NamedTuple):
+class RedriveProgress(NamedTuple):
     """How far it is.
 
     Attributes:
@@ -103,7 +110,7 @@ class Redriven(int):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RedriveRequest:
     """What is to be put back; see `Client.redrive`, which has the same arguments.
 
     Attributes:
@@ -119,7 +126,7 @@ class Order:
     to: str | None = None
     dry_run: bool = False
     rate: float | str | None = None
-    progress: Callable[[Progress], object] | None = None
+    progress: Callable[[RedriveProgress], object] | None = None
     edit: Callable[[DeadLetter], Any] | None = None
 
     @property
@@ -187,8 +194,8 @@ class _Sent(NamedTuple):
 class _Redrive:
     """One order under way."""
 
-    def __init__(self, scene: Scene, order: Order, queues: dict[str, Queue]) -> None:
-        self._scene, self._order, self._queues = scene, order, queues
+    def __init__(self, context: InstanceContext, order: RedriveRequest, queues: dict[str, Queue]) -> None:
+        self._context, self._order, self._queues = context, order, queues
         self._pace = _Pace(parse_rate(order.rate))
         # (topic, queue) -> letters that go there.
         self._waiting: dict[tuple[str, str], list[_Sent]] = {}
@@ -205,7 +212,7 @@ class _Redrive:
     async def run(self) -> None:
         self._began = await server_time()
         if self._order.bookmarks is not None:
-            named = await find_bookmarks(self._scene.origin, self._order.bookmarks)
+            named = await find_bookmarks(self._context.origin, self._order.bookmarks)
             self._total = len(named)
             await self._by_name(named)
         else:
@@ -214,10 +221,10 @@ class _Redrive:
             await self._send(next(iter(self._waiting)))
         self._tell()
 
-    async def _by_name(self, named: list[Named]) -> None:
+    async def _by_name(self, named: list[LocatedMessage]) -> None:
         for at in range(0, len(named), BATCH):
             some = named[at : at + BATCH]
-            looked = await look_at(self._order.queue, [each.ref.encode() for each in some])
+            looked = await read_available(self._order.queue, [each.ref.encode() for each in some])
             for each, found in zip(some, looked, strict=True):
                 if found is None:
                     self._refuse(each.bookmark, NOT_THERE if each.id else f"it is not here: {each.absence}")
@@ -225,11 +232,11 @@ class _Redrive:
                     await self._take(found)
 
     async def _walk(self) -> None:
-        text = letter_filter(self._order.filter, self._order.source, self._order.reason)
+        text = dead_letter_filter(self._order.filter, self._order.source, self._order.reason)
         wanted = parse_query_filter(text) if text is not None else None
         if self._order.progress is not None:
             self._total = await self._count(wanted)
-        walker = Walker(self._scene, self._order.queue, wanted)
+        walker = Walker(self._context, self._order.queue, wanted)
         page: list[Browsed] | None = await walker.page()
         while page is not None:
             for found in page:
@@ -238,7 +245,7 @@ class _Redrive:
             page = await walker.page()
 
     async def _count(self, wanted: Expression | None) -> int:
-        walker, number = Walker(self._scene, self._order.queue, wanted), 0
+        walker, number = Walker(self._context, self._order.queue, wanted), 0
         page: list[Browsed] | None = await walker.page()
         while page is not None:
             number += len(page)
@@ -250,8 +257,8 @@ class _Redrive:
         """Put one letter with those that go the same way, and send them when they are enough."""
         try:
             way, sent = self._addressed(found)
-        except (NotALetter, _Unfit) as reason:
-            self._refuse(self._scene.bookmark(found), str(reason))
+        except (NotADeadLetter, _Unfit) as reason:
+            self._refuse(self._context.bookmark(found), str(reason))
             return
         if sent is None:
             return
@@ -272,9 +279,9 @@ class _Redrive:
     def _addressed(self, found: Browsed) -> tuple[tuple[str, str], _Sent | None]:
         """The topic and the queue that a letter's message goes to, and what goes; None where the editor leaves it."""
         try:
-            letter = DeadLetter(SowMessage.of(found, self._scene.origin), self._began)
+            letter = DeadLetter(SowMessage.of(found, self._context.origin), self._began)
             headers = encode_headers({**letter.headers, REDRIVEN_FROM: letter.bookmark})
-        except NotALetter:
+        except NotADeadLetter:
             raise
         except (ValueError, TypeError):
             raise _Unfit("its headers are no JSON object of texts") from None
@@ -314,8 +321,8 @@ class _Redrive:
         document = Document(
             body,
             topic=topic,
-            origin=self._scene.origin,
-            instance=self._scene.instance,
+            origin=self._context.origin,
+            instance=self._context.instance,
             message_type=self._queues[name].type,
         )
         if not self._filters[name].matches(document):
@@ -353,7 +360,7 @@ class _Redrive:
 
     async def _put_back(self, refs: dict[bytes, str]) -> list[bytes]:
         """Those of some letters that this order itself put back: one journal entry has them all."""
-        journal = key(self._scene.instance, "journal", self._order.queue)
+        journal = key(self._context.instance, "journal", self._order.queue)
         last = "+"
         while True:
             entries = await command(
@@ -375,14 +382,14 @@ class _Redrive:
 
     def _tell(self) -> None:
         if self._order.progress is not None:
-            self._order.progress(Progress(self._targets.total(), self._refused, self._total))
+            self._order.progress(RedriveProgress(self._targets.total(), self._refused, self._total))
 
 
 _REFS, _BY, _REASON = (FIELDS[name].encode() for name in ("refs", "by", "reason"))
 _REDRIVEN: Final = str(VALUES["redriven"]).encode()
 
 
-async def redrive(scene: Scene, order: Order) -> Redriven:
+async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:
     """Put letters back; see `Client.redrive`.
 
     Raises:
@@ -399,6 +406,6 @@ async def redrive(scene: Scene, order: Order) -> Redriven:
     for name in (order.queue, order.to):
         if name is not None and name not in queues:
             raise UnknownQueue(queue=name)
-    under_way = _Redrive(scene, order, queues)
+    under_way = _Redrive(context, order, queues)
     await under_way.run()
     return under_way.result

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, UnknownQueue
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of, shown
 from ampsq.catalog.first_use import make_queue
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.queues import Wish
+from ampsq.protocol.calls.queues import SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ampsq.expressions import Expression
     from ampsq.protocol.request import Call
 
-__all__ = ["PATIENCE", "Registration", "Wanted", "parse_filter"]
+__all__ = ["SESSION_TIMEOUT", "Registration", "SubscriptionSpec", "parse_filter"]
 
 T = TypeVar("T")
 
 #: Milliseconds without a sign of life after which a subscription is gone, though its connection seems to stand.
-PATIENCE: Final = 30_000
+SESSION_TIMEOUT: Final = 30_000
 #: Catalog changes between reading and writing; more than this is not chance.
 _RACES: Final = 50
 #: Queues of a pattern whose definitions are read to find the smallest limit.
@@ -50,7 +50,7 @@ def parse_filter(text: str | None) -> Expression | None:
     return parse(text, "filter") if text is not None else None
 
 
-def _check_wished(name: object) -> None:
+def _refuse_filter(name: object) -> None:
     """Refuse a filter that stands in the place of queues."""
     if isinstance(name, str) and _LIKE_A_FILTER.search(_LOOK_AROUND.sub("", name)):
         raise DefinitionError(
@@ -60,7 +60,7 @@ def _check_wished(name: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubscriptionSpec:
     """What a subscription asks for, checked.
 
     Attributes:
@@ -81,7 +81,7 @@ class Wanted:
             DefinitionError: the backlog is no whole number, or the name is neither a name nor a regular expression.
             ExpressionError: the filter is wrong.
         """
-        _check_wished(name)
+        _refuse_filter(name)
         if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
             raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
         parse_topic_or_pattern(name)
@@ -97,19 +97,19 @@ class Registration:
 
     Args:
         client: unlike in every other subscription: asked again after a lost reply, the one that was made is answered.
-        wanted: what it asks for at first.
+        spec: what it asks for at first.
 
     Attributes:
         id: the subscription's name on the instance; another one after it had to be made again.
         max_backlog: the effective backlog: the least of what was asked and of the queues' limits.
-        wanted: what is asked for.
+        spec: what is asked for.
     """
 
     instance: str
 
-    def __init__(self, client: str, wanted: Wanted) -> None:
+    def __init__(self, client: str, spec: SubscriptionSpec) -> None:
         self.client = client
-        self.wanted = wanted
+        self.spec = spec
         self.id = ""
         self.max_backlog = 0
 
@@ -120,19 +120,19 @@ class Registration:
     @property
     def name(self) -> str:
         """The queue, or the regular expression of queues."""
-        return self.wanted.name
+        return self.spec.name
 
     @property
     def asked(self) -> int:
         """The backlog asked for."""
-        return self.wanted.asked
+        return self.spec.asked
 
     @property
     def filter(self) -> Expression | None:
         """Which messages; None: all."""
-        return self.wanted.filter
+        return self.spec.filter
 
-    def wish_with(
+    def spec_with(
         self, name: str | None, asked: int | None, text: str | EllipsisType | None
     ) -> tuple[str, int, str | None]:
         """What is asked for, with what is given in place of what was."""
@@ -143,7 +143,7 @@ class Registration:
             former if isinstance(text, EllipsisType) else text,
         )
 
-    @taught("queue")
+    @with_suggestions("queue")
     async def register(self) -> None:
         """Subscribe, or subscribe again after the subscription was lost.
 
@@ -152,10 +152,10 @@ class Registration:
             DefinitionError: the name is neither a name nor a regular expression.
         """
 
-        def subscribe(wish: Wish) -> Call[tuple[str, int]]:
-            return calls.subscribe(self.client, wish, PATIENCE)
+        def subscribe(request: SubscribeRequest) -> Call[tuple[str, int]]:
+            return calls.subscribe(self.client, request, SESSION_TIMEOUT)
 
-        self.id, self.max_backlog = await self.matched(self.wanted, subscribe)
+        self.id, self.max_backlog = await self.matched(self.spec, subscribe)
         await self.tell_cut()
 
     async def tell_cut(self) -> None:
@@ -167,32 +167,32 @@ class Registration:
         except AmpsqError:
             # What was asked for is done: this is only about words.
             return
-        names = [name for name in catalog.queues if self.wanted.covers(name)]
+        names = [name for name in catalog.queues if self.spec.covers(name)]
         queues = [Queue.from_json(catalog.queues[name]) for name in names[:_FEW]]
         cause = next((queue for queue in queues if queue.max_per_subscription_backlog == self.max_backlog), None)
         by = f"queue {cause.name!r}" if cause else "its queues"
         text = "max_backlog %d is cut to %d by max_per_subscription_backlog of %s"
         _log.warning(text, self.asked, self.max_backlog, by)
 
-    async def matched(self, wanted: Wanted, ask: Callable[[Wish], Call[T]]) -> T:
+    async def matched(self, spec: SubscriptionSpec, ask: Callable[[SubscribeRequest], Call[T]]) -> T:
         """Ask with the queues that the name stands for, again when the catalog changed meanwhile."""
-        tree = (wanted.filter.id, wanted.filter.json) if wanted.filter else None
+        tree = (spec.filter.id, spec.filter.json) if spec.filter else None
         answer: T
-        if is_name(wanted.name):
-            wish = Wish(wanted.asked, tree, "", [wanted.name], None)
+        if is_name(spec.name):
+            request = SubscribeRequest(spec.asked, tree, "", [spec.name], None)
             try:
-                answer = await ask(wish)
+                answer = await ask(request)
             except UnknownQueue:
-                if not (await make_queue(wanted.name)):
+                if not (await make_queue(spec.name)):
                     raise
-                answer = await ask(wish)
+                answer = await ask(request)
             return answer
         for _ in range(_RACES):
             catalog = await calls.catalog()
-            queues = [queue for queue in catalog.queues if wanted.covers(queue)]
+            queues = [queue for queue in catalog.queues if spec.covers(queue)]
             try:
-                answer = await ask(Wish(wanted.asked, tree, wanted.name, queues, catalog.version))
+                answer = await ask(SubscribeRequest(spec.asked, tree, spec.name, queues, catalog.version))
             except CatalogChanged:
                 continue
             return answer
-        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {wanted.name!r} was subscribed")
+        raise CatalogChanged(reason=f"the catalog changed {_RACES} times while {spec.name!r} was subscribed")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from ampsq.protocol.calls.queues import Verb
-    from ampsq.queues.keepalive import Presence
+    from ampsq.queues.heartbeat import Keepalive
     from ampsq.queues.subscription_core import QueueClient, SubscriptionCore
     from ampsq.transport.runner import Store
 
@@ -45,7 +45,7 @@ class Subscription(SubscriptionView):
     ) -> None:
         super().__init__(core, origin)
         self._store, self._end = store, end
-        self._channel = store.channel()
+        self._pipeline = store.pipeline()
         self._lock = threading.RLock()
         # Who waits for the lock to change the subscription holds this, so that readers, who take the lock again and
         # again, let it in: the lock itself is not fair.
@@ -105,7 +105,7 @@ class Subscription(SubscriptionView):
 
     def _fetch(self, wait: float) -> None:
         try:
-            self._store.run(self._core.fetch(self._channel, wait))
+            self._store.run(self._core.fetch(self._pipeline, wait))
         except Unavailable:
             if not self._is_moving:
                 raise
@@ -113,18 +113,18 @@ class Subscription(SubscriptionView):
 
     # -- at another instance
 
-    def elsewhere(self, store: Store, client: QueueClient, presence: Presence) -> Callable[[], None]:
+    def prepare_failover(self, store: Store, client: QueueClient, keepalive: Keepalive) -> Callable[[], None]:
         """Subscribe at another instance; gives what lets it go on there, after `leave`."""
-        core = self._core.elsewhere(client.instance, client.request())
+        core = self._core.copy_for(client.instance, client.request())
         store.run(core.register())
-        return partial(self._move, core, store, client, presence)
+        return partial(self._resume_at, core, store, client, keepalive)
 
-    def _move(self, core: SubscriptionCore, store: Store, client: QueueClient, presence: Presence) -> None:
+    def _resume_at(self, core: SubscriptionCore, store: Store, client: QueueClient, keepalive: Keepalive) -> None:
         core.settlements = client.settlements
-        presence.add(core)
+        keepalive.add(core)
         with self._turnstile, self._lock:
-            self._channel.close()
-            self._store, self._channel = store, store.channel()
+            self._pipeline.close()
+            self._store, self._pipeline = store, store.pipeline()
             self._go_on(core, client.origin)
 
     def _is_settled(self, message: Message) -> bool:
@@ -198,12 +198,12 @@ class Subscription(SubscriptionView):
         core = self._core
         with self._turnstile, self._lock:
             self._check_open()
-            self._store.run(core.replace(self._channel, *core.wish_with(name, max_backlog, filter)))
+            self._store.run(core.replace(self._pipeline, *core.spec_with(name, max_backlog, filter)))
 
     def give_back(self) -> None:
         """Ask for no more messages, and return those not handed out, uncounted."""
         with self._turnstile, self._lock:
-            self._store.run(self._core.give_back(self._channel))
+            self._store.run(self._core.give_back(self._pipeline))
 
     def close(self) -> None:
         """End the subscription: acknowledgements are sent, messages not handed out go back uncounted."""
@@ -213,9 +213,9 @@ class Subscription(SubscriptionView):
         try:
             with self._turnstile, self._lock:
                 try:
-                    self._store.run(self._core.close(self._channel))
+                    self._store.run(self._core.close(self._pipeline))
                 finally:
-                    self._channel.close()
+                    self._pipeline.close()
         finally:
             self._end(self, self._core)
 

@@ -13,20 +13,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from ampsq.base.errors import Rejected, Unavailable, UnknownSubscription
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import ClientContext
 from ampsq.protocol.encoding import document_of
 from ampsq.protocol.request import Collect, Post, command
 from ampsq.protocol.schema import BARRIERS_KEPT, BATCH, key
-from ampsq.queues.leases import Holding, Parts, bytes_or_none, group
-from ampsq.queues.registration import Wanted
+from ampsq.queues.leases import LeaseTable, Parts, bytes_or_none, group_by_queue
+from ampsq.queues.registration import SubscriptionSpec
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Replaced, Taken, Wish
+    from ampsq.protocol.calls.queues import ReplaceReply, SubscribeRequest, TakeReply
     from ampsq.protocol.request import Call
     from ampsq.publishing.settlements import Settlements
-    from ampsq.transport.pipeline import AsyncChannel, Channel
+    from ampsq.transport.pipeline import AsyncPipeline, Pipeline
 
 __all__ = ["SubscriptionCore"]
 
@@ -52,14 +52,14 @@ class QueueClient(ClientContext, Protocol):
     settlements: Settlements | None
 
 
-class SubscriptionCore(Holding):
+class SubscriptionCore(LeaseTable):
     """One subscription as its client knows it.
 
     Args:
         instance: the instance's name.
         name: a queue, or a regular expression of queues.
         asked: the backlog asked for.
-        client: the client's name, whose presence is the subscription's.
+        client: the client's name, whose heartbeats are the subscription's.
         text: its filter; None: everything.
         renewed: leases are extended as long as the client lives.
         longest_block: seconds of one blocked read at most; a connection is noticed to be dead that much later.
@@ -83,72 +83,72 @@ class SubscriptionCore(Holding):
         renewed: bool = False,
         longest_block: float = _LONG_BLOCK,
     ) -> None:
-        super().__init__(instance, client, Wanted.of(name, asked, text))
+        super().__init__(instance, client, SubscriptionSpec.of(name, asked, text))
         self.renewed = renewed
         self.buffer: deque[tuple[Parts, bytes]] = deque()
         self.closed, self.left = False, False
         self._reply_limit = BATCH
         # takes sent ahead, and the acknowledgements that they carry
-        self._posted: deque[tuple[Call[Taken], list[Parts]]] = deque()
+        self._posted: deque[tuple[Call[TakeReply], list[Parts]]] = deque()
         # queue and token of the barriers that came last
         self._barriers: deque[tuple[bytes, bytes]] = deque(maxlen=BARRIERS_KEPT)
         # a wish that the server has not confirmed, its number, and the last tokens delivered under former ones
-        self._replacing: Wanted | None = None
+        self._replacing: SubscriptionSpec | None = None
         self._wishes = 0
         self._former: dict[bytes, int] = {}
         self._unwanted: list[Parts] = []
         # the last take gave nothing because messages are still being judged
         self._unfinished = False
         # a call was never answered that may have delivered messages to us; nothing is posted then
-        self._in_doubt = False
+        self._outcome_unknown = False
         self._attended: bytes | None = None
         self._longest_block = longest_block
         self._block = min(_SHORT_BLOCK, longest_block)
-        self._look_at = time.monotonic() + _SHORT_BLOCK
+        self._next_check = time.monotonic() + _SHORT_BLOCK
 
     # -- registering
 
-    def elsewhere(self, instance: str, client: str) -> SubscriptionCore:
+    def copy_for(self, instance: str, client: str) -> SubscriptionCore:
         """The same wish at another instance, as yet unknown there."""
-        wanted = self._replacing or self.wanted
+        wanted = self._replacing or self.spec
         text = wanted.filter.text if wanted.filter is not None else None
         return SubscriptionCore(
             instance, wanted.name, wanted.asked, client,
             text=text, renewed=self.renewed, longest_block=self._longest_block,
         )  # fmt: skip
 
-    @taught("queue")
-    async def replace(self, channel: Channel | AsyncChannel, name: str, asked: int, text: str | None) -> None:
+    @with_suggestions("queue")
+    async def replace(self, pipeline: Pipeline | AsyncPipeline, name: str, asked: int, text: str | None) -> None:
         """Ask for something else from now on; leases stay, what nobody began to process and is not wanted goes back.
 
         Nothing that does not match is handed out afterwards, however late it comes: what was delivered under a former
         wish is judged here when it is picked up. When the server cannot be reached, it is done as soon as it can.
         """
-        self._replacing = Wanted.of(name, asked, text)
+        self._replacing = SubscriptionSpec.of(name, asked, text)
         self._wishes += 1
-        await self._replace(channel)
+        await self._replace(pipeline)
 
-    async def _replace(self, channel: Channel | AsyncChannel) -> None:
+    async def _replace(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Make the wish that is pending the one that counts."""
         wanted, number = self._replacing, self._wishes
         if wanted is None:
             return
 
-        def replace(wish: Wish) -> Call[Replaced]:
-            return calls.replace(self.id, number, wish)
+        def replace(request: SubscribeRequest) -> Call[ReplaceReply]:
+            return calls.replace(self.id, number, request)
 
         try:
             replaced = await self.matched(wanted, replace)
             while replaced.unfinished:
                 replaced = await self.matched(wanted, replace)
         except UnknownSubscription:
-            self.wanted, self._replacing = wanted, None
-            await self._lost(channel)
+            self.spec, self._replacing = wanted, None
+            await self._lost(pipeline)
             return
         except Rejected:
             self._replacing = None
             raise
-        self.wanted, self._replacing = wanted, None
+        self.spec, self._replacing = wanted, None
         self.max_backlog = replaced.max_backlog
         for queue, token in replaced.tokens.items():
             self._former[queue] = max(token, self._former.get(queue, 0))
@@ -173,7 +173,7 @@ class SubscriptionCore(Holding):
         queue = parts[0].decode()
         if int(parts[1]) > self._former.get(parts[0], 0):
             return True
-        wanted = self.wanted
+        wanted = self.spec
         if wanted.covers(queue) and (wanted.filter is None or wanted.filter.matches(document_of(parts, body))):
             return True
         if parts[2] != b"0":
@@ -184,27 +184,27 @@ class SubscriptionCore(Holding):
         """Give back, uncounted, what was delivered under a former wish and is not wanted."""
         while self._unwanted:
             some = self._unwanted[:BATCH]
-            for queue, (refs, tokens) in group(some).items():
+            for queue, (refs, tokens) in group_by_queue(some).items():
                 await calls.settle("given_back", queue, refs, tokens, by=self.id)
             # Only now: a call that failed is made again by the next fetch.
             del self._unwanted[: len(some)]
             self._forget(some)
 
-    async def _lost(self, channel: Channel | AsyncChannel) -> None:
+    async def _lost(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
         _log.warning("subscription %s to %r is gone: subscribing again", self.id, self.name)
         while self._posted:
             with contextlib.suppress(UnknownSubscription):
-                await self._collect(channel)
+                await self._collect(pipeline)
         self.buffer.clear()
         self._unwanted.clear()
         self._held.clear()
-        self._in_doubt = False
+        self._outcome_unknown = False
         await self.register()
 
     # -- picking up
 
-    async def fetch(self, channel: Channel | AsyncChannel, wait: float) -> None:
+    async def fetch(self, pipeline: Pipeline | AsyncPipeline, wait: float) -> None:
         """Fill the buffer, carrying the acknowledgements collected.
 
         While messages keep coming, half of the backlog is asked for ahead: the server makes the next batch while this
@@ -215,11 +215,11 @@ class SubscriptionCore(Holding):
         if share >= _PIPELINED:
             share = min((share + 1) // 2, self._reply_limit)
         try:
-            await self._replace(channel)
-            if self._in_doubt:
+            await self._replace(pipeline)
+            if self._outcome_unknown:
                 await self._resume()
-            got = await self._fetch_ahead(channel, share)
-            if self._in_doubt:
+            got = await self._fetch_ahead(pipeline, share)
+            if self._outcome_unknown:
                 await self._resume()
                 got += await self._take(share)
             until = time.monotonic() + wait
@@ -229,85 +229,85 @@ class SubscriptionCore(Holding):
                 await self._wait_for_push(wait)
             if self._unwanted:
                 await self._return_unwanted()
-            if not got and not self._posted and time.monotonic() >= self._look_at:
-                await self._look_after()
+            if not got and not self._posted and time.monotonic() >= self._next_check:
+                await self._check_coordinator()
         except UnknownSubscription:
-            await self._lost(channel)
+            await self._lost(pipeline)
 
-    async def _fetch_ahead(self, channel: Channel | AsyncChannel, share: int) -> int:
+    async def _fetch_ahead(self, pipeline: Pipeline | AsyncPipeline, share: int) -> int:
         """Take what was asked for ahead, or at once, and ask ahead again while messages keep coming."""
         if self._posted:
             # First send, then read: the server is at work again while this reply is read and its messages handled.
-            await self._post(channel, share)
-            got = await self._collect(channel)
+            await self._post(pipeline, share)
+            got = await self._collect(pipeline)
         else:
             got = await self._take(share)
             if share < self.max_backlog and 2 * got >= share:
-                await self._post(channel, share)
+                await self._post(pipeline, share)
         while self._posted and not got:
-            got = await self._collect(channel)
+            got = await self._collect(pipeline)
         return got
 
     async def _take(self, wanted: int) -> int:
         """One round trip; gives the number of messages."""
         acks = self._drain()
-        call = calls.take(self.id, wanted, group(acks))
+        call = calls.take(self.id, wanted, group_by_queue(acks))
         try:
             taken = await call
         except UnknownSubscription:
             await self._settle_acks(acks)
             raise
         except BaseException:
-            self._doubt(acks)
+            self._note_outcome_unknown(acks)
             raise
         got = self._taken(taken, acks, repeated=call.repeated)
         if call.repeated:
             await self._resume()
         return got
 
-    def _taken(self, taken: Taken, acks: list[Parts], *, repeated: bool) -> int:
+    def _taken(self, taken: TakeReply, acks: list[Parts], *, repeated: bool) -> int:
         self._refused(taken.refused, repeated=repeated)
         self._forget(acks)
         self._keep(taken.elements)
         self._unfinished = taken.unfinished
         return len(taken.elements) // 2
 
-    async def _post(self, channel: Channel | AsyncChannel, wanted: int) -> None:
+    async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
         acks = self._drain()
-        call = calls.take(self.id, wanted, group(acks))
+        call = calls.take(self.id, wanted, group_by_queue(acks))
         self._posted.append((call, acks))
         try:
-            await Post(channel, call)
+            await Post(pipeline, call)
         except Unavailable:
-            self._doubt_posted()
+            self._note_posted_unknown()
         except BaseException:
-            self._doubt_posted()
+            self._note_posted_unknown()
             raise
 
-    async def _collect(self, channel: Channel | AsyncChannel) -> int:
+    async def _collect(self, pipeline: Pipeline | AsyncPipeline) -> int:
         """The reply of the call that was sent ahead. When it is lost, those of all others behind it are too."""
         try:
-            taken = await Collect(channel)
+            taken = await Collect(pipeline)
         except Unavailable:
-            self._doubt_posted()
+            self._note_posted_unknown()
             return 0
         except UnknownSubscription:
             _, acks = self._posted.popleft()
             await self._settle_acks(acks)
             raise
         except BaseException:
-            self._doubt_posted()
+            self._note_posted_unknown()
             raise
         _, acks = self._posted.popleft()
         return self._taken(taken, acks, repeated=False)
 
-    def _doubt_posted(self) -> None:
-        self._doubt([parts for _, acks in self._posted for parts in acks])
+    def _note_posted_unknown(self) -> None:
+        self._note_outcome_unknown([parts for _, acks in self._posted for parts in acks])
         self._posted.clear()
 
-    def _doubt(self, acks: list[Parts]) -> None:
+    def _note_outcome_unknown(self, acks: list[Parts]) -> None:
         """A call was not answered, and may have run or not: acknowledge again, and ask for what it delivered."""
-        self._in_doubt = True
+        self._outcome_unknown = True
         self._acknowledge_again(acks)
 
     def _keep(self, elements: list[bytes]) -> None:
@@ -332,11 +332,11 @@ class SubscriptionCore(Holding):
 
     async def _wait_for_push(self, wait: float) -> None:
         seconds, wanted = min(wait, self._block), max(min(self.max_backlog, BATCH), 1)
-        call = calls.block(self.instance, self.id, wanted, seconds)
+        call = calls.wait_for_push(self.instance, self.id, wanted, seconds)
         try:
             elements = await call
         except BaseException:
-            self._doubt([])
+            self._note_outcome_unknown([])
             raise
         plain = [i for i in range(0, len(elements), 2) if elements[i].split(b" ", 5)[4] != b"r"]
         # Kept before anything is asked for again: what is not held here by then would come twice.
@@ -348,13 +348,13 @@ class SubscriptionCore(Holding):
             await self._resume()
             await self._take(wanted)
 
-    async def _look_after(self) -> None:
+    async def _check_coordinator(self) -> None:
         """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
         field = key(self.instance, "instance")
         attended = await command(["HGET", field, "attended"], bytes_or_none)
         alive, self._attended = attended is not None and attended != self._attended, attended
         self._block = min(_LONG_BLOCK if alive else _SHORT_BLOCK, self._longest_block)
-        self._look_at = time.monotonic() + self._block
+        self._next_check = time.monotonic() + self._block
         subscription = key(self.instance, "subscription", self.id)
         queues, leased = await command(["HMGET", subscription, "queues", "leased"], list)
         if int(leased or 0) > sum(map(len, self._held.values())):
@@ -365,11 +365,11 @@ class SubscriptionCore(Holding):
         await self._sweep()
         for queue in (queues or b"").decode().split():
             topics = await command(["HKEYS", key(self.instance, "cursors", queue)], list)
-            await calls.notice({topic.decode(): "" for topic in topics[:BATCH]})
+            await calls.scan_foreign_entries({topic.decode(): "" for topic in topics[:BATCH]})
 
     async def _resume(self) -> None:
         """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""
-        self._in_doubt = True
+        self._outcome_unknown = True
         subscription = key(self.instance, "subscription", self.id)
         queues = await command(["HGET", subscription, "queues"], bytes_or_none)
         for queue in (queues or b"").split():
@@ -379,15 +379,15 @@ class SubscriptionCore(Holding):
                 cursor = await calls.resume(self.id, queue, cursor, tokens)
                 if cursor == "0":
                     break
-        self._in_doubt = False
+        self._outcome_unknown = False
 
     # -- ending
 
-    async def give_back(self, channel: Channel | AsyncChannel) -> None:
+    async def give_back(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Ask for no more, and return what nobody began to process, uncounted."""
         # Without a subscription, what it held is back in its queues, or will be.
         with contextlib.suppress(UnknownSubscription):
-            await self._collect_all(channel)
+            await self._collect_all(pipeline)
             self.max_backlog = await calls.resize(self.id, 0)
             while True:
                 taken = await calls.take(self.id, BATCH, {})
@@ -399,34 +399,34 @@ class SubscriptionCore(Holding):
         self.buffer.clear()
         self._unwanted.clear()
 
-    async def close(self, channel: Channel | AsyncChannel) -> None:
+    async def close(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Send what is acknowledged, give back what is unstarted, end the subscription."""
         self.closed = True
         try:
-            await self._collect_all(channel)
+            await self._collect_all(pipeline)
             await self.flush()
         except BaseException:
             if self.settlements is not None:
                 self.settlements.abandon(list(self._acks))
             raise
-        await self.leave()
+        await self.unsubscribe()
 
-    async def leave(self) -> None:
+    async def unsubscribe(self) -> None:
         """Let the server end it, giving back what is unstarted; once more where that was not answered."""
         # Barriers hold no lease.
         self._unwanted += [parts for parts, _ in self._empty_buffer() if parts[2] != b"0"]
         # In one call, so that nothing given back can be dispatched to this subscription again.
-        while await calls.unsubscribe(self.id, group(self._unwanted)):
+        while await calls.unsubscribe(self.id, group_by_queue(self._unwanted)):
             self._unwanted = []
         self.left = True
         if any(self._held.values()):
             await self._sweep()
 
-    async def _collect_all(self, channel: Channel | AsyncChannel) -> None:
+    async def _collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
         while self._posted:
             with contextlib.suppress(UnknownSubscription):
-                await self._collect(channel)
-        if self._in_doubt:
+                await self._collect(pipeline)
+        if self._outcome_unknown:
             # What was delivered and never arrived is pushed again, so that it goes back as uncounted.
             with contextlib.suppress(UnknownSubscription):
                 await self._resume()

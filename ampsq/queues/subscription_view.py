@@ -43,7 +43,7 @@ class SubscriptionView:
 
     # -- at another instance
 
-    def leave(self) -> None:
+    def suspend(self) -> None:
         """From here on the instance is out of reach, and what `elsewhere` gave follows."""
         self._is_moving = True
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
 from ampsq.base.errors import BookmarkNotFound, NoRecords
-from ampsq.base.log_positions import FIRST, Asked, Kept, parse_asked, parse_id, text_of
-from ampsq.catalog.suggestions import taught
-from ampsq.protocol.calls.records import caught_up
+from ampsq.base.log_positions import FIRST, BookmarkSpec, StoredPosition, id_text, parse_bookmark_spec, parse_id
+from ampsq.catalog.suggestions import with_suggestions
+from ampsq.protocol.calls.records import catch_up_records
 from ampsq.protocol.entries import bookmark_of, source_in
 from ampsq.protocol.request import Pause
 from ampsq.queues.query import SowMessage
@@ -25,9 +25,9 @@ from ampsq.records.conflation import ConflatedChanges
 from ampsq.records.history import change_of, moment_of, parse_moment, records_at
 from ampsq.records.query import RecordKey, chosen, keyed_topic, read_records, record_message
 from ampsq.topics.conflation import conflation_asked
-from ampsq.topics.failover import asked_elsewhere
-from ampsq.topics.replay import Reader
-from ampsq.topics.version_vector import Bearings, find_places
+from ampsq.topics.failover import asked_at_next_instance
+from ampsq.topics.replay import LogReader
+from ampsq.topics.version_vector import VersionVector, find_start_positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
     from ampsq.base.log_positions import Id
     from ampsq.definitions.queue import Topic
-    from ampsq.protocol.calls.records import Record
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.calls.records import StoredRecord
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
-    from ampsq.records.history import Change
+    from ampsq.records.history import LoggedChange
     from ampsq.topics.merge import Entry
-    from ampsq.topics.version_vector import Found
+    from ampsq.topics.version_vector import StartPositions
 
-__all__ = ["RecordFollowing"]
+__all__ = ["RecordSubscriptionCore"]
 
 _log = logging.getLogger("ampsq")
 #: Times that a log is begun to be read anew since it was trimmed meanwhile.
@@ -57,16 +57,16 @@ _STEP: Final = 0.05
 class _View(NamedTuple):
     """What belongs to one beginning: the reader, the topic, and the key by which it makes records."""
 
-    reader: Reader
+    reader: LogReader
     topic: Topic
     key: RecordKey
 
 
-class RecordFollowing:
+class RecordSubscriptionCore:
     """A query of a topic's records, and then what changes them.
 
     Args:
-        scene: where the topic is.
+        context: where the topic is.
         topic: its name.
         query: filter and order of the records; the filter is that of the changes, too.
         oof: tell of records that leave the view.
@@ -84,7 +84,7 @@ class RecordFollowing:
 
     def __init__(
         self,
-        scene: Scene,
+        context: InstanceContext,
         topic: str,
         query: Query,
         *,
@@ -94,8 +94,8 @@ class RecordFollowing:
         bookmark: Bookmark | str | datetime | None = None,
         may_move: bool = False,
     ) -> None:
-        self._bearings = Bearings(scene.origin) if may_move else None
-        self._scene, self.topic, self._query, self._oof, self._name = scene, topic, query, oof, name
+        self._version_vector = VersionVector(context.origin) if may_move else None
+        self._context, self.topic, self._query, self._oof, self._name = context, topic, query, oof, name
         period, _ = conflation_asked(conflation, None, None, None)
         self._conflated = None if period is None else ConflatedChanges(period)
         self._bookmark, self._looked = bookmark, float("-inf")
@@ -107,17 +107,17 @@ class RecordFollowing:
         # The records in view and their last messages; without notices nobody asks for them.
         self._known: dict[bytes, Id] = {}
 
-    @taught("topic")
-    async def open(self, channel: Any) -> None:
+    @with_suggestions("topic")
+    async def open(self, pipeline: Any) -> None:
         """Query the records.
 
         Raises:
             NoRecords: the topic has no key, or there is no such topic.
             BookmarkNotFound: the records at the bookmark, or what came behind it, are not known any more.
         """
-        begun = self._begin(channel) if self._bookmark is None else self._begin_at(self._bookmark, channel)
+        begun = self._begin(pipeline) if self._bookmark is None else self._begin_at(self._bookmark, pipeline)
         view, records = await begun
-        found = chosen(self._scene, view.topic, self._query, records.values())
+        found = chosen(self._context, view.topic, self._query, records.values())
         self._changes.extend(RecordChange(message, "sow", type=view.topic.type) for message in found)
         if self._oof and len(found) < len(records):
             given = {_bytes(message.key or "") for message in found}
@@ -132,18 +132,18 @@ class RecordFollowing:
             return None
         return self._conflated.take(now)
 
-    async def fetch(self, channel: Any, wait: float) -> None:
+    async def fetch(self, pipeline: Any, wait: float) -> None:
         """Read what comes, for `wait` seconds at most; nothing is read while something is to be handed out."""
         if self._changes:
             return
         if self._view is None:
-            await self._look_anew(channel)
+            await self._look_anew(pipeline)
         elif self._conflated is None:
-            await self._read(channel, wait)
+            await self._read(pipeline, wait)
         else:
-            await self._gather(self._conflated, self._view.reader, channel, wait)
+            await self._gather(self._conflated, self._view.reader, pipeline, wait)
 
-    async def _gather(self, conflated: ConflatedChanges, reader: Reader, channel: Any, wait: float) -> None:
+    async def _gather(self, conflated: ConflatedChanges, reader: LogReader, pipeline: Any, wait: float) -> None:
         """Read up to the end of the log, for a bounded time, so that what is handed out is the latest."""
         started = now = time.monotonic()
         while True:
@@ -153,49 +153,49 @@ class RecordFollowing:
             if conflated.is_full:
                 await Pause(min(left, _STEP))
             else:
-                await self._read(channel, left)
+                await self._read(pipeline, left)
             self._looked = now = time.monotonic()
             is_done = conflated.wait(now) == 0 and (conflated.is_full or not reader.is_behind)
             if is_done or now >= until:
                 return
 
-    async def _read(self, channel: Any, wait: float) -> None:
+    async def _read(self, pipeline: Any, wait: float) -> None:
         if self._view is None:
             return
         try:
-            entries = await self._view.reader.read(channel, wait)
+            entries = await self._view.reader.read(pipeline, wait)
         except BookmarkNotFound as error:
             _log.warning("%s; looking at its records anew", error)
-            await self._look_anew(channel)
+            await self._look_anew(pipeline)
             return
         for entry in self._taken(entries):
             change = self._change_of(self._view, entry)
             if change is not None:
                 self._tell(self._view, change, entry)
-        await self._view.reader.read_ahead(channel)
+        await self._view.reader.read_ahead(pipeline)
 
-    async def close(self, channel: Any) -> None:
+    async def close(self, pipeline: Any) -> None:
         """End it: the log is let go."""
         if self._view is not None:
-            await self._view.reader.close(channel)
+            await self._view.reader.close(pipeline)
 
     # -- beginning
 
-    async def _begin(self, channel: Any) -> tuple[_View, dict[bytes, Record]]:
+    async def _begin(self, pipeline: Any) -> tuple[_View, dict[bytes, StoredRecord]]:
         """Read all records that match, as they are at the place from where the reader goes on."""
         for attempt in range(_BEGINNINGS):
-            topic: Topic | None = await keyed_topic(self._scene.instance, self.topic)
+            topic: Topic | None = await keyed_topic(self._context.instance, self.topic)
             if topic is None or not topic.key:
                 raise NoRecords(topic=self.topic)
-            place = await caught_up(self.topic)
+            place = await catch_up_records(self.topic)
             view = _View(self._reader(place), topic, RecordKey(topic))
             try:
-                await self._open(view.reader, channel)
+                await self._open(view.reader, pipeline)
                 tree = self._query.filter.json if self._query.filter is not None else ""
                 found = await read_records(self.topic, tree, None)
                 records = {record.key: record for record in found}
-                end = await caught_up(self.topic)
-                await self._roll_forward(view, channel, records, parse_id(place), parse_id(end))
+                end = await catch_up_records(self.topic)
+                await self._roll_forward(view, pipeline, records, parse_id(place), parse_id(end))
             except BookmarkNotFound:
                 if attempt == _BEGINNINGS - 1:
                     raise
@@ -205,52 +205,59 @@ class RecordFollowing:
         return view, records
 
     async def _begin_at(
-        self, bookmark: Bookmark | str | datetime, channel: Any
-    ) -> tuple[_View, dict[bytes, Record]]:  # fmt: skip
+        self, bookmark: Bookmark | str | datetime, pipeline: Any
+    ) -> tuple[_View, dict[bytes, StoredRecord]]:  # fmt: skip
         """Read all records that match as they were; the reader goes on from there."""
-        topic: Topic | None = await keyed_topic(self._scene.instance, self.topic)
+        topic: Topic | None = await keyed_topic(self._context.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
-        moment = await moment_of(bookmark, self._scene)
-        end = await caught_up(self.topic)
-        view = _View(self._reader(text_of(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
+        moment = await moment_of(bookmark, self._context)
+        end = await catch_up_records(self.topic)
+        view = _View(self._reader(id_text(min(moment.id, parse_id(end)))), topic, RecordKey(topic))
         # The log is held before the records are looked at.
-        await self._open(view.reader, channel)
+        await self._open(view.reader, pipeline)
         try:
-            found = await records_at(self._scene, topic, self._query, None, bookmark)
+            found = await records_at(self._context, topic, self._query, None, bookmark)
         except BaseException:
-            await view.reader.close(channel)
+            await view.reader.close(pipeline)
             raise
         records = {record.key: record for record in found}
         self._note(view, records)
         return view, records
 
-    async def _open(self, reader: Reader, channel: Any) -> None:
-        await reader.open(channel)
-        if self._bearings is not None:
-            self._bearings = Bearings(self._scene.origin)
-            await self._bearings.chart(self._scene.instance, reader.spans(), reader.settled)
+    async def _open(self, reader: LogReader, pipeline: Any) -> None:
+        await reader.open(pipeline)
+        if self._version_vector is not None:
+            self._version_vector = VersionVector(self._context.origin)
+            await self._version_vector.chart(self._context.instance, reader.spans(), reader.settled)
 
     def _taken(self, entries: list[Entry]) -> list[Entry]:
-        return entries if self._bearings is None else self._bearings.take_in(entries)
+        return entries if self._version_vector is None else self._version_vector.take_in(entries)
 
-    def _note(self, view: _View, records: dict[bytes, Record]) -> None:
+    def _note(self, view: _View, records: dict[bytes, StoredRecord]) -> None:
         """What is in view from now on."""
         self._view = view
         if self._oof:
             self._known = {text: parse_id(record.id) for text, record in records.items()}
 
-    def _reader(self, place: str) -> Reader:
-        after = "epoch" if parse_id(place) == FIRST else str(Bookmark.of(self.topic, self._scene.origin, place))
-        scene = self._scene
-        return Reader(scene.instance, scene.origin, self.topic, parse_asked(after), holder=self._name, not_found="fail")
+    def _reader(self, place: str) -> LogReader:
+        after = "epoch" if parse_id(place) == FIRST else str(Bookmark.of(self.topic, self._context.origin, place))
+        context = self._context
+        return LogReader(
+            context.instance,
+            context.origin,
+            self.topic,
+            parse_bookmark_spec(after),
+            holder=self._name,
+            not_found="fail",
+        )
 
     async def _roll_forward(
-        self, view: _View, channel: Any, records: dict[bytes, Record], place: Id, end: Id
+        self, view: _View, pipeline: Any, records: dict[bytes, StoredRecord], place: Id, end: Id
     ) -> None:  # fmt: skip
         """Put what changed while the records were read into them."""
         while place < end:
-            entries = await view.reader.read(channel, 0.0)
+            entries = await view.reader.read(pipeline, 0.0)
             for entry in self._taken(entries):
                 place = parse_id(entry[1])
                 change = self._change_of(view, entry)
@@ -266,23 +273,23 @@ class RecordFollowing:
 
     # -- changes
 
-    def _change_of(self, view: _View, entry: Entry) -> Change | None:
-        return change_of(view.topic, view.key, self._scene, entry[1], entry[2])
+    def _change_of(self, view: _View, entry: Entry) -> LoggedChange | None:
+        return change_of(view.topic, view.key, self._context, entry[1], entry[2])
 
-    def _matches(self, view: _View, record: Record) -> bool:
+    def _matches(self, view: _View, record: StoredRecord) -> bool:
         if self._query.filter is None:
             return True
-        return self._query.filter.matches(self._scene.document(record.message, view.topic.type))
+        return self._query.filter.matches(self._context.document(record.message, view.topic.type))
 
-    def _tell(self, view: _View, change: Change, entry: Entry) -> None:
+    def _tell(self, view: _View, change: LoggedChange, entry: Entry) -> None:
         was_known = change.key in self._known
         if change.record is not None and self._matches(view, change.record):
             if self._oof:
                 self._known[change.key] = parse_id(entry[1])
-            self._add(change.key, entry[1], self._told(view, change.record, "publish"), was_known=was_known)
+            self._add(change.key, entry[1], self._change(view, change.record, "publish"), was_known=was_known)
         elif self._known.pop(change.key, None) is not None:
             if change.record is not None:
-                out = self._told(view, change.record, "oof", "match")
+                out = self._change(view, change.record, "oof", "match")
             else:
                 reason: Reason = "expired" if change.how == "expired" else "deleted"
                 out = self._gone(change.key, reason, entry)
@@ -294,71 +301,77 @@ class RecordFollowing:
         else:
             self._conflated.put(key, stream_id, change, time.monotonic(), is_given=was_known)
 
-    def _told(self, view: _View, record: Record, command: Command, reason: Reason = "") -> RecordChange:
-        message = record_message(self._scene, view.topic, record)
+    def _change(self, view: _View, record: StoredRecord, command: Command, reason: Reason = "") -> RecordChange:
+        message = record_message(self._context, view.topic, record)
         return RecordChange(message, command, reason, type=view.topic.type)
 
     def _gone(self, record_key: bytes, reason: Reason, entry: Entry | None) -> RecordChange:
         bookmark = None
         if entry is not None:
-            bookmark = bookmark_of(self.topic, self._scene.origin, entry[1].decode(), source_in(entry[2]))
+            bookmark = bookmark_of(self.topic, self._context.origin, entry[1].decode(), source_in(entry[2]))
         return RecordChange(SowMessage(b"", self.topic, bookmark, {}, 0, key=_text(record_key)), "oof", reason)
 
-    async def _look_anew(self, channel: Any) -> None:
+    async def _look_anew(self, pipeline: Any) -> None:
         """The log was trimmed behind the cursor: query once more, and tell the differences."""
         passed = self._view.reader.passed(self.topic) if self._view is not None else FIRST
-        known, bearings = self._known, self._bearings
-        view, records = await self._begin(channel)
+        known, version_vector = self._known, self._version_vector
+        view, records = await self._begin(pipeline)
         gone = [text for text in known if text not in records]
-        left: list[Record] = (await read_records(self.topic, "", gone)) if gone else []
+        left: list[StoredRecord] = (await read_records(self.topic, "", gone)) if gone else []
         others = {record.key: record for record in left}
         for text in gone:
             out = (
-                self._told(view, others[text], "oof", "match") if text in others else self._gone(text, "deleted", None)
+                self._change(view, others[text], "oof", "match")
+                if text in others
+                else self._gone(text, "deleted", None)
             )
-            self._add(text, text_of(passed).encode(), out, was_known=True)
-        news = [record for record in records.values() if not self._was_had(record, bearings, passed)]
+            self._add(text, id_text(passed).encode(), out, was_known=True)
+        news = [record for record in records.values() if not self._was_had(record, version_vector, passed)]
         for record in sorted(news, key=lambda each: parse_id(each.id)):
             self._add(
-                record.key, record.id.encode(), self._told(view, record, "publish"), was_known=record.key in known
+                record.key, record.id.encode(), self._change(view, record, "publish"), was_known=record.key in known
             )
 
-    def _was_had(self, record: Record, bearings: Bearings | None, passed: Id) -> bool:
+    def _was_had(self, record: StoredRecord, version_vector: VersionVector | None, passed: Id) -> bool:
         """Whether a record is as it was told, up to a place here or, where that says nothing, everywhere."""
-        if bearings is None:
+        if version_vector is None:
             return parse_id(record.id) <= passed
-        source = record.message.source or f"{recorded_by(self._scene.origin, record.id)}~{record.id}"
-        return bearings.has_had(self.topic, source)
+        source = record.message.source or f"{recorded_by(self._context.origin, record.id)}~{record.id}"
+        return version_vector.has_had(self.topic, source)
 
     # -- at another instance
 
-    async def elsewhere(self, scene: Scene, channel: Any) -> Callable[[], None]:
+    async def prepare_failover(self, context: InstanceContext, pipeline: Any) -> Callable[[], None]:
         """Begin at another instance, behind what was had; gives what lets it go on there.
 
         Args:
-            scene: where the topic is there.
-            channel: its own there.
+            context: where the topic is there.
+            pipeline: its own there.
 
         Raises:
             NoRecords: the topic has no key there.
         """
-        topic: Topic | None = await keyed_topic(scene.instance, self.topic)
+        topic: Topic | None = await keyed_topic(context.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
-        bearings = self._bearings or Bearings(self._scene.origin)
-        found: Found = await find_places(scene.instance, scene.origin, bearings.vectors, self._scene.instance)
-        asked, kept = asked_elsewhere(Asked(), 0), Kept(FIRST, found.places)
-        reader = Reader(scene.instance, scene.origin, self.topic, asked, holder=self._name, kept=kept, not_found="fail")
+        version_vector = self._version_vector or VersionVector(self._context.origin)
+        found: StartPositions = await find_start_positions(
+            context.instance, context.origin, version_vector.by_topic, self._context.instance
+        )
+        asked, kept = asked_at_next_instance(BookmarkSpec(), 0), StoredPosition(FIRST, found.places)
+        reader = LogReader(
+            context.instance, context.origin, self.topic, asked, holder=self._name, kept=kept, not_found="fail"
+        )
         view: _View | None = _View(reader, topic, RecordKey(topic))
         try:
-            await reader.open(channel)
+            await reader.open(pipeline)
         except BookmarkNotFound as error:
             _log.warning("%s; looking at its records anew", error)
             view = None
 
         def move() -> None:
-            self._scene, self._view = scene, view
-            bearings.move(scene.origin, found.doubles)
+            self._context, self._view = context, view
+            version_vector.resume_at(context.origin, found.doubles)
 
         return move
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.base.values import shown
-from ampsq.protocol.calls.records import caught_up, is_end, record_of
+from ampsq.protocol.calls.records import catch_up_records, is_end, record_of
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.definitions.queue import Topic
-    from ampsq.protocol.calls.records import Record
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.calls.records import StoredRecord
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query, SowMessage
 
-__all__ = ["Change", "Moment", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
+__all__ = ["LogMoment", "LoggedChange", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
 
 _BODY: Final = FIELDS["body"].encode()
 _ADDRESSED: Final = FIELDS["addressed"].encode()
@@ -39,7 +39,7 @@ _Id = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LoggedChange:
     """What one entry of a topic's log does to its records.
 
     Attributes:
@@ -49,45 +49,47 @@ class Change:
     """
 
     key: bytes
-    record: Record | None
+    record: StoredRecord | None
     how: str
 
 
-def change_of(topic: Topic, key: RecordKey, scene: Scene, stream_id: bytes, flat: list[bytes]) -> Change | None:
+def change_of(
+    topic: Topic, key: RecordKey, context: InstanceContext, stream_id: bytes, flat: list[bytes]
+) -> LoggedChange | None:
     """What an entry changes; None: nothing, since it has no key or is for one queue alone."""
     record = record_of(topic.name, b"", stream_id, flat)
     fields = record.message.fields
     if flat[0] == _BODY and _ADDRESSED in fields:
-        return Change(fields[_KEY], None, fields[_ENDED].decode()) if is_end(fields) else None
-    text = key.of(scene.document(record.message, topic.type))
-    return None if text is None else Change(text, record_of(topic.name, text, stream_id, flat), "")
+        return LoggedChange(fields[_KEY], None, fields[_ENDED].decode()) if is_end(fields) else None
+    text = key.of(context.document(record.message, topic.type))
+    return None if text is None else LoggedChange(text, record_of(topic.name, text, stream_id, flat), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LogMoment:
     """Up to where the log counts: the last ID, and the time, ms."""
 
     id: _Id
     ms: int
 
 
-async def moment_of(bookmark: object, scene: Scene) -> Moment:
+async def moment_of(bookmark: object, context: InstanceContext) -> LogMoment:
     """Find the moment that a message's bookmark, whatever its topic, or a time says.
 
     Raises:
         DefinitionError: it is neither. BookmarkNotFound: the message is not here.
     """
     moment = parse_moment(bookmark)
-    if isinstance(moment, Moment):
+    if isinstance(moment, LogMoment):
         return moment
-    named = await find_bookmark(scene.origin, moment)
+    named = await find_bookmark(context.origin, moment)
     if not named.id:
         raise BookmarkNotFound(f"bookmark {str(moment)!r} is not here: {named.absence}")
     milliseconds, sequence = _numbers(named.id)
-    return Moment((milliseconds, sequence), milliseconds)
+    return LogMoment((milliseconds, sequence), milliseconds)
 
 
-def parse_moment(bookmark: object) -> Moment | Bookmark:
+def parse_moment(bookmark: object) -> LogMoment | Bookmark:
     """Read a message's bookmark or a time.
 
     Raises:
@@ -105,7 +107,7 @@ def parse_moment(bookmark: object) -> Moment | Bookmark:
     if isinstance(bookmark, datetime) and at.tzinfo is None:
         raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
     ms = round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
-    return Moment((ms, _LAST_SEQUENCE), ms)
+    return LogMoment((ms, _LAST_SEQUENCE), ms)
 
 
 def _numbers(stream_id: str) -> _Id:
@@ -117,22 +119,22 @@ def _numbers(stream_id: str) -> _Id:
 class _State:
     """What was read: records by key, those of which the log says something up to the moment, and behind it."""
 
-    records: dict[bytes, Record] = field(default_factory=dict)
-    told: set[bytes] = field(default_factory=set)
+    records: dict[bytes, StoredRecord] = field(default_factory=dict)
+    recorded: set[bytes] = field(default_factory=set)
     changed: set[bytes] = field(default_factory=set)
 
 
 async def sow_history(
-    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
 ) -> list[SowMessage]:
     """Query a topic's records as they were; see `records_at`."""
-    found = await records_at(scene, topic, query, named, bookmark)
-    return chosen(scene, topic, query, found)
+    found = await records_at(context, topic, query, named, bookmark)
+    return chosen(context, topic, query, found)
 
 
 async def records_at(
-    scene: Scene, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
-) -> list[Record]:
+    context: InstanceContext, topic: Topic, query: Query, named: list[bytes] | None, bookmark: Any
+) -> list[StoredRecord]:
     """Find the records that match a query's filter, as they were.
 
     Where the log was trimmed, what is left of it and the records that did not change since must tell everything.
@@ -140,13 +142,13 @@ async def records_at(
     Raises:
         BookmarkNotFound: they do not, or the message of the bookmark is not here.
     """
-    moment = await moment_of(bookmark, scene)
+    moment = await moment_of(bookmark, context)
     for _ in range(_READS):
-        horizon = await _horizon(scene, topic.name)
-        state = await _state_at(scene, topic, moment, horizon)
-        if (await _horizon(scene, topic.name)) == horizon:
+        horizon = await _horizon(context, topic.name)
+        state = await _state_at(context, topic, moment, horizon)
+        if (await _horizon(context, topic.name)) == horizon:
             break
-    unknown = state.changed - state.told if horizon > (0, 0) else set[bytes]()
+    unknown = state.changed - state.recorded if horizon > (0, 0) else set[bytes]()
     if moment.id < horizon or unknown:
         text = f"its record of the key {min(unknown).decode(errors='replace')!r} changed since" if unknown else ""
         raise BookmarkNotFound(
@@ -159,21 +161,21 @@ async def records_at(
         for text, record in state.records.items()
         if (wanted is None or text in wanted)
         and not _is_over(topic, record, moment.ms)
-        and (query.filter is None or query.filter.matches(scene.document(record.message, topic.type)))
+        and (query.filter is None or query.filter.matches(context.document(record.message, topic.type)))
     ]
 
 
-def _is_over(topic: Topic, record: Record, ms: int) -> bool:
+def _is_over(topic: Topic, record: StoredRecord, ms: int) -> bool:
     fields: Mapping[bytes, bytes] = record.message.fields if _BODY in record.message.fields else {}
     life = int(fields.get(_LIFE, 0)) or int(topic.expiration or 0)
     begins = int(fields.get(_DUE, 0)) or int(record.id.partition("-")[0])
     return life > 0 and begins + life <= ms
 
 
-async def _horizon(scene: Scene, topic: str) -> _Id:
+async def _horizon(context: InstanceContext, topic: str) -> _Id:
     """Up to where something of a log was removed; (0, 0): nothing was."""
-    await caught_up(topic)
-    log = key(scene.instance, "log", topic)
+    await catch_up_records(topic)
+    log = key(context.instance, "log", topic)
     if not (await command(["EXISTS", log], int)):
         return 0, 0
     facts = await command(["XINFO", "STREAM", log], _facts)
@@ -192,7 +194,7 @@ def _facts(reply: Any) -> dict[str, Any]:
     return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
 
 
-async def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) -> _State:
+async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, horizon: _Id) -> _State:
     """What did not change since the log was trimmed, and what the log tells."""
     state = _State()
     if horizon > (0, 0):
@@ -200,11 +202,11 @@ async def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) ->
             if _numbers(record.id) <= min(horizon, moment.id):
                 state.records[record.key] = record
     after, count = f"({horizon[0]}-{horizon[1]}" if horizon > (0, 0) else "-", _FIRST_READ
-    record_key, log = RecordKey(topic), key(scene.instance, "log", topic.name)
+    record_key, log = RecordKey(topic), key(context.instance, "log", topic.name)
     while True:
         entries = await command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
         for stream_id, flat in entries:
-            change = change_of(topic, record_key, scene, stream_id, flat)
+            change = change_of(topic, record_key, context, stream_id, flat)
             is_behind = _numbers(stream_id.decode()) > moment.id
             if is_behind and horizon == (0, 0):
                 return state
@@ -217,11 +219,11 @@ async def _state_at(scene: Scene, topic: Topic, moment: Moment, horizon: _Id) ->
         count = max(1, min(BATCH, BYTES * len(entries) // max(size, 1)))
 
 
-def _note(state: _State, change: Change, *, is_behind: bool) -> None:
+def _note(state: _State, change: LoggedChange, *, is_behind: bool) -> None:
     if is_behind:
         state.changed.add(change.key)
         return
-    state.told.add(change.key)
+    state.recorded.add(change.key)
     if change.record is None:
         state.records.pop(change.key, None)
     else:

@@ -11,17 +11,17 @@ from ampsq.definitions.queue import Topic
 from ampsq.expressions import parse
 from ampsq.expressions.values import text_of
 from ampsq.protocol.calls import records as record_calls
-from ampsq.protocol.calls.records import caught_up, when_caught_up
+from ampsq.protocol.calls.records import call_caught_up, catch_up_records
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, key
-from ampsq.queues.query import Selection, SowMessage
+from ampsq.queues.query import QueryResult, SowMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ampsq.expressions import Document, Expression
-    from ampsq.protocol.calls.records import Deleted, Record
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.calls.records import Deleted, StoredRecord
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query
 
 __all__ = [
@@ -134,13 +134,13 @@ async def keyed_topic(instance: str, name: str) -> Topic | None:
     return None if text is None else Topic.stored(name, text.decode())
 
 
-async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> list[Record]:
+async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> list[StoredRecord]:
     """Read the records that match, each once, as of the step that met it.
 
     Raises:
         NoRecords: the topic has no key.
     """
-    found: dict[bytes, Record] = {}
+    found: dict[bytes, StoredRecord] = {}
     named = [list(keys[first : first + BATCH]) for first in range(0, len(keys), BATCH)] if keys is not None else [[]]
     for some in named:
         after: str | None = ""
@@ -152,32 +152,34 @@ async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> l
     return list(found.values())
 
 
-async def sow_records(scene: Scene, topic: Topic, query: Query, keys: Iterable[Any] | None = None) -> list[SowMessage]:
+async def sow_records(
+    context: InstanceContext, topic: Topic, query: Query, keys: Iterable[Any] | None = None
+) -> list[SowMessage]:
     """Query a topic's records; without `order_by` they come in the order of their last messages.
 
     Raises:
         NoRecords: the topic has no key. DefinitionError: the keys are none.
     """
     named = None if keys is None else key_texts(keys, topic)
-    await caught_up(topic.name)
+    await catch_up_records(topic.name)
     tree = query.filter.json if query.filter is not None else ""
     records = await read_records(topic.name, tree, named)
-    return chosen(scene, topic, query, records)
+    return chosen(context, topic, query, records)
 
 
-def chosen(scene: Scene, topic: Topic, query: Query, records: Iterable[Record]) -> list[SowMessage]:
+def chosen(context: InstanceContext, topic: Topic, query: Query, records: Iterable[StoredRecord]) -> list[SowMessage]:
     """What a query gives of records that match its filter."""
-    selection = Selection(query, in_order=False)
+    selection = QueryResult(query, in_order=False)
     for record in records:
-        document = scene.document(record.message, topic.type)
-        selection.add(record_message(scene, topic, record), document, record.message.ref)
+        document = context.document(record.message, topic.type)
+        selection.add(record_message(context, topic, record), document, record.message.ref)
     return selection.messages()
 
 
-def record_message(scene: Scene, topic: Topic, record: Record) -> SowMessage:
+def record_message(context: InstanceContext, topic: Topic, record: StoredRecord) -> SowMessage:
     """A record as queries give it."""
     text = record.key.decode("utf-8", "surrogateescape")
-    return SowMessage.of(record.message, scene.origin, key=text, type=topic.type)
+    return SowMessage.of(record.message, context.origin, key=text, type=topic.type)
 
 
 class Publisher(NamedTuple):
@@ -195,7 +197,7 @@ async def delete_records(topic: str, how: How, values: Sequence[bytes], next_pub
         call = record_calls.sow_delete(
             topic, how, values[first : first + BATCH], publisher=publisher.name, sequence=publisher.sequence
         )
-        deleted: Deleted = await when_caught_up(call)
+        deleted: Deleted = await call_caught_up(call)
         number += deleted.number
     return number
 
@@ -205,7 +207,7 @@ async def delete_matching(topic: str, filter: Expression) -> int:  # noqa: A002 
     number, after = 0, ""
     while True:
         call = record_calls.sow_delete(topic, "filter", (), filter.json, after)
-        deleted: Deleted = await when_caught_up(call)
+        deleted: Deleted = await call_caught_up(call)
         number += deleted.number
         if deleted.next is None:
             return number

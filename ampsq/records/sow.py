@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.definitions.queue import Topic
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query, SowMessage
 
 __all__ = ["sow"]
 
 
 async def sow(
-    scene: Scene, name: str, query: Query, keys: Any = None, bookmark: Bookmark | str | datetime | None = None
+    context: InstanceContext,
+    name: str,
+    query: Query,
+    keys: Any = None,
+    bookmark: Bookmark | str | datetime | None = None,
 ) -> list[SowMessage]:
     """Query what has this name; see `Client.sow`."""
     check_text("name of a topic, queue or view", name)
-    topic: Topic | None = await keyed_topic(scene.instance, name)
+    topic: Topic | None = await keyed_topic(context.instance, name)
     if topic is None or not topic.key:
         if keys is not None or bookmark is not None:
             raise DefinitionError(
@@ -36,14 +40,14 @@ async def sow(
                 "or the query without them"
             )
         try:
-            return await views.sow(scene, name, query)
+            return await views.sow(context, name, query)
         except UnknownQueue:
             catalog = await calls.catalog()
             if name not in catalog.conflated:
                 raise
             conflated = ConflatedTopic.from_json(catalog.conflated[name])
-            return await sow(scene, conflated.underlying_topic, query.within(conflated.filter))
+            return await sow(context, conflated.underlying_topic, query.within(conflated.filter))
     if bookmark is None:
-        return await sow_records(scene, topic, query, keys)
+        return await sow_records(context, topic, query, keys)
     named = None if keys is None else key_texts(keys, topic)
-    return await sow_history(scene, topic, query, named, bookmark)
+    return await sow_history(context, topic, query, named, bookmark)

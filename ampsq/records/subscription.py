@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
     from ampsq.records.change import RecordChange
-    from ampsq.records.follow import RecordFollowing
-    from ampsq.transport.pipeline import AsyncChannel, Channel
+    from ampsq.records.follow import RecordSubscriptionCore
+    from ampsq.transport.pipeline import AsyncPipeline, Pipeline
     from ampsq.transport.runner import AsyncStore, Store
 
 __all__ = ["AsyncRecordSubscription", "RecordSubscription"]
@@ -33,16 +33,16 @@ _MOVING: Final = 0.02
 class _Front:
     """What both kinds tell, and what needs no waiting."""
 
-    def __init__(self, following: RecordFollowing, channel: Any, end: Callable[[Any], None]) -> None:
-        self._following, self._channel, self._end, self._closed = following, channel, end, False
+    def __init__(self, following: RecordSubscriptionCore, pipeline: Any, end: Callable[[Any], None]) -> None:
+        self._following, self._pipeline, self._end, self._closed = following, pipeline, end, False
         # Between leaving an instance and going on at another one.
         self._is_moving = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._following.topic!r}>"
 
-    def leave(self) -> None:
-        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
         self._is_moving = True
 
     def _take(self) -> RecordChange | None:
@@ -67,14 +67,16 @@ class RecordSubscription(_Front):
     Threads may share it: each change goes to one of them.
     """
 
-    def __init__(self, following: RecordFollowing, store: Store, end: Callable[[RecordSubscription], None]) -> None:
-        super().__init__(following, store.channel(), end)
+    def __init__(
+        self, following: RecordSubscriptionCore, store: Store, end: Callable[[RecordSubscription], None]
+    ) -> None:
+        super().__init__(following, store.pipeline(), end)
         self._store = store
         self._lock = threading.Lock()
         try:
-            store.run(following.open(self._channel))
+            store.run(following.open(self._pipeline))
         except BaseException:
-            self._channel.close()
+            self._pipeline.close()
             raise
 
     def get(self, timeout: timedelta | float | str | None = None) -> RecordChange | None:
@@ -88,7 +90,7 @@ class RecordSubscription(_Front):
 
         Raises:
             Closed: the subscription is closed.
-            Unavailable: the server was away longer than the client's `patience`; call again to go on.
+            Unavailable: the server was away longer than the client's `retry_timeout`; call again to go on.
         """
         until = self._until(timeout)
         while True:
@@ -96,7 +98,7 @@ class RecordSubscription(_Front):
                 try:
                     change = self._take()
                     if change is None:
-                        self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                        self._store.run(self._following.fetch(self._pipeline, self._wait(until)))
                         change = self._take()
                 except Unavailable:
                     if not self._is_moving:
@@ -120,20 +122,20 @@ class RecordSubscription(_Front):
             if change is not None:
                 yield change
 
-    def elsewhere(self, store: Store, scene: Scene) -> Callable[[], None]:
-        """Begin at another instance; gives what lets it go on there, after `leave`."""
-        channel = store.channel()
+    def prepare_failover(self, store: Store, context: InstanceContext) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `suspend`."""
+        pipeline = store.pipeline()
         try:
-            go_on = store.run(self._following.elsewhere(scene, channel))
+            go_on = store.run(self._following.prepare_failover(context, pipeline))
         except BaseException:
-            channel.close()
+            pipeline.close()
             raise
-        return partial(self._move, go_on, channel, store)
+        return partial(self._resume_at, go_on, pipeline, store)
 
-    def _move(self, go_on: Callable[[], None], channel: Channel, store: Store) -> None:
+    def _resume_at(self, go_on: Callable[[], None], pipeline: Pipeline, store: Store) -> None:
         with self._lock:
-            self._channel.close()
-            self._channel, self._store = channel, store
+            self._pipeline.close()
+            self._pipeline, self._store = pipeline, store
             go_on()
             self._is_moving = False
 
@@ -144,11 +146,11 @@ class RecordSubscription(_Front):
         self._closed = True
         try:
             with self._lock:
-                self._channel.close()
+                self._pipeline.close()
                 # What holds the log ends by itself, too.
                 with contextlib.suppress(AmpsqError):
-                    self._store.run(self._following.close(self._channel))
-                self._channel.close()
+                    self._store.run(self._following.close(self._pipeline))
+                self._pipeline.close()
         finally:
             self._end(self)
 
@@ -163,18 +165,18 @@ class AsyncRecordSubscription(_Front):
     """The records of a topic and what changes them, awaited; see `RecordSubscription`."""
 
     def __init__(
-        self, following: RecordFollowing, store: AsyncStore, end: Callable[[AsyncRecordSubscription], None]
+        self, following: RecordSubscriptionCore, store: AsyncStore, end: Callable[[AsyncRecordSubscription], None]
     ) -> None:
-        super().__init__(following, store.channel(), end)
+        super().__init__(following, store.pipeline(), end)
         self._store = store
         self._lock = asyncio.Lock()
 
     async def open(self) -> Self:
         """Begin; `AsyncClient.sow_and_subscribe` does it."""
         try:
-            await self._store.run(self._following.open(self._channel))
+            await self._store.run(self._following.open(self._pipeline))
         except BaseException:
-            await self._channel.close()
+            await self._pipeline.close()
             raise
         return self
 
@@ -186,7 +188,7 @@ class AsyncRecordSubscription(_Front):
                 change = self._take()
                 if change is None:
                     try:
-                        await self._store.run(self._following.fetch(self._channel, self._wait(until)))
+                        await self._store.run(self._following.fetch(self._pipeline, self._wait(until)))
                     except Unavailable:
                         if not self._is_moving:
                             raise
@@ -207,20 +209,20 @@ class AsyncRecordSubscription(_Front):
             if change is not None:
                 yield change
 
-    async def elsewhere(self, store: AsyncStore, scene: Scene) -> Callable[[], Awaitable[None]]:
-        """Begin at another instance; see `RecordSubscription.elsewhere`."""
-        channel = store.channel()
+    async def prepare_failover(self, store: AsyncStore, context: InstanceContext) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; see `RecordSubscription.prepare_failover`."""
+        pipeline = store.pipeline()
         try:
-            go_on = await store.run(self._following.elsewhere(scene, channel))
+            go_on = await store.run(self._following.prepare_failover(context, pipeline))
         except BaseException:
-            await channel.close()
+            await pipeline.close()
             raise
-        return partial(self._move, go_on, channel, store)
+        return partial(self._resume_at, go_on, pipeline, store)
 
-    async def _move(self, go_on: Callable[[], None], channel: AsyncChannel, store: AsyncStore) -> None:
+    async def _resume_at(self, go_on: Callable[[], None], pipeline: AsyncPipeline, store: AsyncStore) -> None:
         async with self._lock:
-            await self._channel.close()
-            self._channel, self._store = channel, store
+            await self._pipeline.close()
+            self._pipeline, self._store = pipeline, store
             go_on()
             self._is_moving = False
 
@@ -231,11 +233,11 @@ class AsyncRecordSubscription(_Front):
         self._closed = True
         try:
             async with self._lock:
-                await self._channel.close()
+                await self._pipeline.close()
                 # What holds the log ends by itself, too.
                 with contextlib.suppress(AmpsqError):
-                    await self._store.run(self._following.close(self._channel))
-                await self._channel.close()
+                    await self._store.run(self._following.close(self._pipeline))
+                await self._pipeline.close()
         finally:
             # Also when it was cancelled.
             self._end(self)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.reads.server import examine_flushing
 from ampsq.protocol.request import command
-from ampsq.publishing.flush_watch import Flushed
+from ampsq.publishing.flush_watch import FlushWatch
 
 if TYPE_CHECKING:
-    from ampsq.transport.pipeline import PinnedChannel
+    from ampsq.transport.pipeline import PinnedPipeline
     from ampsq.transport.runner import Store
 
-__all__ = ["Gate"]
+__all__ = ["DurabilityGate"]
 
 Page = TypeVar("Page")
 #: Seconds of one wait for the disk where there is nothing else to do.
 _IDLE: Final = 0.1
 
 
-class Gate(Generic[Page]):
+class DurabilityGate(Generic[Page]):
     """Pages that were read from a server, given back when they are on its disk.
 
     A server without an append-only file promises nothing, and one that flushes before it answers has flushed what it
@@ -38,14 +38,14 @@ class Gate(Generic[Page]):
     def __init__(self, store: Store) -> None:
         self._store = store
         server = store.run(examine_flushing(store.instance))
-        self._flushed = Flushed.watch(server, "replication") if server.appends else None
+        self._flushed = FlushWatch.watch(server, "replication") if server.appends else None
         # Each with the moment at which it was there.
         self._pages: deque[tuple[float, Page]] = deque()
-        self._channel: PinnedChannel | None = None
+        self._pipeline: PinnedPipeline | None = None
         if self._flushed is not None:
             # Connected before anything is read: else a server that came back without it would say that it is flushed.
-            self._channel = store.pinned()
-            self._channel.ask(command(["PING"], bool))
+            self._pipeline = store.pinned()
+            self._pipeline.ask(command(["PING"], bool))
 
     @property
     def is_empty(self) -> bool:
@@ -73,14 +73,14 @@ class Gate(Generic[Page]):
             durable.append(self._pages.popleft()[1])
         return durable
 
-    def _look(self, flushed: Flushed, *, is_idle: bool) -> float:
-        if self._channel is None:
+    def _look(self, flushed: FlushWatch, *, is_idle: bool) -> float:
+        if self._pipeline is None:
             raise Unavailable(f"the connection to {self._store.instance!r} that waits for its disk is closed")
         try:
             if is_idle:
-                self._store.run(flushed.wait(self._channel, self._pages[0][0], time.monotonic() + _IDLE))
+                self._store.run(flushed.wait(self._pipeline, self._pages[0][0], time.monotonic() + _IDLE))
             else:
-                self._store.run(flushed.look(self._channel))
+                self._store.run(flushed.read_info(self._pipeline))
         except Unavailable:
             self.close()
             raise
@@ -89,6 +89,6 @@ class Gate(Generic[Page]):
     def close(self) -> None:
         """Forget what waits."""
         self._pages.clear()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None

@@ -11,23 +11,23 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
-from ampsq.base.log_positions import FIRST, parse_id, text_of
+from ampsq.base.log_positions import FIRST, id_text, parse_id
 from ampsq.protocol.calls import replication as links
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.replication import recovery as recovering
-from ampsq.replication.durability_gate import Gate
-from ampsq.replication.link_sender import Page, Sending
-from ampsq.replication.selection import NO_FILTER, Carried, Copied, chain, split_entry
+from ampsq.replication.durability_gate import DurabilityGate
+from ampsq.replication.link_sender import LinkPage, LinkSender
+from ampsq.replication.selection import NO_FILTER, EntrySelector, SourceEntryCopy, chain, split_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.log_positions import Id
-    from ampsq.protocol.calls.replication import Now, Told
+    from ampsq.protocol.calls.replication import JournalRow, Now
     from ampsq.transport.runner import Store
 
-__all__ = ["Link", "Moved"]
+__all__ = ["Link", "LinkProgress"]
 
 #: Messages, about, that one read of a journal tells of.
 _TOLD: Final = 500
@@ -37,26 +37,26 @@ _PAGE: Final = 500
 _HELD_PAUSE: Final = 0.02
 
 
-class Moved(NamedTuple):
+class LinkProgress(NamedTuple):
     """What one step of a link did.
 
     Attributes:
         messages: copies recorded at the destination.
-        told: entries of journals followed there.
+        journal_rows: entries of journals followed there.
         requests: messages that the destination was asked for.
         bytes: of the fields of what was sent, copies that were there before among it.
         is_idle: there was nothing more to read.
     """
 
     messages: int
-    told: int
+    journal_rows: int
     requests: int
     bytes: int
     is_idle: bool
 
 
 #: Of what was read at the source, and of what the destination has of it.
-_Gates = tuple[Gate[Page], Gate[dict[str, str]]]
+_Gates = tuple[DurabilityGate[LinkPage], DurabilityGate[dict[str, str]]]
 
 
 class Link:
@@ -79,13 +79,13 @@ class Link:
         name: str,
         source: Store,
         destination: Store,
-        carried: Carried,
+        carried: EntrySelector,
         *,
         topics: Sequence[str],
         queues: Sequence[str] = (),
         version: int = 0,
         clock: Callable[[], Now] = str,
-        gate: Callable[[Store], Gate[Any]] = Gate,
+        gate: Callable[[Store], DurabilityGate[Any]] = DurabilityGate,
     ) -> None:
         self._clock, self._make_gate = clock, gate
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
@@ -95,11 +95,11 @@ class Link:
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
         self._digests: dict[tuple[str, str], str] = {}
-        self._sending = Sending(destination, carried, self._digest_of, clock)
+        self._sending = LinkSender(destination, carried, self._digest_of, clock)
         self._mark = "0-0"
         self._marks = key(source.instance, "marks")
         self._gates: _Gates | None = None
-        self._behind: dict[str, list[Told]] = {}
+        self._behind: dict[str, list[JournalRow]] = {}
         # The word under which the destination recovers, until it is told that it has everything of the source.
         self._recovering = ""
         self._has_asked = False
@@ -130,9 +130,9 @@ class Link:
         if sent_before != self.carried.destination.origin:
             self._source.call(command(["DEL", claimed], int))
             sent = {}
-        here = self._source.call(links.received(self._source.instance))
+        here = self._source.call(links.read_received(self._source.instance))
         self._end_incarnations({sent_before, *(stream.partition("@")[2] for stream in here)})
-        there = self._destination.call(links.received(self._destination.instance))
+        there = self._destination.call(links.read_received(self._destination.instance))
         self._digests = {}
         self._sending.begin(there)
         for topic in self.topics:
@@ -144,7 +144,7 @@ class Link:
         self._behind = {}
         self._mark = "0-0"
         # What it carries is known from here on, also by those who wait for it.
-        carries = {stream: text_of(place) for stream, place in self._places.items()}
+        carries = {stream: id_text(place) for stream, place in self._places.items()}
         carries |= {f"journal {queue}": place for queue, place in self._journals.items()}
         known = {name: min(place, sent.get(name, "0-0"), key=parse_id) for name, place in carries.items()}
         self._report({"peer": self.carried.destination.origin, "catalog": str(self._version), **known})
@@ -160,18 +160,18 @@ class Link:
             known: origins that the source has something of.
         """
         for store, other in ((self._source, self.carried.destination), (self._destination, self.carried.source)):
-            if other.origin in (over := store.call(recovering.closed(store.instance))):
+            if other.origin in (over := store.call(recovering.closed_incarnations(store.instance))):
                 raise IncarnationOver(origin=other.origin)
             former = {origin for _, origin in other.former}
             if store is self._source:
                 former |= {origin for origin in known if other.was(origin)}
             if former - over:
-                store.call(recovering.close(store.instance, sorted(former - over)))
+                store.call(recovering.close_incarnations(store.instance, sorted(former - over)))
         # The destination is told of it before anything of that comes back to it.
         lost = [origin for origin in known if self.carried.destination.was(origin)]
         word = self._destination.call(recovering.recover(sorted(lost)))
         # Who recovers itself may lack what the other one asks for.
-        is_whole = not self._source.call(recovering.word_of(self._source.instance))
+        is_whole = not self._source.call(recovering.recovery_word(self._source.instance))
         self._recovering, self._has_asked = word if is_whole else "", False
 
     def _open_topic(
@@ -201,8 +201,8 @@ class Link:
         last_there = parse_id(there.get(f"{stream}@{own}", ("0-0", ""))[0])
         if last_there > self._last_of(topic) or self._has_lost(topic, last_there):
             raise DestinationAhead(
-                f"{self.carried.destination.name} has {topic!r} up to {text_of(last_there)} of {own}, which has "
-                f"not recorded that, or lost it: its last is {text_of(self._last_of(topic))}. Its server was "
+                f"{self.carried.destination.name} has {topic!r} up to {id_text(last_there)} of {own}, which has "
+                f"not recorded that, or lost it: its last is {id_text(self._last_of(topic))}. Its server was "
                 "restored, or failed over to one that had less: begin a new incarnation of it "
                 "(ampsq replication begin-incarnation), to which others give back what they have"
             )
@@ -228,7 +228,7 @@ class Link:
         """Whether the source lacks an entry of its own that the destination has, and that was not trimmed."""
         if last_there == FIRST:
             return False
-        place, instance = text_of(last_there), self._source.instance
+        place, instance = id_text(last_there), self._source.instance
         removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
         if parse_id(self._source.call(command(removed, lambda reply: (reply or b"0-0").decode()))) >= last_there:
             return False
@@ -255,7 +255,7 @@ class Link:
 
     # --- one step
 
-    def step(self, wait: float = 0.0) -> Moved:
+    def step(self, wait: float = 0.0) -> LinkProgress:
         """Read once and apply what is durable.
 
         Args:
@@ -283,14 +283,14 @@ class Link:
             arrived.put(places)
         if has_all and self._recovering:
             peer, word = self.carried.source, self._recovering
-            self._destination.call(recovering.fetched(self._destination.instance, word, peer.name, peer.group))
+            self._destination.call(recovering.note_fetched(self._destination.instance, word, peer.name, peer.group))
             self._recovering = ""
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
         is_done = is_idle and is_end and gate.is_empty and arrived.is_empty and sending.is_empty
-        return Moved(messages, told, self._pass_requests(), size, is_done)
+        return LinkProgress(messages, told, self._pass_requests(), size, is_done)
 
-    def _read(self, wait: float) -> tuple[Page, bool]:
+    def _read(self, wait: float) -> tuple[LinkPage, bool]:
         """A page, and whether it came to the end of the logs.
 
         Journals first, then logs up to their ends: then what the journals tell of is there. While the logs go on,
@@ -310,15 +310,15 @@ class Link:
         else:
             is_whole = False
         entries, is_end = self._read_logs(0.0 if self._behind else wait, places)
-        told: dict[str, list[Told]] = {}
+        told: dict[str, list[JournalRow]] = {}
         if is_end:
             told, self._behind = self._behind, {}
             places |= {f"journal {queue}": self._journals[queue] for queue in told}
             if is_whole and parse_id(mark) > parse_id(self._mark):
                 self._mark = places["marked"] = mark
-        return Page(entries, told, places, is_end and is_whole), is_end
+        return LinkPage(entries, told, places, is_end and is_whole), is_end
 
-    def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[Copied], bool]:
+    def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[SourceEntryCopy], bool]:
         instance, streams = self._source.instance, list(self._places)
         if not streams:
             return [], True
@@ -338,7 +338,7 @@ class Link:
                 *keys,
                 *waiting,
             ]
-            asked += [*(text_of(self._places[stream]) for stream in streams), *ends]
+            asked += [*(id_text(self._places[stream]) for stream in streams), *ends]
             if not self._source.call(command(asked, lambda reply: reply, blocks=wait)):
                 return [], True
         # Of what is here under another bookmark there is little.
@@ -349,10 +349,10 @@ class Link:
             count,
             "STREAMS",
             *keys,
-            *(text_of(self._places[stream]) for stream in streams),
+            *(id_text(self._places[stream]) for stream in streams),
         ]
         got: dict[bytes, Any] = dict(self._source.call(command(read, lambda reply: reply)) or ())
-        found: list[Copied] = []
+        found: list[SourceEntryCopy] = []
         horizon: Id | None = None
         for stream, name in zip(streams, keys, strict=True):
             rows = got.get(name.encode(), [])
@@ -372,10 +372,10 @@ class Link:
         for (is_same, topic), here in reached.items():
             stream = f"{'same' if is_same else 'log'} {topic}"
             self._places[stream] = here
-            places[stream] = text_of(here)
+            places[stream] = id_text(here)
         return found, horizon is None
 
-    def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> Copied:
+    def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
         """A message under another bookmark than its entry's; without its fields where it was trimmed."""
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         here = facts[_F_HERE].decode()
@@ -388,7 +388,7 @@ class Link:
     def _digest_of(self, topic: str, origin: str) -> str:
         known = self._digests.get((topic, origin))
         if known is None:
-            here = self._source.call(links.received(self._source.instance))
+            here = self._source.call(links.read_received(self._source.instance))
             expression = self.carried.filters.get(topic)
             former = here.get(f"log {topic}@{origin}", ("", NO_FILTER))[1]
             known = self._digests[topic, origin] = chain(former, expression.text if expression is not None else "")
@@ -417,15 +417,17 @@ class Link:
             if queue not in self._journals or not self.carried.is_routed(source.partition(b"~")[0].decode(), path):
                 continue
             # One that does not say for how many there is room asks for none.
-            rooms, heard = fields.get(_F_ROOMS, b""), fields.get(_F_HEARD, b"")
+            rooms, followed = fields.get(_F_ROOMS, b""), fields.get(_F_HEARD, b"")
             bookmarks = fields[_F_BOOKMARKS].split(b" ")
             asked += len(bookmarks)
             by = fields[_F_OWNER]
             for _ in range(4):
-                grant = links.grant(queue, by.decode(), bookmarks, rooms=rooms, heard=heard, now=self._clock())
+                grant = links.grant_ownership(
+                    queue, by.decode(), bookmarks, rooms=rooms, followed=followed, now=self._clock()
+                )
                 if not self._destination.call(grant)[1]:
                     break
-            relayed += [source, self.carried.path_of(path), queue, by, rooms, heard, fields[_F_BOOKMARKS]]
+            relayed += [source, self.carried.path_of(path), queue, by, rooms, followed, fields[_F_BOOKMARKS]]
         if relayed:
             self._destination.call(links.relay(relayed))
         return asked

@@ -1,7 +1,7 @@
 """Running a link: finding who is at the other end, checking it, stepping, and saying how it goes.
 
 What a link says of itself stands in `links`, at both ends: ``out <destination>`` at the source, ``in <instance>`` at
-the destination, as JSON; see `State`.
+the destination, as JSON; see `LinkState`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.replication.link import Link
-from ampsq.replication.selection import Carried, Peer, select
+from ampsq.replication.selection import EntrySelector, Peer, select
 from ampsq.replication.validation import validate
-from ampsq.transport.errors import said_of
+from ampsq.transport.errors import describe_failure
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Catalog
 
-__all__ = ["End", "Run", "State", "meet"]
+__all__ = ["LinkEnd", "LinkRunner", "LinkState", "read_peer"]
 
 _log = logging.getLogger("ampsq.replication")
 #: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
@@ -46,7 +46,7 @@ _WAIT: Final = 0.25
 #: Seconds until all addresses are tried again, the first time; it doubles up to the destination's `reconnect_timeout`.
 _FIRST_PAUSE: Final = 0.1
 #: Seconds for which a call to the other side is repeated.
-_PATIENCE: Final = 1.0
+_RETRY_TIMEOUT: Final = 1.0
 #: Seconds until somebody who runs the link, or refuses it, is asked again.
 _LOOK_AGAIN: Final = 1.0
 #: Seconds that a direction has to end.
@@ -54,7 +54,7 @@ _ENDS_WITHIN: Final = 5.0
 
 
 @dataclass
-class State:
+class LinkState:
     """What a link says of itself.
 
     Attributes:
@@ -105,7 +105,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LinkEnd:
     """One end of a link: a store on the instance, who it is, what is defined there.
 
     Attributes:
@@ -119,7 +119,7 @@ class End:
     catalog: Catalog = field(repr=False)
 
 
-def meet(store: Store) -> End:
+def read_peer(store: Store) -> LinkEnd:
     """Ask an instance who it is.
 
     Raises:
@@ -127,10 +127,10 @@ def meet(store: Store) -> End:
     """
     catalog = store.call(calls.catalog())
     origin = store.call(read_origin(store.instance))
-    return End(store, Peer(catalog.instance, origin, catalog.group, origin.former), catalog)
+    return LinkEnd(store, Peer(catalog.instance, origin, catalog.group, origin.former), catalog)
 
 
-class Run:
+class LinkRunner:
     """Runs the link of one destination until it is told to stop, through failures of either side.
 
     Args:
@@ -143,7 +143,7 @@ class Run:
     def __init__(self, url: str, instance: str, destination: Destination, stopping: threading.Event) -> None:
         self._url, self._instance, self._definition, self._stopping = url, instance, destination, stopping
         self._owner = secrets.token_hex(8)
-        self._said = ""
+        self._reported = ""
         self._is_up = False
         self._losses = self._lost_at = 0
 
@@ -151,7 +151,7 @@ class Run:
         """Connect, step, and after a failure again; returns when it is told to stop."""
         pause = _FIRST_PAUSE
         while not self._stopping.is_set():
-            state = State(self._definition.name, self._instance, sync_type=self._definition.sync_type)
+            state = LinkState(self._definition.name, self._instance, sync_type=self._definition.sync_type)
             state.losses, state.lost_at = self._losses, self._lost_at
             try:
                 if self._go(state):
@@ -172,11 +172,11 @@ class Run:
                 wait = _LOOK_AGAIN
             self._stopping.wait(wait)
 
-    def _go(self, state: State) -> bool:
+    def _go(self, state: LinkState) -> bool:
         """Run the link as long as it stands; False while another coordinator runs it."""
         with ExitStack() as stack:
-            own_store = stack.enter_context(closing(Store(self._url, self._instance, patience=_PATIENCE)))
-            own = meet(own_store)
+            own_store = stack.enter_context(closing(Store(self._url, self._instance, retry_timeout=_RETRY_TIMEOUT)))
+            own = read_peer(own_store)
             # Connected anew, it is this incarnation, or the link begins anew.
             own_store.route.logged_on(own.peer.origin)
             # Once it is removed, nothing is kept for it any more.
@@ -192,7 +192,7 @@ class Run:
                 directions.close()
         return True
 
-    def _step(self, own: End, other: End, directions: _Directions, state: State) -> None:
+    def _step(self, own: LinkEnd, other: LinkEnd, directions: _Directions, state: LinkState) -> None:
         renew_at = 0.0
         versions = own.catalog.version, other.catalog.version
         while not self._stopping.is_set():
@@ -207,18 +207,18 @@ class Run:
                 self._tell(own.store, state)
             directions.step(_WAIT)
 
-    def _reach(self, own: End, state: State, stack: ExitStack) -> End:
+    def _reach(self, own: LinkEnd, state: LinkState, stack: ExitStack) -> LinkEnd:
         """The first instance of the list that answers; one that has a link to us comes before all others."""
         failures = []
         for url, instance in self._in_order(own):
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
-            store = Store(url, instance, patience=_PATIENCE)
+            store = Store(url, instance, retry_timeout=_RETRY_TIMEOUT)
             try:
-                other = meet(store)
+                other = read_peer(store)
             except (Unavailable, AmpsqError) as error:
                 store.close()
-                failures.append(said_of(shown, url, error))
+                failures.append(describe_failure(shown, url, error))
                 continue
             stack.callback(store.close)
             store.route.logged_on(other.peer.origin)
@@ -227,41 +227,41 @@ class Run:
             return other
         raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
 
-    def _in_order(self, own: End) -> list[tuple[str, str]]:
+    def _in_order(self, own: LinkEnd) -> list[tuple[str, str]]:
         peers = list(self._definition.peers)
         incoming = own.store.call(command(["HKEYS", key(own.store.instance, "links")], list))
         known = {name.decode().removeprefix("in ") for name in incoming if name.startswith(b"in ")}
         return sorted(peers, key=lambda peer: peer[1] not in known)
 
-    def _say(self, state: State) -> None:
+    def _say(self, state: LinkState) -> None:
         """Log what has changed, and leave it for others to see where there is no link that says it itself."""
         text = f"{state.state} {state.instance} {state.reason}"
-        if text != self._said:
-            self._said = text
+        if text != self._reported:
+            self._reported = text
             level = logging.INFO if state.state == "connected" else logging.WARNING
             _log.log(level, "link to %s of %s: %s", state.destination, state.source, text)
         if state.state != "connected":
             try:
-                with closing(Store(self._url, self._instance, patience=0.0)) as store:
+                with closing(Store(self._url, self._instance, retry_timeout=0.0)) as store:
                     state.at = _server_now(store)
                     _report(store, f"out {state.destination}", state)
                     self._tell(store, state)
             except AmpsqError:
                 return
 
-    def _tell(self, store: Store, state: State) -> None:
+    def _tell(self, store: Store, state: LinkState) -> None:
         """Tell the actions that ask for it that the link was made, or lost."""
         is_up = state.state == "connected"
         if is_up != self._is_up:
             what = "connect_replication" if is_up else "disconnect_replication"
-            store.call(action_calls.happen(what, "", state.destination, state.text().encode()))
+            store.call(action_calls.emit_event(what, "", state.destination, state.text().encode()))
             self._is_up = is_up
 
 
 class _Direction:
     """A link between two ends, and what it says of itself at both."""
 
-    def __init__(self, source: End, destination: End, definition: Destination, state: State) -> None:
+    def __init__(self, source: LinkEnd, destination: LinkEnd, definition: Destination, state: LinkState) -> None:
         self.link, self.state = _link(source, destination, definition), state
         self._source, self._destination = source.store, destination.store
         self._counted = time.monotonic(), 0, 0
@@ -271,7 +271,7 @@ class _Direction:
         moved, state = self.link.step(wait), self.state
         state.messages += moved.messages
         state.bytes += moved.bytes
-        state.told += moved.told
+        state.told += moved.journal_rows
         state.requests += moved.requests
 
     def report(self, run_by: str) -> None:
@@ -291,7 +291,7 @@ class _Direction:
 class _Directions:
     """What one connection serves: our own direction, and that of the other side where it has no address for us."""
 
-    def __init__(self, own: End, other: End, definition: Destination, state: State) -> None:
+    def __init__(self, own: LinkEnd, other: LinkEnd, definition: Destination, state: LinkState) -> None:
         self._own = _Direction(own, other, definition, state)
         self._back = [
             _Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in _without_address(own, other)
@@ -335,11 +335,13 @@ class _Directions:
             direction.link.close()
 
 
-def _pulled(theirs: Destination, own: End, other: End) -> State:
-    return State(theirs.name, other.peer.name, instance=own.peer.name, group=own.peer.group, sync_type=theirs.sync_type)
+def _pulled(theirs: Destination, own: LinkEnd, other: LinkEnd) -> LinkState:
+    return LinkState(
+        theirs.name, other.peer.name, instance=own.peer.name, group=own.peer.group, sync_type=theirs.sync_type
+    )
 
 
-def _without_address(own: End, other: End) -> Iterator[Destination]:
+def _without_address(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
     """The other side's destinations that wait for us to connect."""
     for text in other.catalog.destinations.values():
         theirs = Destination.from_json(text)
@@ -349,7 +351,7 @@ def _without_address(own: End, other: End) -> Iterator[Destination]:
         yield theirs
 
 
-def _validate(source: End, destination: End, definition: Destination) -> None:
+def _validate(source: LinkEnd, destination: LinkEnd, definition: Destination) -> None:
     """See that both sides fit.
 
     Raises:
@@ -363,7 +365,7 @@ def _validate(source: End, destination: End, definition: Destination) -> None:
         _log.warning("link from %s to %s: %s", source.peer.name, destination.peer.name, difference)
 
 
-def _link(source: End, destination: End, definition: Destination) -> Link:
+def _link(source: LinkEnd, destination: LinkEnd, definition: Destination) -> Link:
     """The link as the source defines it."""
     catalog, selection = source.catalog, select(source.catalog, destination.catalog, definition)
     topics = {topic: chosen for topic, chosen in selection.topics.items() if topic in catalog.topics}
@@ -372,7 +374,7 @@ def _link(source: End, destination: End, definition: Destination) -> Link:
         if topic not in destination.catalog.topics:
             destination.store.run(add_published(topic))
     queues = [queue for queue in selection.queues if queue in destination.catalog.queues]
-    carried = Carried(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
+    carried = EntrySelector(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
     return Link(
         definition.name,
         source.store,
@@ -394,11 +396,11 @@ def _server_now(store: Store) -> int:
     return store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
 
 
-def _report(store: Store, name: str, state: State) -> None:
+def _report(store: Store, name: str, state: LinkState) -> None:
     store.call(command(["HSET", key(store.instance, "links"), name, state.text()], int))
 
 
-def states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:
+def read_link_states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:
     """What links said, of `HGETALL` on `links`."""
     for name, text in zip(reply[::2], reply[1::2], strict=True):
         yield name.decode(), json.loads(text)

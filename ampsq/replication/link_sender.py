@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.log_positions import Id
-    from ampsq.protocol.calls.replication import Applied, Now, Run, Told
+    from ampsq.protocol.calls.replication import Applied, EntryRun, JournalRow, Now
     from ampsq.protocol.request import Call
-    from ampsq.replication.selection import Carried, Copied
+    from ampsq.replication.selection import EntrySelector, SourceEntryCopy
     from ampsq.transport.runner import Store
 
-__all__ = ["Page", "Sending", "Sent"]
+__all__ = ["LinkPage", "LinkSender", "RoundResult"]
 
 #: Entries that one `apply` takes, and bytes of them.
 _BATCH: Final = 500
@@ -28,31 +28,31 @@ _BYTES: Final = 1_000_000
 _ROWS: Final = 32
 
 
-class Page(NamedTuple):
+class LinkPage(NamedTuple):
     """What one read gave: entries in the source's order, told of queues, and the places behind both.
 
     With `is_all`, nothing was left when it was read.
     """
 
-    entries: list[Copied]
-    told: dict[str, list[Told]]
+    entries: list[SourceEntryCopy]
+    journal_rows: dict[str, list[JournalRow]]
     places: dict[str, str]
     is_all: bool = False
 
 
-class Sent(NamedTuple):
+class RoundResult(NamedTuple):
     """What one round did.
 
     Attributes:
         messages: copies recorded.
-        told: entries of journals followed.
+        journal_rows: entries of journals followed.
         bytes: of what was sent, copies that were there before among it.
         places: of each page that is applied whole, the source's places behind it.
         has_all: a page is applied behind which there was nothing more.
     """
 
     messages: int
-    told: int
+    journal_rows: int
     bytes: int
     places: list[dict[str, str]]
     has_all: bool = False
@@ -63,11 +63,11 @@ class _Batch(NamedTuple):
 
     call: Call[Applied] | None
     size: int
-    page: Page | None = None
+    page: LinkPage | None = None
     claims: Mapping[str, str] = {}
 
 
-class Sending:
+class LinkSender:
     """Applies pages at a destination. While a call runs there, the next page is read and prepared here.
 
     Args:
@@ -84,21 +84,21 @@ class Sending:
     def __init__(
         self,
         destination: Store,
-        carried: Carried,
+        carried: EntrySelector,
         digest_of: Callable[[str, str], str],
         clock: Callable[[], Now],
     ) -> None:
         self._destination, self._carried, self._digest_of, self._clock = destination, carried, digest_of, clock
-        self._channel = destination.channel()
+        self._pipeline = destination.pipeline()
         self.refill: dict[str, Id] = {}
         self.close()
 
     def close(self) -> None:
         """Forget what is not applied: it is read again."""
-        self._channel.close()
+        self._pipeline.close()
         self._reached: dict[str, bytes] = {}
         # Those that are not applied whole, and the calls that are to come for them.
-        self._pages: deque[Page] = deque()
+        self._pages: deque[LinkPage] = deque()
         self._batches: deque[_Batch] = deque()
         self._running: _Batch | None = None
         self.is_waiting = False
@@ -112,54 +112,56 @@ class Sending:
         """Whether everything is applied."""
         return not self._pages
 
-    def put(self, pages: Iterable[Page]) -> None:
+    def put(self, pages: Iterable[LinkPage]) -> None:
         """Take pages that are durable at the source."""
         for page in pages:
             self._pages.append(page)
             if not self.is_waiting:
                 self._prepare(page)
 
-    def advance(self, *, is_more: bool) -> Sent:
+    def advance(self, *, is_more: bool) -> RoundResult:
         """Apply what was put; where there is more to be read meanwhile, the last call goes on running."""
         if self.is_waiting:
             # The same again: what is there by now is passed over.
             self.is_waiting = False
-            received: dict[str, tuple[str, str]] = self._destination.call(links.received(self._destination.instance))
+            received: dict[str, tuple[str, str]] = self._destination.call(
+                links.read_received(self._destination.instance)
+            )
             self.begin(received)
             for page in self._pages:
                 self._prepare(page)
-        sent = Sent(0, 0, 0, [])
+        sent = RoundResult(0, 0, 0, [])
         while self._batches or (self._running and not is_more):
             if self._running:
                 sent = self._finish(self._running, sent)
             if not self._running and self._batches:
                 self._running = self._batches.popleft()
                 if self._running.call:
-                    self._channel.post(self._running.call)
+                    self._pipeline.post(self._running.call)
         return sent
 
-    def _finish(self, batch: _Batch, sent: Sent) -> Sent:
+    def _finish(self, batch: _Batch, sent: RoundResult) -> RoundResult:
         self._running = None
         messages, told, size, places, has_all = sent
         if batch.call:
-            applied: Applied = self._channel.collect()
+            applied: Applied = self._pipeline.collect()
             messages, size = messages + applied.recorded, size + batch.size
             if applied.waits:
                 self.is_waiting = True
                 self._batches.clear()
-                return Sent(messages, told, size, places, has_all)
+                return RoundResult(messages, told, size, places, has_all)
         if batch.page:
             page = self._pages.popleft()
             for topic in [topic for topic, end in self.refill.items() if _place(page, topic) >= end]:
                 del self.refill[topic]
-            claims, number = self._follow(page.told)
+            claims, number = self._follow(page.journal_rows)
             places.append({**batch.claims, **claims, **page.places})
             told, has_all = told + number, has_all or page.is_all
-        return Sent(messages, told, size, places, has_all)
+        return RoundResult(messages, told, size, places, has_all)
 
     # --- copies
 
-    def _prepare(self, page: Page) -> None:
+    def _prepare(self, page: LinkPage) -> None:
         runs = runs_of(self._carried, page.entries, self._digest_of)
         claims: dict[str, str] = {}
         for run in runs:
@@ -172,7 +174,7 @@ class Sending:
             last = _Batch(links.apply(batch, refill=refill, now=self._clock()), size)
         self._batches.append((last or _Batch(None, 0))._replace(page=page, claims=claims))
 
-    def _begun(self, runs: Iterable[Run]) -> Iterable[Run]:
+    def _begun(self, runs: Iterable[EntryRun]) -> Iterable[EntryRun]:
         """The runs, each with the ID behind which it begins: where the last one of its origin ended."""
         for run in runs:
             stream = f"log {run.topic}@{run.origin}"
@@ -183,7 +185,7 @@ class Sending:
 
     # --- what journals tell
 
-    def _follow(self, told: Mapping[str, Sequence[Told]]) -> tuple[dict[str, str], int]:
+    def _follow(self, told: Mapping[str, Sequence[JournalRow]]) -> tuple[dict[str, str], int]:
         """Gives what is claimed with it, and how many entries that were."""
         claims: dict[str, str] = {}
         number = 0
@@ -200,7 +202,7 @@ class Sending:
             number += len(routed)
         return claims, number
 
-    def _starts(self, queue: str, rows: Sequence[tuple[Told, str]]) -> str:
+    def _starts(self, queue: str, rows: Sequence[tuple[JournalRow, str]]) -> str:
         """Behind which ID the rows of each origin begin: where its last ones ended."""
         starts: dict[str, str] = {}
         for row, _ in rows:
@@ -209,22 +211,22 @@ class Sending:
             self._reached[stream] = max(self._reached.get(stream, b"0-0"), _place_of(row), key=parse_id)
         return " ".join(f"{origin} {start}" for origin, start in starts.items())
 
-    def _is_told(self, row: Told) -> bool:
+    def _is_told(self, row: JournalRow) -> bool:
         return self._carried.is_routed(row.origin, row.path.decode())
 
 
-def _place_of(row: Told) -> bytes:
+def _place_of(row: JournalRow) -> bytes:
     """Its ID in the journal that it was first written to."""
     return row.source.partition(b"~")[2]
 
 
-def _place(page: Page, topic: str) -> Id:
+def _place(page: LinkPage, topic: str) -> Id:
     return parse_id(page.places.get(f"log {topic}", "0-0"))
 
 
-def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, int, list[Run]]]:
+def _batches(runs: Iterable[EntryRun], refilled: set[str]) -> Iterable[tuple[bool, int, list[EntryRun]]]:
     """Runs in calls of a bounded size, with that; those of topics whose filter was widened in calls of their own."""
-    batch: list[Run] = []
+    batch: list[EntryRun] = []
     entries = size = 0
     refill = False
     for run in runs:
@@ -240,7 +242,7 @@ def _batches(runs: Iterable[Run], refilled: set[str]) -> Iterable[tuple[bool, in
         yield refill, size, batch
 
 
-def _parts(run: Run) -> Iterable[tuple[int, Run]]:
+def _parts(run: EntryRun) -> Iterable[tuple[int, EntryRun]]:
     """A run in parts of a call's size, with that: each is complete up to its last entry, the last one as the run is."""
     size, first, start = 0, 0, run.start
     for number, (_, values) in enumerate(run.entries):

@@ -1,8 +1,8 @@
 """A new incarnation recovers: it holds its shared queues until it has what its peers have of the last one.
 
 Each link that brings something to it, from an instance that does not recover itself, first lets its source take nothing
-more of the incarnation that is over (`close`), then reads all that is durable there, and says so (`fetched`). Once that
-is said for every destination that shares a queue, the queues go on.
+more of the incarnation that is over (`close_incarnations`), then reads all that is durable there, and says so
+(`note_fetched`). Once that is said for every destination that shares a queue, the queues go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
 
-__all__ = ["Recovery", "close", "closed", "fetched", "go_on", "read_recovery", "recover", "recover_without", "word_of"]
+__all__ = [
+    "Recovery",
+    "close_incarnations",
+    "closed_incarnations",
+    "note_fetched",
+    "read_recovery",
+    "recover",
+    "recover_without",
+    "recovery_word",
+    "resume_recovered",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +63,29 @@ def recover(origins: Iterable[str]) -> Call[str]:
     return script_call("begin_recovery", ["", *origins], bytes.decode, repeatable=True)
 
 
-def close(instance: str, origins: Iterable[str]) -> Call[int]:
+def close_incarnations(instance: str, origins: Iterable[str]) -> Call[int]:
     """Let an instance take nothing more that was read of these incarnations of others."""
     return command(["SADD", key(instance, "closed"), *origins], int)
 
 
-def closed(instance: str) -> Call[set[str]]:
+def closed_incarnations(instance: str) -> Call[set[str]]:
     """The incarnations of others that are over, as far as an instance was told."""
     return command(["SMEMBERS", key(instance, "closed")], lambda reply: {origin.decode() for origin in reply})
 
 
-def word_of(instance: str) -> Call[str]:
+def recovery_word(instance: str) -> Call[str]:
     """The word under which an instance recovers, "" where it does not."""
     return command(["HGET", key(instance, "instance"), FIELDS["recovering"]], lambda reply: (reply or b"").decode())
 
 
-def fetched(instance: str, word: str, peer: str, group: str) -> Call[int]:
+def note_fetched(instance: str, word: str, peer: str, group: str) -> Call[int]:
     """Note that an instance has all that a peer has, durable, and that the peer takes nothing more of the last."""
     return command(["HSET", key(instance, "recovery"), f"from {peer}", f"{word} {group}"], int)
 
 
-async def go_on(instance: str) -> Recovery | None:
+async def resume_recovered(instance: str) -> Recovery | None:
     """Let those queues go on for which nobody is waited any more; None where the instance does not recover any more."""
-    word: str = await word_of(instance)
+    word: str = await recovery_word(instance)
     found = await read_recovery(instance)
     if found is None:
         return None
@@ -88,7 +98,7 @@ async def go_on(instance: str) -> Recovery | None:
 
 async def read_recovery(instance: str) -> Recovery | None:
     """What an instance waits for; None where it does not recover."""
-    word: str = await word_of(instance)
+    word: str = await recovery_word(instance)
     if not word:
         return None
     catalog: Catalog = await calls.catalog()
@@ -124,10 +134,10 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
     if destination not in catalog.destinations:
         known = ", ".join(sorted(catalog.destinations)) or "none"
         raise DefinitionError(f"no destination {destination!r}; there are: {known}")
-    word: str = await word_of(instance)
+    word: str = await recovery_word(instance)
     if word:
         await command(["HSET", key(instance, "recovery"), f"without {destination}", word], int)
-    return await go_on(instance)
+    return await resume_recovered(instance)
 
 
 async def _alone(held: Iterable[str]) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ampsq.replication.recovery import Recovery
 
 __all__ = [
-    "SILENT", "LinkStatus", "QueueOwnership", "Replication", "carried_to", "heard_of", "read_destinations",
+    "SILENT", "LinkStatus", "QueueOwnership", "ReplicationReport", "carried_to", "linked_instances",
+    "read_destinations",
     "read_links", "read_replication",
 ]  # fmt: skip
 
@@ -125,7 +126,7 @@ class QueueOwnership:
 
 
 @dataclass(frozen=True, slots=True)
-class Replication:
+class ReplicationReport:
     """All of it.
 
     Attributes:
@@ -149,7 +150,7 @@ class Replication:
         return asdict(self)
 
 
-async def read_replication(instance: str) -> Replication:
+async def read_replication(instance: str) -> ReplicationReport:
     """Read how it stands; what it costs is a few looks a link and a topic."""
     catalog: Catalog = await calls.catalog()
     now: int = await command(["TIME"], _milliseconds)
@@ -161,7 +162,7 @@ async def read_replication(instance: str) -> Replication:
         if destinations or ownership.elsewhere or ownership.proxied:
             queues.append(ownership)
     recovery = await read_recovery(instance)
-    return Replication(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
+    return ReplicationReport(catalog.instance, catalog.group, tuple(found), tuple(queues), recovery)
 
 
 def _carried(catalog: Catalog) -> dict[Queue, tuple[str, ...]]:
@@ -189,7 +190,7 @@ async def read_links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
 
 
 async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
-    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _said)
+    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _read_report)
     sync: dict[str, str] = await command(["HGETALL", key(instance, "sync")], _texts)
     found = []
     for name, text in sorted(catalog.destinations.items()):
@@ -199,10 +200,10 @@ async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
     return found + [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
 
 
-async def heard_of(instance: str) -> set[str]:
+async def linked_instances(instance: str) -> set[str]:
     """The names of the instances that a link comes from, and this one's."""
     now: int = await command(["TIME"], _milliseconds)
-    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _said)
+    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _read_report)
     incoming = [_incoming(known, now) for field, known in said.items() if field.startswith("in ")]
     return {instance, *(link.instance for link in incoming if link.state == "connected" and link.instance)}
 
@@ -218,7 +219,7 @@ async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tupl
         place = sent.get(stream, "0-0")
         if await command(["XRANGE", key(instance, kind, name), f"({place}", "+", "COUNT", 1], len):
             number += await _number_behind(instance, kind, name, place)
-    oldest, now = await links.behind(definition.name, topics)
+    oldest, now = await links.behind_since(definition.name, topics)
     return number, 0.0 if oldest is None else max(now - oldest, 0) / 1000
 
 
@@ -239,7 +240,7 @@ def _outgoing(
         known,
         now,
         # One that waits says so when it tries again.
-        patience=SILENT + float(definition.reconnect_timeout) / 1000,
+        silent_after=SILENT + float(definition.reconnect_timeout) / 1000,
         destination=definition.name,
         direction="out",
         instance=known.get("instance") or None,
@@ -256,7 +257,7 @@ def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
     return _status(
         known,
         now,
-        patience=SILENT,
+        silent_after=SILENT,
         destination=known["destination"],
         direction="in",
         instance=known["source"],
@@ -269,9 +270,9 @@ def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
     )
 
 
-def _status(known: dict[str, Any], now: int, *, patience: float, **facts: Any) -> LinkStatus:
+def _status(known: dict[str, Any], now: int, *, silent_after: float, **facts: Any) -> LinkStatus:
     state = known.get("state", "silent")
-    if now - known.get("at", 0) > (SILENT if state == "connected" else patience) * 1000:
+    if now - known.get("at", 0) > (SILENT if state == "connected" else silent_after) * 1000:
         state = "silent"
     is_connected = state == "connected"
     lost_at = known.get("lost_at", 0)
@@ -311,7 +312,7 @@ def _milliseconds(reply: Any) -> int:
     return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
 
-def _said(reply: Any) -> dict[str, Any]:
+def _read_report(reply: Any) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in _texts(reply).items()}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ampsq.base.bookmarks import Origin
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.queue import GroupLocalQueue, Queue
-from ampsq.protocol.calls.replication import Run
+from ampsq.protocol.calls.replication import EntryRun
 from ampsq.protocol.entries import source_in
 from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.message import document_of
@@ -24,10 +24,20 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
 
 
-__all__ = ["Carried", "Copied", "Peer", "Selection", "chain", "runs_of", "same_queue", "select", "split_entry"]
+__all__ = [
+    "EntrySelector",
+    "LinkSelection",
+    "Peer",
+    "SourceEntryCopy",
+    "chain",
+    "runs_of",
+    "same_queue",
+    "select",
+    "split_entry",
+]
 
 
-class Selection(NamedTuple):
+class LinkSelection(NamedTuple):
     """Names, each with what the destination says of it.
 
     Attributes:
@@ -39,7 +49,7 @@ class Selection(NamedTuple):
     queues: dict[str, ReplicatedTopic]
 
 
-def select(mine: Catalog, theirs: Catalog, destination: Destination) -> Selection:
+def select(mine: Catalog, theirs: Catalog, destination: Destination) -> LinkSelection:
     """Choose what a link carries.
 
     Left out are views, which every instance makes for itself, local queues, and, where a regular expression matches it,
@@ -68,7 +78,7 @@ def select(mine: Catalog, theirs: Catalog, destination: Destination) -> Selectio
             continue
         if not chosen.is_pattern or not _is_of_another_domain(queue, mine, theirs):
             queues[name] = chosen
-    return Selection(topics, queues)
+    return LinkSelection(topics, queues)
 
 
 def same_queue(queue: Queue, mine: Catalog, other: Queue, theirs: Catalog) -> bool:
@@ -110,7 +120,7 @@ class Peer(NamedTuple):
         return f"{self.origin}/{self.group}"
 
 
-class Copied(NamedTuple):
+class SourceEntryCopy(NamedTuple):
     """An entry of the source's log.
 
     Attributes:
@@ -142,18 +152,18 @@ def chain(former: str, expression: str) -> str:
     return hashlib.sha1(f"{former}\n{expression}".encode()).hexdigest()[:12]  # noqa: S324  (no secret: a name)
 
 
-def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], source: Peer) -> Copied:
+def split_entry(topic: str, stream_id: bytes, flat: Sequence[bytes], source: Peer) -> SourceEntryCopy:
     """Take an entry of the source's log apart."""
     milliseconds, _, sequence = stream_id.partition(b"-")
     here = int(milliseconds), int(sequence)
     if source_in(flat):
         origin, _, there = flat[-3].partition(b"~")
-        return Copied(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
-    return Copied(topic, here, source.origin_at(here), stream_id, "", tuple(flat[::2]), flat[1::2])
+        return SourceEntryCopy(topic, here, origin.decode(), there, flat[-1].decode(), tuple(flat[:-4:2]), flat[1:-4:2])
+    return SourceEntryCopy(topic, here, source.origin_at(here), stream_id, "", tuple(flat[::2]), flat[1::2])
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class EntrySelector:
     """Which entries pass.
 
     Attributes:
@@ -186,7 +196,7 @@ class Carried:
         was_there = self.destination.was(origin) or any(self.destination.was(passed) for passed, _, _ in hops)
         return was_there or self.passes_group(hops[0][2])
 
-    def passes(self, entry: Copied) -> bool:
+    def passes(self, entry: SourceEntryCopy) -> bool:
         """Whether its content passes the topic's filter."""
         if not entry.names:
             return False
@@ -202,7 +212,9 @@ class Carried:
         return f"{self.source.hop} {path}" if path else self.source.hop
 
 
-def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[str, str], str]) -> list[Run]:
+def runs_of(
+    carried: EntrySelector, entries: Iterable[SourceEntryCopy], digest_of: Callable[[str, str], str]
+) -> list[EntryRun]:
     """Entries of the source's logs, in its order, as `apply` takes them.
 
     Where each begins, whoever sends them says. What does not pass its filter only raises how far a run is complete;
@@ -213,7 +225,7 @@ def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[st
         entries: in the order of the source.
         digest_of: of a topic and an origin the digest of the filters up to the destination.
     """
-    runs: list[Run] = []
+    runs: list[EntryRun] = []
     form: tuple[str, str, str, tuple[bytes, ...]] | None = None
     # Neighbours mostly came the same way.
     way: tuple[str, str, str] | None = None
@@ -225,7 +237,7 @@ def runs_of(carried: Carried, entries: Iterable[Copied], digest_of: Callable[[st
         if form is not None:
             topic, origin, path, names = form
             digest = digest_of(topic, origin)
-            runs.append(Run(topic, origin, digest, carried.path_of(path), b"0-0", upto, names, tuple(rows)))
+            runs.append(EntryRun(topic, origin, digest, carried.path_of(path), b"0-0", upto, names, tuple(rows)))
 
     for entry in entries:
         topic, _, origin, _, path, names, values, _ = entry

@@ -13,7 +13,7 @@ from ampsq.base.message_types import JSON, MessageType
 from ampsq.definitions.destination import CHECKS, Destination
 from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, Topic
 from ampsq.expressions import parse
-from ampsq.replication.selection import Selection, same_queue, select
+from ampsq.replication.selection import LinkSelection, same_queue, select
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ampsq.definitions.destination import ReplicatedTopic
     from ampsq.protocol.calls.queues import Catalog
 
-__all__ = ["Difference", "validate"]
+__all__ = ["ConfigDifference", "validate"]
 
 
-class Difference(NamedTuple):
+class ConfigDifference(NamedTuple):
     """One thing that is not as it has to be.
 
     Attributes:
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
         return f"{self.check}: {about}{self.text}"
 
 
-def validate(mine: Catalog, theirs: Catalog, destination: Destination) -> list[Difference]:
+def validate(mine: Catalog, theirs: Catalog, destination: Destination) -> list[ConfigDifference]:
     """Compare what two instances have defined.
 
     Args:
@@ -76,7 +76,7 @@ class _Comparison:
         return self.theirs.instance
 
     @cached_property
-    def selection(self) -> Selection:
+    def selection(self) -> LinkSelection:
         return select(self.mine, self.theirs, self.destination)
 
     @cached_property
@@ -88,7 +88,7 @@ class _Comparison:
         """Through which the other side replicates to this one."""
         return [each for each in self.their_destinations if each.leads_to(self.mine.instance, self.mine.group)]
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[ConfigDifference]:
         yield from self._of_instance()
         for name, topic in self.selection.topics.items():
             found = (*self._txlog(name, topic), *self._way_back(name, topic), *self._records(name))
@@ -97,16 +97,16 @@ class _Comparison:
             yield from (each for each in self._of_queue(name, topic) if each.check in topic.enforced)
         yield from self._never_delivered()
 
-    def _of_instance(self) -> Iterator[Difference]:
+    def _of_instance(self) -> Iterator[ConfigDifference]:
         destination, here, there = self.destination, self.here, self.there
         if not destination.leads_to(there, self.theirs.group):
-            yield Difference(
+            yield ConfigDifference(
                 "instance", "",
                 f"{destination.titled} of {here!r} is not meant for {there!r}. On {here!r}, name the instance behind # "
                 f"in its addresses, or call the destination {there!r}",
             )  # fmt: skip
         if destination.group not in (None, self.theirs.group):
-            yield Difference(
+            yield ConfigDifference(
                 "group", "",
                 f"{there!r} is of the group {self.theirs.group!r}, and {destination.titled} of {here!r} says "
                 f"{destination.group!r}. On {there!r} apply Instance(group={destination.group!r}), or on {here!r} say "
@@ -121,7 +121,7 @@ class _Comparison:
             return self.mine.message_type(name)
         return MessageType(topic.message_type) if topic.message_type else self.theirs.message_type(name)
 
-    def _txlog(self, name: str, topic: ReplicatedTopic) -> Iterator[Difference]:
+    def _txlog(self, name: str, topic: ReplicatedTopic) -> Iterator[ConfigDifference]:
         """Whatever is recorded here must be recorded there as the same."""
         type_here, here, there = self._type(name, topic), self.here, self.there
         text = ""
@@ -142,22 +142,22 @@ class _Comparison:
                 f"message_type={type_here.name!r}) before its first message"
             )
         if text:
-            yield Difference("txlog", name, text)
+            yield ConfigDifference("txlog", name, text)
 
-    def _way_back(self, name: str, topic: ReplicatedTopic) -> Iterator[Difference]:
+    def _way_back(self, name: str, topic: ReplicatedTopic) -> Iterator[ConfigDifference]:
         """`replicate`, `replicate_filter` and `cascade`: of what the other side does with it."""
         here, there, type_here = self.here, self.there, self._type(name, topic)
         returned = [found for each in self.back if (found := each.topic_for(name, type_here)) is not None]
         if not returned:
             where = f"its destination {self.back[0].name!r}" if self.back else f"a destination that leads to {here!r}"
-            yield Difference(
+            yield ConfigDifference(
                 "replicate", name,
                 f"is sent to {there!r} and not back. On {there!r} add it to the topics of {where}, or on {here!r} "
                 f"exclude 'replicate' for it in {self.destination.name!r}",
             )  # fmt: skip
         elif topic.filter is not None and not any(_alike(topic.filter, found.filter) for found in returned):
             other = f"under {returned[0].filter!r}" if returned[0].filter is not None else "without a filter"
-            yield Difference(
+            yield ConfigDifference(
                 "replicate_filter", name,
                 f"is sent to {there!r} under the filter {topic.filter!r} and back {other}. On {there!r} use the same "
                 f"filter in {self.back[0].name!r}, or on {here!r} exclude 'replicate_filter' for it",
@@ -166,26 +166,26 @@ class _Comparison:
             found = each.topic_for(name, type_here)
             lacking = [check for check in CHECKS if found and check in topic.enforced - found.enforced]
             if lacking:
-                yield Difference(
+                yield ConfigDifference(
                     "cascade", name,
                     f"is sent on by {there!r} to its destination {each.name!r} without {_listed(lacking)}, which "
                     f"{here!r} wants. On {there!r} exclude them no more there, or on {here!r} exclude them, too, or "
                     "'cascade'",
                 )  # fmt: skip
 
-    def _records(self, name: str) -> Iterator[Difference]:
+    def _records(self, name: str) -> Iterator[ConfigDifference]:
         ours, others = (Topic.stored(name, catalog.topics.get(name, "{}")).key for catalog in (self.mine, self.theirs))
         if not ours:
             return
         keys = list(ours)
         if not others:
-            yield Difference(
+            yield ConfigDifference(
                 "sow", name,
                 f"keeps records by {keys} on {self.here!r} and none on {self.there!r}. On {self.there!r} define "
                 f"Topic(name={name!r}, key={keys}), or on {self.here!r} exclude 'sow' for it",
             )  # fmt: skip
         elif len(ours) != len(others) or not all(map(_alike, ours, others)):
-            yield Difference(
+            yield ConfigDifference(
                 "keys", name,
                 f"keeps records by {keys} on {self.here!r} and by {list(others)} on {self.there!r}. Give both the same "
                 f"key, or on {self.here!r} exclude 'keys' for it",
@@ -193,7 +193,7 @@ class _Comparison:
 
     # --- queues
 
-    def _of_queue(self, name: str, topic: ReplicatedTopic) -> Iterator[Difference]:
+    def _of_queue(self, name: str, topic: ReplicatedTopic) -> Iterator[ConfigDifference]:
         queue = Queue.from_json(self.mine.queues[name])
         if name not in self.selection.topics:
             yield from self._way_back(name, topic)
@@ -205,7 +205,7 @@ class _Comparison:
             yield from self._underlying(queue, other)
         yield from self._passthrough(name)
 
-    def _not_the_same(self, queue: Queue, other: Queue | None) -> Difference:
+    def _not_the_same(self, queue: Queue, other: Queue | None) -> ConfigDifference:
         here, there = self.here, self.there
         if other is None:
             text = f"is a queue on {here!r} and none on {there!r}. On {there!r} define it as it is on {here!r}"
@@ -219,9 +219,9 @@ class _Comparison:
                 "queues. Give both the same group_local_queue_domain"
             )
         text += f", or on {here!r} let no topic of the destination {self.destination.name!r} match its name"
-        return Difference("queue", queue.name, text)
+        return ConfigDifference("queue", queue.name, text)
 
-    def _underlying(self, queue: Queue, other: Queue) -> Iterator[Difference]:
+    def _underlying(self, queue: Queue, other: Queue) -> Iterator[ConfigDifference]:
         here, there = self.here, self.there
         for element in ("underlying_topic", "filter", "type", "initial_owner"):
             ours, others = getattr(queue, element, None), getattr(other, element, None)
@@ -230,7 +230,7 @@ class _Comparison:
                 spelled, values = ("message_type", (str(ours), str(others))) if element == "type" else (
                     element, (repr(ours), repr(others))
                 )  # fmt: skip
-                yield Difference(
+                yield ConfigDifference(
                     "queue_underlying", queue.name,
                     f"has {spelled} {values[0]} on {here!r} and {values[1]} on {there!r}. Give it the same on both",
                 )  # fmt: skip
@@ -238,20 +238,20 @@ class _Comparison:
         for topic in topics:
             if topic in self.mine.views:
                 text = f"is over the view {topic!r}, which is not replicated. Put a LocalQueue over it on both"
-                yield Difference("queue_underlying", queue.name, text)
+                yield ConfigDifference("queue_underlying", queue.name, text)
             elif topic not in self.selection.topics:
-                yield Difference(
+                yield ConfigDifference(
                     "queue_underlying", queue.name,
                     f"is sent to {there!r} without its messages. On {here!r} add {topic!r} to the topics of the "
                     f"destination {self.destination.name!r}",
                 )  # fmt: skip
 
-    def _passthrough(self, name: str) -> Iterator[Difference]:
+    def _passthrough(self, name: str) -> Iterator[ConfigDifference]:
         """What arrives for the queue must go on: here what other instances send, there what this one sends."""
         type_here = self.mine.message_type(name)
         for group in self._incoming(name):
             if not self.destination.passes(group):
-                yield Difference(
+                yield ConfigDifference(
                     "queue_passthrough", name,
                     f"arrives at {self.here!r} from the group {group!r} and would not reach {self.there!r}. On "
                     f"{self.here!r} let pass_through of {self.destination.name!r} match {group!r}, as '.*' does, or "
@@ -260,7 +260,7 @@ class _Comparison:
         for each in self.their_destinations:
             if each in self.back or each.topic_for(name, type_here) is None or each.passes(self.mine.group):
                 continue
-            yield Difference(
+            yield ConfigDifference(
                 "queue_passthrough", name,
                 f"is sent to {self.there!r}, which would not send on to its destination {each.name!r} what arrives "
                 f"from the group {self.mine.group!r}. On {self.there!r} let pass_through of {each.name!r} match it, as "
@@ -284,7 +284,7 @@ class _Comparison:
                 groups.append(self.mine.group)
         return list(dict.fromkeys(groups))
 
-    def _never_delivered(self) -> Iterator[Difference]:
+    def _never_delivered(self) -> Iterator[ConfigDifference]:
         """A distributed queue there would wait for this instance to deliver, or to hand over, what it published."""
         for name, text in sorted(self.theirs.queues.items()):
             queue = Queue.from_json(text)
@@ -292,7 +292,7 @@ class _Comparison:
                 continue
             topics = [topic for topic in self.selection.topics if queue.feeds_from(topic)]
             if topics:
-                yield Difference(
+                yield ConfigDifference(
                     "queue", name,
                     f"of {self.there!r} would never deliver what is published to {_listed(topics)} on {self.here!r}, "
                     f"to which such messages belong. On {self.there!r} make it a LocalQueue, or have it on "

@@ -43,7 +43,7 @@ BUSY = 75  # exit code: another supervisor has the folder
 
 _TICK = 0.1
 _GRACE = 0.3  # how long nobody must be left: a user that comes right after another keeps the server
-_PATIENCE = 5.0  # from SIGTERM to SIGKILL
+_GRACE = 5.0  # from SIGTERM to SIGKILL
 _STEADY = 10.0  # a child that lived this long starts again without delay
 _START_ATTEMPTS = 5
 _SOCKET_LIMIT = 100  # bytes; sun_path has 104 on macOS and 108 on Linux, with the final NUL
@@ -149,7 +149,7 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-class Child:
+class SupervisedProcess:
     """A child process in a group of its own that cannot outlive us and is started again after it ended.
 
     Args:
@@ -236,17 +236,17 @@ class Child:
         self.process = None
         return True
 
-    def stop(self, patience: float = _PATIENCE) -> None:
-        """End the child and all that it forked: SIGTERM, and SIGKILL when it is there after `patience`."""
+    def stop(self, grace: float = _GRACE) -> None:
+        """End the child and all that it forked: SIGTERM, and SIGKILL when it is there after `grace`."""
         if self.process is None:
             return
-        if patience:
+        if grace:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
+                self.process.wait(grace)
         kill_group(self.process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_PATIENCE)
+            self.process.wait(_GRACE)
         self._dismiss_watcher()
         self.process = None
 
@@ -311,10 +311,10 @@ class Supervisor:
     def __init__(self, folder: Path, binary: str, coordinator: Sequence[str], lock: int) -> None:
         self.folder = folder
         self.socket = _place_socket(folder)
-        self.server = Child(
+        self.server = SupervisedProcess(
             "the server", [binary], folder / LOG, first_delay=0.05, longest_delay=1.0, lock=folder / SERVER
         )
-        self.coordinator = Child(
+        self.coordinator = SupervisedProcess(
             "the coordinator", [*coordinator, "--url", url_of(self.socket)], folder / COORDINATOR_LOG
         )
         self.stopping = False
@@ -344,10 +344,10 @@ class Supervisor:
 
     def _stop_children(self) -> None:
         # A server that ends in peace removes its socket, and without the folder that may be a successor's.
-        patience = _PATIENCE if self._has_folder() else 0.0
-        self.coordinator.stop(patience)
-        self.server.stop(patience)
-        if patience:
+        grace = _GRACE if self._has_folder() else 0.0
+        self.coordinator.stop(grace)
+        self.server.stop(grace)
+        if grace:
             _remove_socket(self.folder, self.socket)
 
     def _has_folder(self) -> bool:
@@ -379,7 +379,7 @@ class Supervisor:
             self.server.start()
         elif not self.socket.exists():
             # A young server has not made it yet.
-            if not self._ready and self.server.age < _PATIENCE:
+            if not self._ready and self.server.age < _GRACE:
                 return
             say(f"{self.socket} was removed; starting the server again")
             self.server.stop()
@@ -480,7 +480,7 @@ def _end_former_server(folder: Path) -> bool:
     """Make sure that no server of a killed supervisor is left, nor what it forked; False when it stays."""
     lock = open_lock(folder / SERVER)
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _GRACE
         while not try_lock(lock, fcntl.LOCK_EX):
             # The lock is held, so what it names is the group of a holder and not of a stranger.
             leader = recorded_process(folder / SERVER)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ampsq.base.errors import DefinitionError, NameInUse, Unavailable
-from ampsq.base.log_positions import Id, Kept, parse_id, text_of
+from ampsq.base.log_positions import Id, StoredPosition, id_text, parse_id
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import FIELDS, key
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BookmarkStore",
-    "Change",
+    "BookmarkUpdate",
     "MemoryBookmarkStore",
     "RedisBookmarkStore",
     "SqliteBookmarkStore",
@@ -76,14 +76,14 @@ class SubscriptionName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BookmarkUpdate:
     """What is new since something was written down last.
 
     Attributes:
         topics: topic -> the last ID of the place.
         beyond: topic and ID of what was handled behind the place.
         reached: those of `beyond`, of earlier changes, that the place has come to.
-        passed: topic and origin -> the last ID there that is before the place; see `Kept`.
+        passed: topic and origin -> the last ID there that is before the place; see `StoredPosition`.
     """
 
     topics: Mapping[str, Id] = field(default_factory=dict)
@@ -115,15 +115,15 @@ class BookmarkStore(abc.ABC):
                 raise DefinitionError(f"{cls.__name__}.{name} is a generator; allowed: `async def {name}`")
 
     @abc.abstractmethod
-    async def load(self, name: SubscriptionName) -> Kept | None:
+    async def load(self, name: SubscriptionName) -> StoredPosition | None:
         """Read what is kept of a subscription; None: nothing."""
 
     @abc.abstractmethod
-    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
+    async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """Keep this, and nothing of before; from here on only this session may `save`."""
 
     @abc.abstractmethod
-    async def save(self, name: SubscriptionName, change: Change) -> None:
+    async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         """Write down a change.
 
         Raises:
@@ -142,17 +142,17 @@ class MemoryBookmarkStore(BookmarkStore):
     """Keeps places as long as the process lives: for subscriptions that are closed and made again in it."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], tuple[int, Kept]] = {}
+        self._kept: dict[tuple[str, str], tuple[int, StoredPosition]] = {}
 
-    async def load(self, name: SubscriptionName) -> Kept | None:
+    async def load(self, name: SubscriptionName) -> StoredPosition | None:
         """See `BookmarkStore.load`."""
         return self._kept[name[:2]][1] if name[:2] in self._kept else None
 
-    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
+    async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
         self._kept[name[:2]] = name.session, kept
 
-    async def save(self, name: SubscriptionName, change: Change) -> None:
+    async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         """See `BookmarkStore.save`."""
         session, kept = self._kept[name[:2]]
         if session != name.session:
@@ -198,7 +198,7 @@ class SqliteBookmarkStore(BookmarkStore):
     def __repr__(self) -> str:
         return f"SqliteBookmarkStore({str(self._path)!r})"
 
-    async def load(self, name: SubscriptionName) -> Kept | None:
+    async def load(self, name: SubscriptionName) -> StoredPosition | None:
         """See `BookmarkStore.load`."""
         try:
             with self._lock:
@@ -217,15 +217,15 @@ class SqliteBookmarkStore(BookmarkStore):
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         # No topic has an empty name.
-        return Kept(places.pop(""), places, found, passed) if "" in places else None
+        return StoredPosition(places.pop(""), places, found, passed) if "" in places else None
 
-    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
+    async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
 
         def write() -> None:
             self._delete(name)
             self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
-            self._write(name, Change({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
+            self._write(name, BookmarkUpdate({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
 
         await self._written(write)
 
@@ -237,7 +237,7 @@ class SqliteBookmarkStore(BookmarkStore):
         for table in ("place", "beyond", "passed"):
             self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
 
-    async def save(self, name: SubscriptionName, change: Change) -> None:
+    async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         """See `BookmarkStore.save`."""
 
         def write() -> None:
@@ -268,14 +268,14 @@ class SqliteBookmarkStore(BookmarkStore):
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
         return Unavailable(f"bookmark store {str(self._path)!r}: {error}")
 
-    def _write(self, name: SubscriptionName, change: Change) -> None:
+    def _write(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         self._file.executemany(
             "INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)",
-            [(*name[:2], topic, text_of(last)) for topic, last in change.topics.items()],
+            [(*name[:2], topic, id_text(last)) for topic, last in change.topics.items()],
         )
         self._file.executemany(
             "INSERT OR REPLACE INTO passed VALUES (?, ?, ?, ?, ?)",
-            [(*name[:2], *where, text_of(last)) for where, last in change.passed.items()],
+            [(*name[:2], *where, id_text(last)) for where, last in change.passed.items()],
         )
         self._file.executemany(
             "INSERT OR REPLACE INTO beyond VALUES (?, ?, ?, ?)", [(*name[:2], *one) for one in change.beyond]
@@ -296,7 +296,7 @@ class RedisBookmarkStore(BookmarkStore):
 
     is_beside_logs = True
 
-    async def load(self, name: SubscriptionName) -> Kept | None:
+    async def load(self, name: SubscriptionName) -> StoredPosition | None:
         """See `BookmarkStore.load`."""
         flat = await command(["HGETALL", key(name.instance, "bookmarks", name.subscription)], _texts)
         found = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -305,18 +305,21 @@ class RedisBookmarkStore(BookmarkStore):
         topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
         beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
         passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
-        return Kept(parse_id(found[_FLOOR]), topics, beyond, passed)
+        return StoredPosition(parse_id(found[_FLOOR]), topics, beyond, passed)
 
-    async def begin(self, name: SubscriptionName, kept: Kept) -> None:
+    async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
         where = key(name.instance, "bookmarks", name.subscription)
-        fields = [(_FLOOR, text_of(kept.floor)), *_fields(Change(kept.topics, tuple(kept.beyond), passed=kept.passed))]
+        fields = [
+            (_FLOOR, id_text(kept.floor)),
+            *_fields(BookmarkUpdate(kept.topics, tuple(kept.beyond), passed=kept.passed)),
+        ]
         await _note(name, fields, ())
         # Only now, so that at no moment nothing is kept.
         stale = set(await command(["HKEYS", where], _texts)).difference(dict(fields), [FIELDS["session"]])
         await _note(name, (), sorted(stale))
 
-    async def save(self, name: SubscriptionName, change: Change) -> None:
+    async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
         """See `BookmarkStore.save`."""
         # What is reached is removed last: what is written twice does no harm.
         reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
@@ -332,9 +335,9 @@ def _two(text: str) -> tuple[str, str]:
     return topic, stream_id
 
 
-def _fields(change: Change) -> list[tuple[str, str]]:
-    fields = [(_AT + topic, text_of(last)) for topic, last in change.topics.items()]
-    fields += [(f"{_OF}{topic} {origin}", text_of(last)) for (topic, origin), last in change.passed.items()]
+def _fields(change: BookmarkUpdate) -> list[tuple[str, str]]:
+    fields = [(_AT + topic, id_text(last)) for topic, last in change.topics.items()]
+    fields += [(f"{_OF}{topic} {origin}", id_text(last)) for (topic, origin), last in change.passed.items()]
     return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
 
 

@@ -11,16 +11,16 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import Pause
 from ampsq.topics.conflation import Conflation, ConflationKey
 from ampsq.topics.message import document_of
-from ampsq.topics.subscription_core import TopicReading
+from ampsq.topics.subscription_core import TopicSubscriptionCore
 
 if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.subscription_core import Handed
-    from ampsq.topics.subscription_spec import TopicWish
+    from ampsq.topics.subscription_spec import TopicSubscriptionSpec
 
-__all__ = ["reading_of"]
+__all__ = ["make_subscription_core"]
 
 #: Seconds after which it is looked for later messages before an earlier one is handed out.
 _LOOK: Final = 0.05
@@ -30,18 +30,22 @@ _CATCH_UP: Final = 0.25
 _STEP: Final = 0.05
 
 
-def reading_of(session: ClientContext, wish: TopicWish, save_after: float, reporting: Reporting) -> TopicReading:
+def make_subscription_core(
+    session: ClientContext, spec: TopicSubscriptionSpec, save_after: float, reporting: Reporting
+) -> TopicSubscriptionCore:
     """Make the reading that somebody wishes."""
-    kind = TopicReading if wish.conflation is None else _ConflatedReading
-    return kind(session, wish, save_after, reporting)
+    kind = TopicSubscriptionCore if spec.conflation is None else _ConflatedSubscriptionCore
+    return kind(session, spec, save_after, reporting)
 
 
-class _ConflatedReading(TopicReading):
-    """See `TopicReading`; `buffer` stays empty, what waits is in a `Conflation`."""
+class _ConflatedSubscriptionCore(TopicSubscriptionCore):
+    """See `TopicSubscriptionCore`; `buffer` stays empty, what waits is in a `Conflation`."""
 
-    def __init__(self, session: ClientContext, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
-        super().__init__(session, wish, save_after, reporting)
-        self._waiting = Conflation(wish.conflation or 0.0)
+    def __init__(
+        self, session: ClientContext, spec: TopicSubscriptionSpec, save_after: float, reporting: Reporting
+    ) -> None:
+        super().__init__(session, spec, save_after, reporting)
+        self._waiting = Conflation(spec.conflation or 0.0)
         # By topic; None: it has no key.
         self._keys: dict[str, ConflationKey | None] = {}
         self._looked = float("-inf")
@@ -52,18 +56,18 @@ class _ConflatedReading(TopicReading):
         """Whether the end of what was asked for was handed out."""
         return not self._waiting and super().completed
 
-    async def open(self, channel: Any) -> None:
-        """Begin; see `TopicReading.open`.
+    async def open(self, pipeline: Any) -> None:
+        """Begin; see `TopicSubscriptionCore.open`.
 
         Raises:
             DefinitionError: a topic has no key, and none is given.
         """
-        await super().open(channel)
+        await super().open(pipeline)
         await self._find_keys()
         without = [topic for topic, found in self._keys.items() if found is None]
         if without:
             if self._reader is not None:
-                await self._reader.close(channel)
+                await self._reader.close(pipeline)
             raise DefinitionError(
                 f"conflation: topic {without[0]!r} has no key; allowed: conflation_key, as in conflation_key=['/id']"
             )
@@ -73,16 +77,16 @@ class _ConflatedReading(TopicReading):
         topics = [] if self._reader is None else [each for each in self._reader.places() if each not in self._keys]
         if not topics:
             return
-        if self._wish.conflation_key is not None:
-            self._keys.update(dict.fromkeys(topics, self._wish.conflation_key))
+        if self._spec.conflation_key is not None:
+            self._keys.update(dict.fromkeys(topics, self._spec.conflation_key))
             return
         catalog = await calls.catalog()
         for topic in topics:
             identifiers = json.loads(catalog.topics.get(topic, "{}")).get("key")
             self._keys[topic] = ConflationKey(identifiers) if identifiers else None
 
-    async def fetch(self, channel: Any, wait: float) -> None:
-        """Read what is there, up to the end, for a bounded time; see `TopicReading.fetch`."""
+    async def fetch(self, pipeline: Any, wait: float) -> None:
+        """Read what is there, up to the end, for a bounded time; see `TopicSubscriptionCore.fetch`."""
         if self._reader is None:
             return
         await self._heed_limits()
@@ -96,7 +100,7 @@ class _ConflatedReading(TopicReading):
             due = self._waiting.wait(now)
             if due == 0:
                 until = min(until, started + _CATCH_UP)
-            await self._look(channel, min(max(until - now, 0.0), float("inf") if due is None else due))
+            await self._look(pipeline, min(max(until - now, 0.0), float("inf") if due is None else due))
             self._looked = time.monotonic()
             is_done = self._waiting.wait(self._looked) == 0 and not self._has_more
             if is_done or self.completed or self._looked >= until:
@@ -106,7 +110,7 @@ class _ConflatedReading(TopicReading):
     def _has_more(self) -> bool:
         return self._reader is not None and self._reader.is_behind and not self._waiting.is_full
 
-    async def _look(self, channel: Any, wait: float) -> None:
+    async def _look(self, pipeline: Any, wait: float) -> None:
         if self._reader is None:
             return
         if self._reader.completed:
@@ -114,11 +118,11 @@ class _ConflatedReading(TopicReading):
         elif self._waiting.is_full:
             await Pause(min(wait, _STEP))
         else:
-            entries = await self._reader.read(channel, wait)
+            entries = await self._reader.read(pipeline, wait)
             await self._find_keys()
             await self._chart(self._reader)
             self._receive(entries)
-            await self._reader.read_ahead(channel)
+            await self._reader.read_ahead(pipeline)
 
     def _receive(self, entries: list[Entry]) -> None:
         now = time.monotonic()
@@ -137,7 +141,7 @@ class _ConflatedReading(TopicReading):
 
     def refuse(self) -> None:
         """Hand out nothing more; see `Consumer`."""
-        self._waiting = Conflation(self._wish.conflation or 0.0)
+        self._waiting = Conflation(self._spec.conflation or 0.0)
 
     def take(self, owner: Any) -> Handed | None:  # noqa: ARG002  (nothing of it is noted as handled)
         """The next message that may be handed out now, unless a later one of its key may have come."""

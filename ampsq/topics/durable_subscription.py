@@ -12,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import NameInUse, UnknownSession
-from ampsq.base.log_positions import FIRST, Id, Kept, parse_id
+from ampsq.base.log_positions import FIRST, Id, StoredPosition, parse_id
 from ampsq.protocol.calls import readers as reader_calls
-from ampsq.topics.bookmark_store import Change, SubscriptionName
+from ampsq.topics.bookmark_store import BookmarkUpdate, SubscriptionName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ampsq.topics.bookmark_store import BookmarkStore
 
 
-__all__ = ["DurableName", "Handling", "Received"]
+__all__ = ["DurableClaim", "HandledMessages", "Received"]
 
 #: Seconds between two looks whether another durable subscription of the name began.
 _CHECK: Final = 1.0
 
 
-class DurableName:
+class DurableClaim:
     """A durable subscription's hold on its name.
 
     Args:
@@ -47,18 +47,18 @@ class DurableName:
         # The server knows the session, and the store does not have its place yet.
         self._is_begun = True
 
-    async def begin(self, session: ClientContext, kept: Kept) -> None:
+    async def begin(self, session: ClientContext, kept: StoredPosition) -> None:
         """Take the name over from whoever has it, and keep this."""
         self.claimed = await self.claim_at(session, kept)
 
-    async def claim_at(self, session: ClientContext, kept: Kept) -> SubscriptionName:
+    async def claim_at(self, session: ClientContext, kept: StoredPosition) -> SubscriptionName:
         """Take the name over at another instance, and keep this there, for who may go on there."""
         number = await reader_calls.claim(self._subscription, session.client)
         claimed = SubscriptionName(session.instance, self._subscription, number)
         await self._store.begin(claimed, kept)
         return claimed
 
-    async def note(self, session: ClientContext, handling: Handling) -> None:
+    async def note(self, session: ClientContext, handling: HandledMessages) -> None:
         """Write down what was handled, and see from time to time that no other one began.
 
         Raises:
@@ -95,7 +95,7 @@ class DurableName:
         number = await reader_calls.claim(self._subscription, session.client, self.claimed.session)
         self.claimed, self._is_begun = self.claimed._replace(session=number), False
 
-    async def _write(self, claimed: SubscriptionName, handling: Handling) -> None:
+    async def _write(self, claimed: SubscriptionName, handling: HandledMessages) -> None:
         change = handling.take_change()
         try:
             if not self._is_begun:
@@ -141,14 +141,14 @@ class _PageEnd:
         self.places, self.passed = places, passed
 
 
-class Handling:
+class HandledMessages:
     """What a subscription has received and what of it is handled; threads may share it.
 
     Args:
         kept: what a store has of it.
     """
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: StoredPosition) -> None:
         self._lock = threading.Lock()
         self._open: deque[Received | _PageEnd] = deque()
         # IDs as they came, so that only what is written down is looked at closely.
@@ -184,7 +184,7 @@ class Handling:
         Args:
             messages: topics, IDs, and sources; see `Received`.
             places: up to where it goes.
-            passed: the same of each origin, as of `Kept`.
+            passed: the same of each origin, as of `StoredPosition`.
         """
         page = [Received(*each) for each in messages]
         with self._lock:
@@ -238,19 +238,19 @@ class Handling:
             self._noted.discard(name)
             self._reached.add(name)
 
-    def take_change(self) -> Change | None:
+    def take_change(self) -> BookmarkUpdate | None:
         """What is new since the last time; None: nothing."""
         with self._lock:
             if not (self._moved or self._new or self._reached or self._came):
                 return None
             topics = {topic: self.place(topic) for topic in self._moved}
             passed = {where: self._passed[where] for where in self._came}
-            change = Change(topics, tuple(self._new), tuple(self._reached), passed)
+            change = BookmarkUpdate(topics, tuple(self._new), tuple(self._reached), passed)
             self._noted |= self._new
             self._moved, self._new, self._reached, self._came = set(), set(), set(), set()
             return change
 
-    def put_back(self, change: Change) -> None:
+    def put_back(self, change: BookmarkUpdate) -> None:
         """A change was not written down: it is still new."""
         with self._lock:
             self._moved.update(change.topics)
@@ -262,11 +262,11 @@ class Handling:
             self._reached.update(change.reached)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> StoredPosition:
         """All of it, as a store keeps it."""
         with self._lock:
             topics = {topic: self.place(topic) for topic in self._places}
-            return Kept(self._floor, topics, frozenset(self._noted | self._new), dict(self._passed))
+            return StoredPosition(self._floor, topics, frozenset(self._noted | self._new), dict(self._passed))
 
     # -- at another instance
 
@@ -276,12 +276,12 @@ class Handling:
         with self._lock:
             return dict(self._passed)
 
-    def kept_at(self, floor: Id, places: Mapping[str, Id]) -> Kept:
+    def kept_at(self, floor: Id, places: Mapping[str, Id]) -> StoredPosition:
         """What is to be kept at another instance, where the place is at these IDs."""
         with self._lock:
-            return Kept(floor, places, frozenset(self._noted | self._new), dict(self._passed))
+            return StoredPosition(floor, places, frozenset(self._noted | self._new), dict(self._passed))
 
-    def move(self, kept: Kept) -> None:
+    def resume_at(self, kept: StoredPosition) -> None:
         """Go on at another instance, where this is kept; what was received and is not handled stays so."""
         with self._lock:
             for one in self._open:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
-from ampsq.base.log_positions import FIRST, MOST_RECENT, Asked, End, Kept, Range
+from ampsq.base.log_positions import FIRST, MOST_RECENT, BookmarkEnd, BookmarkRange, BookmarkSpec, StoredPosition
 from ampsq.protocol.reads.message_names import name_messages
 from ampsq.topics.bookmark_store import SubscriptionName
-from ampsq.topics.version_vector import Bearings, find_places, vectors_of
+from ampsq.topics.version_vector import VersionVector, find_start_positions, read_version_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,13 +17,20 @@ if TYPE_CHECKING:
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.bookmark_store import BookmarkStore
     from ampsq.topics.reader_reports import Reporting
-    from ampsq.topics.replay import Reader
-    from ampsq.topics.version_vector import Found, Vector
+    from ampsq.topics.replay import LogReader
+    from ampsq.topics.version_vector import StartPositions, Vector
 
-__all__ = ["Arrival", "asked_elsewhere", "begins_where_it_was", "forget_elsewhere", "kept_anywhere", "vectors_in"]
+__all__ = [
+    "FailoverPlan",
+    "asked_at_next_instance",
+    "begins_at_stored_position",
+    "forget_at_other_instances",
+    "group_by_topic",
+    "load_from_any_instance",
+]
 
 
-class Arrival(NamedTuple):
+class FailoverPlan(NamedTuple):
     """A subscription that is about to go on at another instance.
 
     Attributes:
@@ -37,13 +44,13 @@ class Arrival(NamedTuple):
 
     session: ClientContext
     reporting: Reporting
-    reader: Reader
-    found: Found
+    reader: LogReader
+    found: StartPositions
     claimed: SubscriptionName | None
-    kept: Kept | None
+    kept: StoredPosition | None
 
 
-def vectors_in(passed: Mapping[tuple[str, str], Id]) -> dict[str, Vector]:
+def group_by_topic(passed: Mapping[tuple[str, str], Id]) -> dict[str, Vector]:
     """Topic -> origin -> ID, of what is by topic and origin."""
     found: dict[str, dict[str, Id]] = {}
     for (topic, origin), last in passed.items():
@@ -51,36 +58,36 @@ def vectors_in(passed: Mapping[tuple[str, str], Id]) -> dict[str, Vector]:
     return dict(found)
 
 
-def asked_elsewhere(asked: Asked, now: int) -> Asked:
+def asked_at_next_instance(asked: BookmarkSpec, now: int) -> BookmarkSpec:
     """What is asked of the logs of another instance, from where the reader has come.
 
     Args:
         asked: what was asked for at first.
         now: the time there, ms: what was past when it was asked for is past there.
     """
-    start = End(MOST_RECENT)
+    start = BookmarkEnd(MOST_RECENT)
     if not asked.ranges:
-        return Asked((start,))
+        return BookmarkSpec((start,))
     last = max([now, *(each.end.milliseconds for each in asked.ranges)])
-    return Asked(ranges=(Range(start, False, End("time", milliseconds=last), True),))
+    return BookmarkSpec(ranges=(BookmarkRange(start, False, BookmarkEnd("time", milliseconds=last), True),))
 
 
-def begins_where_it_was(asked: Asked) -> bool:
+def begins_at_stored_position(asked: BookmarkSpec) -> bool:
     """Whether nothing but what is kept says where it begins."""
     starts = [*asked.starts, *(each.start for each in asked.ranges)]
     return (len(asked.starts) == 1 or not asked.starts) and all(start.kind == MOST_RECENT for start in starts)
 
 
-async def forget_elsewhere(store: BookmarkStore, session: ClientContext, subscription: str) -> None:
+async def forget_at_other_instances(store: BookmarkStore, session: ClientContext, subscription: str) -> None:
     """Let nothing be kept of a subscription that begins anew, where it is not."""
-    for each in () if store.is_beside_logs else session.homes:
+    for each in () if store.is_beside_logs else session.instances:
         if each != session.instance:
             await store.forget(SubscriptionName(each, subscription))
 
 
-async def kept_anywhere(
-    store: BookmarkStore, session: ClientContext, subscription: str, bearings: Bearings
-) -> Kept | None:  # fmt: skip
+async def load_from_any_instance(
+    store: BookmarkStore, session: ClientContext, subscription: str, version_vector: VersionVector
+) -> StoredPosition | None:  # fmt: skip
     """What is kept of a durable subscription, at whichever instance it was; None: nothing.
 
     Its places are those of the present instance. What was handled at any of them is handled.
@@ -89,10 +96,10 @@ async def kept_anywhere(
         store: keeps it.
         session: of its client.
         subscription: its name.
-        bearings: of its reader, which are told.
+        version_vector: of its reader, which are told.
     """
-    found: dict[str, Kept] = {}
-    for each in (session.instance,) if store.is_beside_logs else session.homes:
+    found: dict[str, StoredPosition] = {}
+    for each in (session.instance,) if store.is_beside_logs else session.instances:
         kept = await store.load(SubscriptionName(each, subscription))
         if kept is not None:
             found[each] = kept
@@ -100,34 +107,34 @@ async def kept_anywhere(
         return None
     mine = found.get(session.instance)
     beyond = {each for kept in found.values() for each in kept.beyond if "~" in each[1]}
-    vectors = [vectors_in(kept.passed) for kept in found.values()]
+    vectors = [group_by_topic(kept.passed) for kept in found.values()]
     if mine is not None and not mine.passed:
         # A client of this instance alone kept it.
-        vectors.append(await _vectors_of(session, mine))
+        vectors.append(await _version_vectors_of(session, mine))
         beyond.update(await _bookmarks_of(mine))
     for known_there in vectors:
         for topic, vector in known_there.items():
-            bearings.had(topic, vector)
+            version_vector.had(topic, vector)
     floor = mine.floor if mine is not None else min(kept.floor for kept in found.values())
     former = next((name for name in found if name != session.instance), "")
     origin = session.origin
-    places = await find_places(session.instance, origin, vectors_in(bearings.passed), former)
-    bearings.move(origin, places.doubles)
+    places = await find_start_positions(session.instance, origin, group_by_topic(version_vector.passed), former)
+    version_vector.resume_at(origin, places.doubles)
     known = mine.topics if mine is not None else {}
     topics = {
         topic: max(places.places.get(topic, FIRST), known.get(topic, FIRST))
         for topic in {*places.places, *known}
     }  # fmt: skip
-    return Kept(floor, topics, frozenset(beyond), dict(bearings.passed))
+    return StoredPosition(floor, topics, frozenset(beyond), dict(version_vector.passed))
 
 
-async def _vectors_of(session: ClientContext, kept: Kept) -> dict[str, Vector]:
+async def _version_vectors_of(session: ClientContext, kept: StoredPosition) -> dict[str, Vector]:
     places = [(topic, place) for topic, place in kept.topics.items() if place > FIRST]
-    found = await vectors_of(session.instance, session.origin, places)
+    found = await read_version_vectors(session.instance, session.origin, places)
     return {topic: vector for (topic, _), vector in found.items()}
 
 
-async def _bookmarks_of(kept: Kept) -> Sequence[tuple[str, str]]:
+async def _bookmarks_of(kept: StoredPosition) -> Sequence[tuple[str, str]]:
     """What is handled behind the place, named so that it is known everywhere."""
     here = [each for each in kept.beyond if "~" not in each[1]]
     names = await name_messages([ref_of(*each) for each in here])

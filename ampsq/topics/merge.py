@@ -12,13 +12,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ampsq.base.log_positions import FIRST, Id, Span, parse_id
+from ampsq.base.log_positions import FIRST, Id, LogSpan, parse_id
 from ampsq.protocol.schema import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Entry", "Log", "Merging", "Request"]
+__all__ = ["Entry", "MergedLog", "Merging", "Request"]
 
 #: A topic, the ID of an entry of its log, and the entry's names and values in turn.
 Entry: TypeAlias = "tuple[str, bytes, list[bytes]]"
@@ -32,7 +32,7 @@ _SAMPLE: Final = 32
 
 
 @dataclass(slots=True, eq=False)
-class Log:
+class MergedLog:
     """One topic as its reader knows it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Log:
 
     topic: str
     key: bytes
-    spans: deque[Span]
+    spans: deque[LogSpan]
     cursor: Id
     passed: Id
     count: int = 0
@@ -55,7 +55,7 @@ class Log:
     waits: bool = False
     removed: Id = FIRST
 
-    def begin(self, spans: Sequence[Span]) -> None:
+    def begin(self, spans: Sequence[LogSpan]) -> None:
         """Read these, from the first one's beginning on."""
         self.spans = deque(spans)
         self.cursor = self.passed = self.spans[0].after if self.spans else FIRST
@@ -66,7 +66,7 @@ class Log:
 class Request:
     """A page that was asked for: of which logs, how many of each, and the last ID that was past by then."""
 
-    logs: Sequence[Log]
+    logs: Sequence[MergedLog]
     count: int
     past: Id
 
@@ -80,7 +80,7 @@ class Merging:
     """
 
     def __init__(self) -> None:
-        self.logs: dict[str, Log] = {}
+        self.logs: dict[str, MergedLog] = {}
         self.size = 1
         self._count = _FIRST_PAGE
         # Read, and not handed on yet, in order: both numbers of the ID, and the entry.
@@ -100,7 +100,7 @@ class Merging:
         """Whether all that is asked for is read and handed on."""
         return not self._waiting and not any(log.spans for log in self.logs.values())
 
-    def next_logs(self) -> list[Log]:
+    def next_logs(self) -> list[MergedLog]:
         """The logs to be read next: what has something waiting is known as far as that."""
         return [log for log in self.logs.values() if log.spans and not log.waits]
 
@@ -132,7 +132,7 @@ class Merging:
                 self._waiting += [(*parse_id(entry_id), log.topic, entry_id, flat) for entry_id, flat in entries]
         return page if single else self._merge()
 
-    def _advance(self, log: Log, entries: list[Any], request: Request) -> list[Any]:
+    def _advance(self, log: MergedLog, entries: list[Any], request: Request) -> list[Any]:
         """Go on in a log; gives the entries that are asked for."""
         is_full = len(entries) >= request.count
         if entries:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ampsq.base.message_types import JSON
 from ampsq.expressions import Document
-from ampsq.protocol.encoding import decoded
+from ampsq.protocol.encoding import decode_body
 from ampsq.protocol.entries import bookmark_of, read_entry, source_in
 from ampsq.protocol.schema import FIELDS
 from ampsq.queues.query import as_json
@@ -70,7 +70,7 @@ class TopicMessageView:
     def data(self) -> Any:
         """The body decoded by the topic's message type, or the bytes as they are where it cannot be."""
         is_ours = self._fields[0] == _BODY
-        return decoded(self.raw, self._subscription.type_of(self.topic) if is_ours else JSON)
+        return decode_body(self.raw, self._subscription.type_of(self.topic) if is_ours else JSON)
 
     @property
     def message_type(self) -> str:
@@ -99,14 +99,14 @@ class TopicMessageView:
         return f"<{type(self).__name__} {self.bookmark}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}>"
 
 
-class Handler(Protocol):
+class MessageHandler(Protocol):
     """A subscription, as far as its messages need it."""
 
     def acknowledge(self, message: TopicMessage, *, wait: bool) -> None:
         """See `TopicMessage.ack`."""
 
 
-class AsyncHandler(Protocol):
+class AsyncMessageHandler(Protocol):
     """The same of the asyncio client."""
 
     async def acknowledge(self, message: AsyncTopicMessage, *, wait: bool) -> None:
@@ -118,7 +118,7 @@ class TopicMessage(TopicMessageView):
 
     __slots__ = ()
 
-    _subscription: Handler
+    _subscription: MessageHandler
 
     def ack(self, *, wait: bool = False) -> None:
         """Note that it was handled, so that a durable subscription does not get it again; elsewhere nothing.
@@ -135,7 +135,7 @@ class AsyncTopicMessage(TopicMessageView):
 
     __slots__ = ()
 
-    _subscription: AsyncHandler
+    _subscription: AsyncMessageHandler
 
     async def ack(self, *, wait: bool = False) -> None:
         """Note that it was handled; see `TopicMessage.ack`."""

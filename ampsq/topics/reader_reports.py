@@ -19,9 +19,9 @@ from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.readers import Report
-    from ampsq.topics.replay import Reader
+    from ampsq.topics.replay import LogReader
     from ampsq.topics.slow_reader import Consumer
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
     from ampsq.transport.route import Route
 
 __all__ = ["Reporting"]
@@ -41,8 +41,8 @@ _PAGES: Final = 20
 class _Reported:
     """One reader, and when it reported what."""
 
-    def __init__(self, reader: LimitedReader, channel: Channel) -> None:
-        self.reader, self.channel = reader, channel
+    def __init__(self, reader: LimitedReader, pipeline: Pipeline) -> None:
+        self.reader, self.pipeline = reader, pipeline
         self.due = time.monotonic()
         self.last: Report | None = None
         self.sent = float("-inf")
@@ -70,7 +70,7 @@ class Reporting:
         self._starting = threading.Lock()
         self._number = 0
 
-    def limited(self, reader: Reader, consumer: Consumer, name: str, *, is_durable: bool) -> LimitedReader:
+    def limited(self, reader: LogReader, consumer: Consumer, name: str, *, is_durable: bool) -> LimitedReader:
         """Care for a reader from now on.
 
         Args:
@@ -83,16 +83,16 @@ class Reporting:
             self._number += 1
             made = LimitedReader(
                 reader, consumer, name=name, id=f"{self._client}/t{self._number}", is_durable=is_durable,
-                leave=self._leave,
+                on_close=self._forget,
             )  # fmt: skip
             if self._store is None:
-                self._store = Store(self._route, self._route.instance, patience=1.0)
+                self._store = Store(self._route, self._route.instance, retry_timeout=1.0)
                 self._thread = threading.Thread(target=self._run, name=f"ampsq-reporting-{self._client}", daemon=True)
                 self._thread.start()
-            self._readers.append(_Reported(made, self._store.channel()))
+            self._readers.append(_Reported(made, self._store.pipeline()))
         return made
 
-    def _leave(self, reader: LimitedReader) -> None:
+    def _forget(self, reader: LimitedReader) -> None:
         self._readers = [each for each in self._readers if each.reader is not reader]
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class Reporting:
         if reader.refusal is not None:
             return False
         for _ in range(_PAGES if reader.is_offline else 0):
-            is_busy = store.run(reader.fill(each.channel))
+            is_busy = store.run(reader.fill(each.pipeline))
             if not is_busy:
                 break
         if time.monotonic() >= each.due:
@@ -138,7 +138,7 @@ class Reporting:
             self._report(each, store)
             store.run(reader.hold_again())
         if reader.refusal is not None:
-            each.channel.close()
+            each.pipeline.close()
             store.run(reader.release())
         return is_busy
 

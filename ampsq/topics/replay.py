@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.base.log_positions import (
     FIRST,
-    Asked,
-    End,
+    BookmarkEnd,
+    BookmarkSpec,
     Id,
-    Kept,
-    Span,
+    LogSpan,
+    StoredPosition,
     check_ranges,
+    id_text,
     next_id,
     parse_id,
     spans_of,
-    text_of,
 )
-from ampsq.base.suggestions import ended
+from ampsq.base.suggestions import as_sentence
 from ampsq.base.values import is_name, parse_topic_or_pattern, pattern_of
-from ampsq.catalog.suggestions import explained, meant
+from ampsq.catalog.suggestions import closest_name, explain_missing_name
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.request import Collect, Pause, Post, command
 from ampsq.protocol.schema import FIELDS, key
-from ampsq.topics.merge import Log, Merging
+from ampsq.topics.merge import MergedLog, Merging
 from ampsq.topics.retention import hold
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.request import Call
-    from ampsq.topics.durability import Durability
+    from ampsq.topics.fully_durable import Durability
     from ampsq.topics.merge import Entry, Request
 
-__all__ = ["NotFound", "Reader"]
+__all__ = ["LogReader", "NotFound"]
 
 _log = logging.getLogger("ampsq")
 NotFound: TypeAlias = Literal["epoch", "now", "fail"]
@@ -68,7 +68,7 @@ _HOW: Final = (
 )
 
 
-class Reader:
+class LogReader:
     """Reads the entries of topics, in order: all of them, also those that are no message of the topic.
 
     `open` it, then `read` again and again; after each, `read_ahead` once what was read is safe; at the end `close`.
@@ -94,10 +94,10 @@ class Reader:
         instance: str,
         origin: str,
         name: str,
-        asked: Asked,
+        asked: BookmarkSpec,
         *,
         holder: str,
-        kept: Kept | None = None,
+        kept: StoredPosition | None = None,
         not_found: NotFound = "now",
         durability: Durability[Request] | None = None,
         reads_queues: bool = True,
@@ -132,7 +132,7 @@ class Reader:
         """`passed`, of all topics that are read."""
         return {topic: log.passed for topic, log in self._merging.logs.items()}
 
-    def spans(self) -> dict[str, list[Span]]:
+    def spans(self) -> dict[str, list[LogSpan]]:
         """What is still to be read of each topic."""
         return {topic: list(log.spans) for topic, log in self._merging.logs.items()}
 
@@ -159,7 +159,7 @@ class Reader:
 
     # -- topics
 
-    async def open(self, channel: Any) -> None:
+    async def open(self, pipeline: Any) -> None:
         """Find the topics and the places to begin at.
 
         Raises:
@@ -171,13 +171,13 @@ class Reader:
         self._asked = await self._located(self._asked)
         await self._look_at_clock()
         check_ranges(self._asked.ranges, self._past[0], self._origin)
-        await self._refresh(channel)
+        await self._refresh(pipeline)
         self._held = time.monotonic()
         self._merging.begin()
         spans = spans_of(self._asked, "~", self._clock, self._kept)
         self._final = spans[-1].last if spans else FIRST
 
-    async def _located(self, asked: Asked) -> Asked:
+    async def _located(self, asked: BookmarkSpec) -> BookmarkSpec:
         """The same with the places here of bookmarks of other origins; something else for those that are not here."""
         foreign = [end for end in asked.ends if end.bookmark is not None and end.bookmark.origin != self._origin]
         if not foreign:
@@ -191,13 +191,13 @@ class Reader:
             if last or self._not_found == "fail":
                 raise BookmarkNotFound(f"{text}; allowed: one of a message that is here, or a time")
             _log.warning("%s; beginning at %s", text, self._not_found)
-            known |= {end: End(self._not_found) for end in foreign if end not in known}
+            known |= {end: BookmarkEnd(self._not_found) for end in foreign if end not in known}
 
-        def located(end: End) -> End:
+        def located(end: BookmarkEnd) -> BookmarkEnd:
             return known.get(end, end)
 
         ranges = tuple(each._replace(start=located(each.start), end=located(each.end)) for each in asked.ranges)
-        return Asked(tuple(located(end) for end in asked.starts), ranges)
+        return BookmarkSpec(tuple(located(end) for end in asked.starts), ranges)
 
     async def _look_at_clock(self) -> None:
         """Note the last ID that was given, and up to where none can come any more."""
@@ -207,7 +207,7 @@ class Reader:
             self._clock = clock
         self._past = max(self._past, clock, (now - 1, _LAST))
 
-    async def _refresh(self, channel: Any) -> None:
+    async def _refresh(self, pipeline: Any) -> None:
         """Take in topics that came."""
         self._checked = time.monotonic()
         instance = key(self._instance, "instance")
@@ -217,14 +217,14 @@ class Reader:
         catalog = await calls.catalog()
         topics = [topic for topic in self._topics(catalog) if topic not in self._merging.logs]
         came = [self._log_of(topic) for topic in topics]
-        lasts = await _each(self._shared(channel), [_last_of(log) for log in came])
+        lasts = await _each(self._shared(pipeline), [_last_of(log) for log in came])
         for log, last in zip(came, lasts, strict=True):
             # What a topic has that came after this reader is news.
             now = last if self._version < 0 else self._clock
             log.begin(spans_of(self._asked, log.topic, now, self._kept))
         self.types.update((topic, catalog.message_type(topic)) for topic in self._topics(catalog))
         self._merging.logs.update((log.topic, log) for log in came)
-        await self._hold(channel, came)
+        await self._hold(pipeline, came)
         await self._find(came, begins=True)
         self._version, self.transports = catalog.version, catalog.transports
 
@@ -248,21 +248,21 @@ class Reader:
                 "the topic under it"
             )
         if not self._waits_for_topic(catalog):
-            text = explained(catalog, self.name, "topic", "queue")
-            raise UnknownTopic(name=self.name).saying(f"{ended(text)} {_HOW}")
+            text = explain_missing_name(catalog, self.name, "topic", "queue")
+            raise UnknownTopic(name=self.name).with_explanation(f"{as_sentence(text)} {_HOW}")
         return []
 
     def _waits_for_topic(self, catalog: Catalog) -> bool:
         """Whether the topic may come: nothing has a name like it, and there is no end up to which it had to come."""
-        if self._version < 0 and not self._asked.ranges and meant(catalog, self.name, "topic", "queue") is None:
+        if self._version < 0 and not self._asked.ranges and closest_name(catalog, self.name, "topic", "queue") is None:
             _log.warning("there is no topic %r yet; waiting for it", self.name)
             return True
         return self._version >= 0
 
-    def _log_of(self, topic: str) -> Log:
-        return Log(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
+    def _log_of(self, topic: str) -> MergedLog:
+        return MergedLog(topic, key(self._instance, "log", topic).encode(), deque(), FIRST, FIRST)
 
-    async def _find(self, logs: Sequence[Log], *, begins: bool) -> None:
+    async def _find(self, logs: Sequence[MergedLog], *, begins: bool) -> None:
         """See that logs have everything from where they are to be read (on); they are held by now."""
         some = [log for log in logs if log.spans]
         if not some:
@@ -277,10 +277,10 @@ class Reader:
                 self._miss(log, removed, begins=begins)
             log.removed = removed
 
-    def _miss(self, log: Log, removed: Id, *, begins: bool) -> None:
+    def _miss(self, log: MergedLog, removed: Id, *, begins: bool) -> None:
         """Something behind a log's cursor was removed: do what was asked for then."""
         text = (
-            f"topic {log.topic!r} was trimmed up to {text_of(removed)}, behind {text_of(log.cursor)}, from where "
+            f"topic {log.topic!r} was trimmed up to {id_text(removed)}, behind {id_text(log.cursor)}, from where "
             f"{self.name!r} was to be read"
         )
         if self._not_found == "fail":
@@ -289,23 +289,23 @@ class Reader:
         _log.warning("%s: going on with what %s", text, "comes now" if skips else "is there")
         self.missed.add(log.topic)
         if skips:
-            spans = [Span(max(span.after, self._clock), span.last) for span in log.spans]
+            spans = [LogSpan(max(span.after, self._clock), span.last) for span in log.spans]
             log.begin([span for span in spans if span.last is None or span.after < span.last])
 
-    def _shared(self, channel: Any) -> Any:
+    def _shared(self, pipeline: Any) -> Any:
         """The channel, if other calls may be made on it: that it broke must not escape who waits there for the disk."""
-        return channel if self._durability is None else None
+        return pipeline if self._durability is None else None
 
     # -- holding
 
-    async def _hold(self, channel: Any, logs: Sequence[Log]) -> None:
+    async def _hold(self, pipeline: Any, logs: Sequence[MergedLog]) -> None:
         """Keep from being trimmed what is not read yet."""
         if not logs or not self.holds:
             return
         ids = [self.needed_from(log.topic) for log in logs]
-        texts = [text_of(next_id(stream_id)) for stream_id in ids]
+        texts = [id_text(next_id(stream_id)) for stream_id in ids]
         wanted = [hold(log.topic, self._holder, text, _HOLD) for log, text in zip(logs, texts, strict=True)]
-        await _each(self._shared(channel), wanted)
+        await _each(self._shared(pipeline), wanted)
 
     def cursors(self) -> dict[str, tuple[Id, int]]:
         """Of each topic that is read on: the last ID that was read, and how many entries were."""
@@ -327,53 +327,53 @@ class Reader:
         """Whether it is time to hold the logs again."""
         return time.monotonic() >= self._held + _HOLD_AGAIN
 
-    async def hold(self, channel: Any) -> None:
+    async def hold(self, pipeline: Any) -> None:
         """Hold the logs again; where that comes so late that they may have been trimmed, see whether they were."""
         now = time.monotonic()
         open_logs = [log for log in self._merging.logs.values() if log.spans]
-        await self._hold(channel, open_logs)
+        await self._hold(pipeline, open_logs)
         if now >= self._held + _HOLD / 1000:
             await self._find(open_logs, begins=False)
         self._held = now
 
-    async def _attend(self, channel: Any) -> None:
+    async def _attend(self, pipeline: Any) -> None:
         """Do what is to be done from time to time."""
         now = time.monotonic()
         if now >= self._checked + _CHECK:
-            await self._refresh(channel)
+            await self._refresh(pipeline)
         if self.is_hold_due:
-            await self.hold(channel)
+            await self.hold(pipeline)
 
-    async def leave(self, channel: Any) -> None:
+    async def close_keeping_logs(self, pipeline: Any) -> None:
         """End, and hold the logs as long as for a reader that died; the channel is empty."""
         self._posted.clear()
-        await self._hold(channel, [log for log in self._merging.logs.values() if log.spans])
+        await self._hold(pipeline, [log for log in self._merging.logs.values() if log.spans])
 
-    async def close(self, channel: Any) -> None:
+    async def close(self, pipeline: Any) -> None:
         """End, and let the logs go; the channel is empty."""
         self._posted.clear()
         if self.holds:
-            await _each(channel, [hold(topic, self._holder, None) for topic in self._merging.logs])
+            await _each(pipeline, [hold(topic, self._holder, None) for topic in self._merging.logs])
 
     # -- pages
 
-    async def read(self, channel: Any, wait: float = 0.0) -> list[Entry]:
+    async def read(self, pipeline: Any, wait: float = 0.0) -> list[Entry]:
         """The next entries; possibly none although more come. What is given was read: it does not come again.
 
         Args:
-            channel: of the reader's own, on which it reads ahead.
+            pipeline: of the reader's own, on which it reads ahead.
             wait: seconds to wait for news, if there are none.
 
         Raises:
             BookmarkNotFound: the logs were trimmed under a reader that had not been heard of for a while.
         """
-        await self._attend(channel)
+        await self._attend(pipeline)
         entries: list[Entry] = []
         if self._final is not None:
             # The end of a range is noticed in time.
             wait = min(wait, _CHECK / 10)
         if self._merging.next_logs():
-            entries = await self._next_page(channel, wait)
+            entries = await self._next_page(pipeline, wait)
         elif wait > 0 and not self._is_complete():
             await Pause(wait)
         self.completed = self._is_complete()
@@ -385,12 +385,12 @@ class Reader:
         """Whether everything is read that was asked for."""
         return self._final is not None and self._past >= self._final and self._merging.is_read
 
-    async def _next_page(self, channel: Any, wait: float) -> list[Entry]:
+    async def _next_page(self, pipeline: Any, wait: float) -> list[Entry]:
         request, reply = None, None
         while self._posted:
             request = self._posted.popleft()
             try:
-                reply = await Collect(channel)
+                reply = await Collect(pipeline)
             except Unavailable:
                 # Reading takes nothing away: it is asked for again.
                 self._posted.clear()
@@ -400,25 +400,25 @@ class Reader:
             wait = 0.0 if self._merging.waits else wait
             if self._durability is not None:
                 page = self._page(request, wait)
-                found = await self._durability.read(channel, request, page, wait)
+                found = await self._durability.read(pipeline, request, page, wait)
                 return self._merging.take(*found) if found is not None else []
             reply = await self._page(request, wait)
         return self._merging.take(request, reply)
 
     def _page(self, request: Request, wait: float) -> Call[Any]:
         block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
-        keys, cursors = [log.key for log in request.logs], [text_of(log.cursor) for log in request.logs]
+        keys, cursors = [log.key for log in request.logs], [id_text(log.cursor) for log in request.logs]
         asked = ["XREAD", "COUNT", request.count, *block, "STREAMS", *keys, *cursors]
         return command(asked, _plain, blocks=wait)
 
-    async def read_ahead(self, channel: Any) -> None:
+    async def read_ahead(self, pipeline: Any) -> None:
         """Ask for the next page already, if there is one: while what `read` gave is handled, it travels."""
         logs = self._merging.next_logs()
         if self._posted or self._durability is not None or all(log.known is None for log in logs):
             return
         request = self._merging.next_page(self._past)
         try:
-            await Post(channel, self._page(request, 0.0))
+            await Post(pipeline, self._page(request, 0.0))
         except Unavailable:
             return
         self._posted.append(request)
@@ -428,26 +428,26 @@ def _plain(reply: Any) -> Any:
     return reply
 
 
-def _last_of(log: Log) -> Call[Id]:
+def _last_of(log: MergedLog) -> Call[Id]:
     """The last ID of a log."""
     return command(
         ["XREVRANGE", log.key, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]) if reply else FIRST
     )
 
 
-async def _each(channel: Any, wanted: Sequence[Call[Any]]) -> list[Any]:
+async def _each(pipeline: Any, wanted: Sequence[Call[Any]]) -> list[Any]:
     """Run calls that may be repeated, many in one round trip."""
     replies: list[Any] = []
     while len(replies) < len(wanted):
         some = wanted[len(replies) : len(replies) + _AHEAD]
-        if len(some) == 1 or channel is None or channel.open_calls:
+        if len(some) == 1 or pipeline is None or pipeline.open_calls:
             replies.append(await some[0])
             continue
         try:
             for call in some:
-                await Post(channel, call)
+                await Post(pipeline, call)
             for _ in some:
-                replies.append(await Collect(channel))  # noqa: PERF401  (each is a step of the flow)
+                replies.append(await Collect(pipeline))  # noqa: PERF401  (each is a step of the flow)
         except Unavailable:
             replies.append(await wanted[len(replies)])
     return replies

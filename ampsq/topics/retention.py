@@ -7,14 +7,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
-from ampsq.catalog.action_sources import sources, track_name
+from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Action, Interval, Queue, Topic
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.records import caught_up
+from ampsq.protocol.calls.records import catch_up_records
 from ampsq.protocol.entries import bookmark_of, source_in
 from ampsq.protocol.reads.message_names import name_message
 from ampsq.protocol.request import command, script_call
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Pin",
     "Policy",
-    "Step",
+    "TrimStep",
     "Trimmed",
     "discard",
     "feeding",
@@ -77,7 +77,7 @@ class Pin:
     Attributes:
         id: its entry in the log.
         by: who needs it: a kind (``queue``, ``action``, ``replay``, ``destination``, ``records``) and a name.
-        state: what it is there, a word of `ampsq.protocol.transitions.State`, or ``barrier``: sent, and not yet
+        state: what it is there, a word of `ampsq.protocol.transitions.MessageState`, or ``barrier``: sent, and not yet
             forgotten; "" of others than queues.
     """
 
@@ -95,7 +95,7 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrimStep:
     """What became of one step of a walk over a log: where the next begins (None: nowhere), and what was found.
 
     Attributes:
@@ -157,7 +157,7 @@ def _actions(catalog: Catalog, queues: Sequence[str], topic: str) -> list[Encoda
     rows: list[EncodableT] = []
     for name, text in catalog.actions.items():
         action = Action.from_json(text)
-        for source in sources(action, catalog):
+        for source in sources_of(action, catalog):
             if source.of in queues if source.kind in _OF_QUEUES else source.kind == "log" and source.of == topic:
                 hows = _HOWS.get(type(source.trigger), "")
                 rows += [source.kind, source.of, f"action {name}", f"{FIELDS['cursor']} {source.name}", hows]
@@ -198,7 +198,7 @@ def trim_step(
     after: str = "",
     passed: int = 0,
     dry_run: bool = False,
-) -> Call[Step]:
+) -> Call[TrimStep]:
     """Remove what a policy gives up and nobody needs, a bounded part of it.
 
     Args:
@@ -211,9 +211,9 @@ def trim_step(
     """
     readers = _readers(catalog, feeding(catalog, topic), topic)
 
-    def read(reply: list[Any]) -> Step:
+    def read(reply: list[Any]) -> TrimStep:
         place, kept, given_up, removed, stream_id, who = reply
-        return Step(place.decode() or None, kept, given_up, removed, Pin.parse(stream_id.decode(), who.decode()))
+        return TrimStep(place.decode() or None, kept, given_up, removed, Pin.parse(stream_id.decode(), who.decode()))
 
     arguments = ["", catalog.version, topic, *policy.arguments, after, passed, int(dry_run), *readers]
     return script_call("trim_log", arguments, read, repeatable=not after)
@@ -267,7 +267,7 @@ async def trim(instance: str, topic: str, age: timedelta | float | str | None, *
     policy = _policy(catalog, topic, age)
     if Topic.stored(topic, catalog.topics[topic]).key:
         # What was not put into the records yet is needed.
-        await caught_up(topic)
+        await catch_up_records(topic)
     log = key(instance, "log", topic)
     length = await command(["XLEN", log], int)
     used = await command(["MEMORY", "USAGE", log], lambda reply: reply or 0)

@@ -23,12 +23,12 @@ from ampsq.topics.spool import Spool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.base.log_positions import Id, Span
+    from ampsq.base.log_positions import Id, LogSpan
     from ampsq.base.message_types import MessageType
-    from ampsq.protocol.calls.readers import Order
+    from ampsq.protocol.calls.readers import ReaderOrder
     from ampsq.protocol.request import Flow
     from ampsq.topics.merge import Entry
-    from ampsq.topics.replay import Reader
+    from ampsq.topics.replay import LogReader
 
 __all__ = ["Consumer", "LimitedReader", "has_limits", "spool_folder"]
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("ampsq")
 _RECENT: Final = 1.5
 #: Seconds after which it is looked again whether the other one is done with the reader, and of waiting for it in a row.
 _SHORT: Final = 0.002
-_PATIENCE: Final = 2.0
+_LOCK_TIMEOUT: Final = 2.0
 #: Seconds after which logs are held from a later place on while their messages go to the spool.
 _HOLD: Final = 1.0
 #: Topics whose logs are measured in one call.
@@ -68,7 +68,7 @@ def spool_folder(transports: dict[str, str], transport: str) -> str | None:
 
 
 class LimitedReader:
-    """See `Reader`, whose part it plays.
+    """See `LogReader`, whose part it plays.
 
     Args:
         reader: that reads; it was opened.
@@ -76,7 +76,7 @@ class LimitedReader:
         name: of what is read, for errors.
         id: its name for others.
         is_durable: what is not handled must stay in the log: nothing is spooled.
-        leave: called when it is closed.
+        on_close: called when it is closed.
 
     Attributes:
         refusal: why it was disconnected, if it was.
@@ -84,16 +84,16 @@ class LimitedReader:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: LogReader,
         consumer: Consumer,
         *,
         name: str,
         id: str,  # noqa: A002  (of a subscription)
         is_durable: bool,
-        leave: Callable[[LimitedReader], None],
+        on_close: Callable[[LimitedReader], None],
     ) -> None:
         self._reader, self._consumer, self.name, self.id = reader, consumer, name, id
-        self._is_durable, self._leave = is_durable, leave
+        self._is_durable, self._on_close = is_durable, on_close
         self.refusal: SlowClient | None = None
         # Whoever reads has it: the consumer, or the thread.
         self._having = threading.Lock()
@@ -113,12 +113,12 @@ class LimitedReader:
 
     @property
     def missed(self) -> set[str]:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.missed
 
     @property
     def types(self) -> dict[str, MessageType]:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.types
 
     @property
@@ -142,12 +142,12 @@ class LimitedReader:
         return self._reader.size
 
     def places(self) -> dict[str, Id]:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.places()
 
     @property
     def holds(self) -> bool:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.holds
 
     @holds.setter
@@ -156,32 +156,32 @@ class LimitedReader:
 
     @property
     def floor(self) -> Id:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.floor
 
     @property
     def settled(self) -> Id:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.settled
 
     @property
     def number(self) -> int:
-        """See `Reader`."""
+        """See `LogReader`."""
         return self._reader.number
 
-    def spans(self) -> dict[str, list[Span]]:
-        """See `Reader`."""
+    def spans(self) -> dict[str, list[LogSpan]]:
+        """See `LogReader`."""
         return self._reader.spans()
 
-    async def hold(self, channel: Any) -> None:
-        """See `Reader`."""
-        await self._reader.hold(channel)
+    async def hold(self, pipeline: Any) -> None:
+        """See `LogReader`."""
+        await self._reader.hold(pipeline)
 
-    async def read(self, channel: Any, wait: float = 0.0) -> list[Entry]:
+    async def read(self, pipeline: Any, wait: float = 0.0) -> list[Entry]:
         """The next entries, of the spool while that has some.
 
         Raises:
-            SlowClient: it was disconnected. And what `Reader.read` raises.
+            SlowClient: it was disconnected. And what `LogReader.read` raises.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -198,9 +198,9 @@ class LimitedReader:
                 self._spool.close()
                 self._spool = None
                 self._reader.abandon()
-            await self._discard(channel)
+            await self._discard(pipeline)
             self._reads_now = True
-            entries = await self._reader.read(channel, wait)
+            entries = await self._reader.read(pipeline, wait)
             if not self._reader.is_behind:
                 self._ended = time.monotonic()
             return entries
@@ -208,37 +208,37 @@ class LimitedReader:
             self._reads_now = False
             self._having.release()
 
-    async def _discard(self, channel: Any) -> None:
+    async def _discard(self, pipeline: Any) -> None:
         """Take in the replies of pages that were asked for ahead, and that the thread has read in their place."""
-        while self._is_stale and channel.open_calls:
+        while self._is_stale and pipeline.open_calls:
             try:
-                await Collect(channel)
+                await Collect(pipeline)
             except Unavailable:
                 break
         self._is_stale = False
 
-    async def read_ahead(self, channel: Any) -> None:
-        """See `Reader`."""
+    async def read_ahead(self, pipeline: Any) -> None:
+        """See `LogReader`."""
         if self._spool is None and self._having.acquire(blocking=False):
             try:
                 # It may have come since.
                 if self._spool is None and not self._is_stale:
-                    await self._reader.read_ahead(channel)
+                    await self._reader.read_ahead(pipeline)
             finally:
                 self._having.release()
 
-    async def close(self, channel: Any) -> None:
+    async def close(self, pipeline: Any) -> None:
         """Let the logs go, remove the spool, and do not count any more."""
-        await self._end(self._reader.close(channel))
+        await self._end(self._reader.close(pipeline))
 
-    async def leave(self, channel: Any) -> None:
+    async def close_keeping_logs(self, pipeline: Any) -> None:
         """The same, with the logs held as long as for a reader that died, unless it was disconnected."""
-        await self._end((self._reader.leave if self.refusal is None else self._reader.close)(channel))
+        await self._end((self._reader.close_keeping_logs if self.refusal is None else self._reader.close)(pipeline))
 
     async def _end(self, letting_go: Flow[None]) -> None:
         self._is_closed = True
-        self._leave(self)
-        until = time.monotonic() + _PATIENCE
+        self._on_close(self)
+        until = time.monotonic() + _LOCK_TIMEOUT
         while not self._having.acquire(blocking=False) and time.monotonic() < until:
             await Pause(_SHORT)
         self._drop_spool()
@@ -248,8 +248,8 @@ class LimitedReader:
     def desert(self) -> None:
         """End, since the instance is out of reach: what is in the spool is read elsewhere."""
         self._is_closed = True
-        self._leave(self)
-        if self._having.acquire(timeout=_PATIENCE):
+        self._on_close(self)
+        if self._having.acquire(timeout=_LOCK_TIMEOUT):
             self._drop_spool()
             self._having.release()
 
@@ -304,7 +304,7 @@ class LimitedReader:
         self._is_live = self._is_live or is_at_end
         return behind, min(firsts, default=FIRST)[0]
 
-    def obey(self, order: Order, folder: str | None) -> None:
+    def obey(self, order: ReaderOrder, folder: str | None) -> None:
         """Do what it was told.
 
         Args:
@@ -322,7 +322,7 @@ class LimitedReader:
         except OSError as error:
             _log.warning("no spool in %s (%s); taking the temporary directory", folder, error)
             spool = Spool()
-        if not self._having.acquire(timeout=_PATIENCE):
+        if not self._having.acquire(timeout=_LOCK_TIMEOUT):
             # The consumer waits for messages: it is not slow any more.
             spool.close()
             return
@@ -337,7 +337,7 @@ class LimitedReader:
         _log.warning("%s", refusal)
         self.refusal = refusal
         self._consumer.refuse()
-        has = self._having.acquire(timeout=_PATIENCE)
+        has = self._having.acquire(timeout=_LOCK_TIMEOUT)
         self._drop_spool()
         if has:
             self._having.release()
@@ -354,11 +354,11 @@ class LimitedReader:
         """Of one that was disconnected: let the logs go."""
         await self._reader.close(None)
 
-    async def fill(self, channel: Any) -> bool:
+    async def fill(self, pipeline: Any) -> bool:
         """Read a page in the consumer's place, into the spool; gives whether there is more to read at once.
 
         Args:
-            channel: of the thread.
+            pipeline: of the thread.
         """
         if not self._having.acquire(blocking=False):
             return False
@@ -366,13 +366,13 @@ class LimitedReader:
             spool = self._spool
             if spool is None or self._is_closed or self.refusal is not None:
                 return False
-            entries = await self._reader.read(channel)
+            entries = await self._reader.read(pipeline)
             if entries:
                 self._write(spool, entries)
             now = time.monotonic()
             if now >= self._held + _HOLD:
                 self._held = now
-                await self._reader.hold(channel)
+                await self._reader.hold(pipeline)
             return bool(entries) or self._reader.is_behind
         finally:
             self._having.release()

@@ -1,4 +1,4 @@
-"""Subscriptions to topics: iterate over one, or call `get`; the same awaited. What they share is `TopicReading`."""
+"""Subscriptions to topics: iterate over one, or call `get`; the same awaited. They share `TopicSubscriptionCore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ampsq.base.errors import AmpsqError, BookmarkNotFound, Closed, NameInUse, SlowClient, Unavailable
 from ampsq.base.values import Interval
-from ampsq.queues.handlers import handled
+from ampsq.queues.handlers import call_handler
 from ampsq.topics.message import AsyncTopicMessage, TopicMessage
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.durable_subscription import Received
-    from ampsq.topics.failover import Arrival
+    from ampsq.topics.failover import FailoverPlan
     from ampsq.topics.reader_reports import Reporting
-    from ampsq.topics.subscription_core import Handed, TopicReading
-    from ampsq.transport.pipeline import AsyncChannel, Channel
+    from ampsq.topics.subscription_core import Handed, TopicSubscriptionCore
+    from ampsq.transport.pipeline import AsyncPipeline, Pipeline
     from ampsq.transport.runner import AsyncStore, Store
 
 __all__ = ["AsyncTopicSubscription", "TopicSubscription"]
@@ -39,8 +39,8 @@ _MOVING = 0.02
 class _Front:
     """What both kinds tell, and what needs no waiting."""
 
-    def __init__(self, reading: TopicReading, channel: Any, end: Callable[[Any], None]) -> None:
-        self._reading, self._channel, self._end = reading, channel, end
+    def __init__(self, reading: TopicSubscriptionCore, pipeline: Any, end: Callable[[Any], None]) -> None:
+        self._reading, self._pipeline, self._end = reading, pipeline, end
         # Between leaving an instance and going on at another one.
         self._is_moving = False
 
@@ -84,8 +84,8 @@ class _Front:
         """The message type of a topic that is read."""
         return self._reading.type_of(topic)
 
-    def leave(self) -> None:
-        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
         self._is_moving = not self._reading.is_over
 
     @staticmethod
@@ -104,16 +104,16 @@ class TopicSubscription(_Front):
     Made by `Client.subscribe`. Threads may share it: each message goes to one of them.
     """
 
-    def __init__(self, reading: TopicReading, store: Store, end: Callable[[TopicSubscription], None]) -> None:
-        super().__init__(reading, store.channel(), end)
+    def __init__(self, reading: TopicSubscriptionCore, store: Store, end: Callable[[TopicSubscription], None]) -> None:
+        super().__init__(reading, store.pipeline(), end)
         self._store = store
         self._lock = threading.Lock()
         # What was handled is written down in the order in which it was.
         self._saving = threading.Lock()
         try:
-            store.run(reading.open(self._channel))
+            store.run(reading.open(self._pipeline))
         except BaseException:
-            self._channel.close()
+            self._pipeline.close()
             raise
 
     def get(self, timeout: timedelta | float | str | None = None) -> TopicMessage | None:
@@ -127,7 +127,7 @@ class TopicSubscription(_Front):
 
         Raises:
             Closed: the subscription is closed.
-            Unavailable: the server was away longer than the client's `patience`; call again to go on.
+            Unavailable: the server was away longer than the client's `retry_timeout`; call again to go on.
             SlowClient: it was beyond the limits of its transport (docs/slow-clients.md), and stays disconnected.
             NameInUse: it is durable, and another one began under its `sub_id`; it stays ended.
         """
@@ -161,7 +161,7 @@ class TopicSubscription(_Front):
         if self._reading.closed:
             raise Closed("this subscription was closed")
         self._save()
-        self._store.run(self._reading.fetch(self._channel, self._wait(until)))
+        self._store.run(self._reading.fetch(self._pipeline, self._wait(until)))
         return self._reading.take(owner)
 
     def __iter__(self) -> Iterator[TopicMessage]:
@@ -173,7 +173,7 @@ class TopicSubscription(_Front):
     def _attend(self) -> None:
         """Do what is to be done from time to time; whoever holds the lock."""
         self._save()
-        self._store.run(self._reading.attend(self._channel))
+        self._store.run(self._reading.attend(self._pipeline))
 
     def _handed(self) -> Iterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
@@ -257,23 +257,23 @@ class TopicSubscription(_Front):
         with self._saving:
             self._store.run(self._reading.save())
 
-    def elsewhere(self, store: Store, client: ClientContext, reporting: Reporting) -> Callable[[], None]:
-        """Begin at another instance; gives what lets it go on there, after `leave`."""
+    def prepare_failover(self, store: Store, client: ClientContext, reporting: Reporting) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `suspend`."""
         if self._reading.is_over:
             return lambda: None
-        channel = store.channel()
+        pipeline = store.pipeline()
         try:
-            arrival = store.run(self._reading.elsewhere(client, reporting, channel))
+            arrival = store.run(self._reading.prepare_failover(client, reporting, pipeline))
         except BaseException:
-            channel.close()
+            pipeline.close()
             raise
-        return partial(self._move, arrival, channel, store)
+        return partial(self._resume_at, arrival, pipeline, store)
 
-    def _move(self, arrival: Arrival, channel: Channel, store: Store) -> None:
+    def _resume_at(self, arrival: FailoverPlan, pipeline: Pipeline, store: Store) -> None:
         with self._lock, self._saving:
-            self._channel.close()
-            self._channel, self._store = channel, store
-            self._reading.move(arrival)
+            self._pipeline.close()
+            self._pipeline, self._store = pipeline, store
+            self._reading.resume_at(arrival)
             self._is_moving = False
 
     def close(self) -> None:
@@ -283,10 +283,10 @@ class TopicSubscription(_Front):
         self._reading.closed = True
         try:
             with self._lock:
-                self._channel.close()
+                self._pipeline.close()
                 with self._saving:
-                    self._store.run(self._reading.close(self._channel))
-                self._channel.close()
+                    self._store.run(self._reading.close(self._pipeline))
+                self._pipeline.close()
         finally:
             self._end(self)
 
@@ -300,8 +300,10 @@ class TopicSubscription(_Front):
 class AsyncTopicSubscription(_Front):
     """Messages of topics, awaited: ``async for`` over it, or await `get`; see `TopicSubscription`."""
 
-    def __init__(self, reading: TopicReading, store: AsyncStore, end: Callable[[AsyncTopicSubscription], None]) -> None:
-        super().__init__(reading, store.channel(), end)
+    def __init__(
+        self, reading: TopicSubscriptionCore, store: AsyncStore, end: Callable[[AsyncTopicSubscription], None]
+    ) -> None:
+        super().__init__(reading, store.pipeline(), end)
         self._store = store
         self._lock, self._saving = asyncio.Lock(), asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -309,9 +311,9 @@ class AsyncTopicSubscription(_Front):
     async def open(self) -> Self:
         """Begin; `AsyncClient.subscribe` does it."""
         try:
-            await self._store.run(self._reading.open(self._channel))
+            await self._store.run(self._reading.open(self._pipeline))
         except BaseException:
-            await self._channel.close()
+            await self._pipeline.close()
             raise
         return self
 
@@ -345,7 +347,7 @@ class AsyncTopicSubscription(_Front):
         if self._reading.closed:
             raise Closed("this subscription was closed")
         await self._save()
-        await self._store.run(self._reading.fetch(self._channel, self._wait(until)))
+        await self._store.run(self._reading.fetch(self._pipeline, self._wait(until)))
         return self._reading.take(owner)
 
     async def __aiter__(self) -> AsyncIterator[AsyncTopicMessage]:
@@ -356,7 +358,7 @@ class AsyncTopicSubscription(_Front):
 
     async def _attend(self) -> None:
         await self._save()
-        await self._store.run(self._reading.attend(self._channel))
+        await self._store.run(self._reading.attend(self._pipeline))
 
     async def _handed(self) -> AsyncIterator[Handed]:
         reading, buffer = self._reading, self._reading.buffer
@@ -404,7 +406,7 @@ class AsyncTopicSubscription(_Front):
 
     async def _handle(self, on_message: Callable[[AsyncTopicMessage], object], message: AsyncTopicMessage) -> None:
         try:
-            await handled(on_message, message)
+            await call_handler(on_message, message)
         except Exception:  # noqa: BLE001  (whatever a handler raises is an answer)
             _log.exception("handler of %r failed; it does not count as handled", message)
             return
@@ -431,25 +433,25 @@ class AsyncTopicSubscription(_Front):
         async with self._saving:
             await self._store.run(self._reading.save())
 
-    async def elsewhere(
+    async def prepare_failover(
         self, store: AsyncStore, client: ClientContext, reporting: Reporting
     ) -> Callable[[], Awaitable[None]]:
-        """Begin at another instance; see `TopicSubscription.elsewhere`."""
+        """Begin at another instance; see `TopicSubscription.prepare_failover`."""
         if self._reading.is_over:
             return partial(asyncio.sleep, 0)
-        channel = store.channel()
+        pipeline = store.pipeline()
         try:
-            arrival = await store.run(self._reading.elsewhere(client, reporting, channel))
+            arrival = await store.run(self._reading.prepare_failover(client, reporting, pipeline))
         except BaseException:
-            await channel.close()
+            await pipeline.close()
             raise
-        return partial(self._move, arrival, channel, store)
+        return partial(self._resume_at, arrival, pipeline, store)
 
-    async def _move(self, arrival: Arrival, channel: AsyncChannel, store: AsyncStore) -> None:
+    async def _resume_at(self, arrival: FailoverPlan, pipeline: AsyncPipeline, store: AsyncStore) -> None:
         async with self._lock, self._saving:
-            await self._channel.close()
-            self._channel, self._store = channel, store
-            self._reading.move(arrival)
+            await self._pipeline.close()
+            self._pipeline, self._store = pipeline, store
+            self._reading.resume_at(arrival)
             self._is_moving = False
 
     async def close(self) -> None:
@@ -459,12 +461,12 @@ class AsyncTopicSubscription(_Front):
         self._reading.closed = True
         try:
             async with self._lock:
-                await self._channel.close()
+                await self._pipeline.close()
                 try:
                     async with self._saving:
-                        await self._store.run(self._reading.close(self._channel))
+                        await self._store.run(self._reading.close(self._pipeline))
                 finally:
-                    await self._channel.close()
+                    await self._pipeline.close()
         finally:
             # Also when it was cancelled.
             self._end(self)

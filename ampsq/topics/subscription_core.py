@@ -10,45 +10,45 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
-from ampsq.base.log_positions import FIRST, Kept
+from ampsq.base.log_positions import FIRST, StoredPosition
 from ampsq.base.message_types import JSON
-from ampsq.base.suggestions import ended
-from ampsq.catalog.suggestions import explained
+from ampsq.base.suggestions import as_sentence
+from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.entries import source_in
 from ampsq.protocol.request import Pause, command
 from ampsq.topics.bookmark_store import BookmarkStore, SubscriptionName
-from ampsq.topics.durability import Durability
-from ampsq.topics.durable_subscription import DurableName, Handling
+from ampsq.topics.durable_subscription import DurableClaim, HandledMessages
 from ampsq.topics.failover import (
-    Arrival,
-    asked_elsewhere,
-    begins_where_it_was,
-    forget_elsewhere,
-    kept_anywhere,
-    vectors_in,
+    FailoverPlan,
+    asked_at_next_instance,
+    begins_at_stored_position,
+    forget_at_other_instances,
+    group_by_topic,
+    load_from_any_instance,
 )
+from ampsq.topics.fully_durable import Durability
 from ampsq.topics.message import document_of, is_message
-from ampsq.topics.replay import Reader
+from ampsq.topics.replay import LogReader
 from ampsq.topics.slow_reader import LimitedReader, has_limits
-from ampsq.topics.version_vector import Bearings, find_places
+from ampsq.topics.version_vector import VersionVector, find_start_positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.base.errors import UnknownQueue
-    from ampsq.base.log_positions import Asked
+    from ampsq.base.log_positions import BookmarkSpec
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.durable_subscription import Received
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.replay import NotFound
-    from ampsq.topics.subscription_spec import TopicWish
-    from ampsq.topics.version_vector import Found, Vector
+    from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+    from ampsq.topics.version_vector import StartPositions, Vector
 
-__all__ = ["Handed", "TopicReading", "topic_instead"]
+__all__ = ["Handed", "TopicSubscriptionCore", "check_topic_instead"]
 
 #: An entry, and what a durable subscription notes of it.
 Handed: TypeAlias = "tuple[Entry, Received | None]"
@@ -60,7 +60,7 @@ _STEP: Final = 0.05
 _SHORTEST: Final = 0.0005
 
 
-async def topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None:
+async def check_topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None:
     """See that a name that is no queue's is a topic's; gives the conflated topic, if it is that of one.
 
     Raises:
@@ -70,17 +70,19 @@ async def topic_instead(name: str, error: UnknownQueue) -> ConflatedTopic | None
     if name in catalog.conflated:
         return ConflatedTopic.from_json(catalog.conflated[name])
     if name not in catalog.topics:
-        text = explained(catalog, name, "queue", "topic")
-        raise error.saying(f"{ended(text)} A topic that is to come is waited for with bookmark='now'") from None
+        text = explain_missing_name(catalog, name, "queue", "topic")
+        raise error.with_explanation(
+            f"{as_sentence(text)} A topic that is to come is waited for with bookmark='now'"
+        ) from None
     return None
 
 
-class TopicReading:
+class TopicSubscriptionCore:
     """One subscription to topics: `fetch` fills it, `take` empties it.
 
     Args:
         session: of its client.
-        wish: what is asked for.
+        spec: what is asked for.
         save_after: seconds after which what was handled is written down at the latest while messages are asked for.
         reporting: of its client, for limits.
 
@@ -91,28 +93,30 @@ class TopicReading:
         is_paused: whether it hands out nothing for a while.
     """
 
-    def __init__(self, session: ClientContext, wish: TopicWish, save_after: float, reporting: Reporting) -> None:
-        self._session, self._wish, self._save_after, self._reporting = session, wish, save_after, reporting
+    def __init__(
+        self, session: ClientContext, spec: TopicSubscriptionSpec, save_after: float, reporting: Reporting
+    ) -> None:
+        self._session, self._spec, self._save_after, self._reporting = session, spec, save_after, reporting
         self.instance, self.origin = session.instance, session.origin
-        self.id = wish.sub_id or session.request()
+        self.id = spec.sub_id or session.request()
         self.closed = self.is_paused = False
         self.buffer: deque[Handed] = deque()
-        self._reader: Reader | LimitedReader | None = None
+        self._reader: LogReader | LimitedReader | None = None
         # Of a client with several instances: how far it has come, said so that it holds at all of them.
-        self._bearings = Bearings(session.origin) if len(session.homes) > 1 else None
-        self._handling: Handling | None = None
-        self._name = DurableName(wish.store, self.id) if wish.store is not None else None
+        self._version_vector = VersionVector(session.origin) if len(session.instances) > 1 else None
+        self._handling: HandledMessages | None = None
+        self._name = DurableClaim(spec.store, self.id) if spec.store is not None else None
         # Why it ended: another one of its name began.
         self._superseded: NameInUse | None = None
         self._due_at = time.monotonic() + save_after
         # Who was handed a message and has not asked for the next one: threads or tasks.
         self._handed: weakref.WeakKeyDictionary[Any, Received] = weakref.WeakKeyDictionary()
-        self.auto_ack = wish.auto_ack
+        self.auto_ack = spec.auto_ack
         #: Whether messages go as they are taken, so that whoever iterates need not ask.
-        self.is_unpaced = wish.pace is None
+        self.is_unpaced = spec.pace is None
 
     def __repr__(self) -> str:
-        return f"{self.id} to {self._wish.name!r}"
+        return f"{self.id} to {self._spec.name!r}"
 
     @property
     def completed(self) -> bool:
@@ -128,85 +132,85 @@ class TopicReading:
         """The message type of a topic."""
         return self._reader.types.get(topic, JSON) if self._reader is not None else JSON
 
-    async def open(self, channel: Any) -> None:
+    async def open(self, pipeline: Any) -> None:
         """Begin.
 
         Raises:
-            UnknownTopic, BookmarkNotFound: see `Reader.open`. ServerUnsuitable: it cannot say what is durable.
+            UnknownTopic, BookmarkNotFound: see `LogReader.open`. ServerUnsuitable: it cannot say what is durable.
             NameInUse: another durable subscription of its name began at the same moment.
         """
-        wish, kept = self._wish, None
+        spec, kept = self._spec, None
         durability = await self._durability(self.instance)
-        if wish.store is not None and wish.asked.needs_store:
-            kept = await self._kept(wish.store)
-        reader = self._reader_at(self._session, wish.asked, kept, wish.not_found, durability)
-        await reader.open(channel)
+        if spec.store is not None and spec.asked.needs_store:
+            kept = await self._kept(spec.store)
+        reader = self._reader_at(self._session, spec.asked, kept, spec.not_found, durability)
+        await reader.open(pipeline)
         try:
             self._check_filter(reader)
         except DefinitionError:
-            await reader.close(channel)
+            await reader.close(pipeline)
             raise
-        if self._bearings is not None:
-            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
-        if wish.store is not None:
-            await self._begin_durably(reader, wish.store, kept)
+        if self._version_vector is not None:
+            await self._version_vector.chart(self.instance, reader.spans(), reader.settled)
+        if spec.store is not None:
+            await self._begin_durably(reader, spec.store, kept)
         self._reader = reader
         await self._heed_limits()
 
     async def _durability(self, instance: str) -> Durability[Any] | None:
         """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
-        if self._wish.fully_durable is False:
+        if self._spec.fully_durable is False:
             return None
-        durability: Durability[Any] = Durability(instance, self._wish.fully_durable)
+        durability: Durability[Any] = Durability(instance, self._spec.fully_durable)
         await durability.examine()
         return durability
 
     def _reader_at(
         self,
         session: ClientContext,
-        asked: Asked,
-        kept: Kept | None,
+        asked: BookmarkSpec,
+        kept: StoredPosition | None,
         not_found: NotFound,
         durability: Durability[Any] | None,
-    ) -> Reader:
-        return Reader(
+    ) -> LogReader:
+        return LogReader(
             session.instance,
             session.origin,
-            self._wish.name,
+            self._spec.name,
             asked,
             holder=self.id,
             kept=kept,
             not_found=not_found,
             durability=durability,
-            reads_queues=self._wish.reads_queues,
+            reads_queues=self._spec.reads_queues,
         )
 
-    async def _kept(self, store: BookmarkStore) -> Kept | None:
-        if self._bearings is None:
+    async def _kept(self, store: BookmarkStore) -> StoredPosition | None:
+        if self._version_vector is None:
             return await store.load(SubscriptionName(self.instance, self.id))
-        kept: Kept | None = await kept_anywhere(store, self._session, self.id, self._bearings)
-        if not begins_where_it_was(self._wish.asked):
+        kept: StoredPosition | None = await load_from_any_instance(store, self._session, self.id, self._version_vector)
+        if not begins_at_stored_position(self._spec.asked):
             # What was handled behind where it begins comes again.
-            self._bearings = Bearings(self.origin)
+            self._version_vector = VersionVector(self.origin)
         return kept
 
-    async def _begin_durably(self, reader: Reader, store: BookmarkStore, kept: Kept | None) -> None:
+    async def _begin_durably(self, reader: LogReader, store: BookmarkStore, kept: StoredPosition | None) -> None:
         """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
-        passed = self._bearings.passed if self._bearings is not None else {}
+        passed = self._version_vector.passed if self._version_vector is not None else {}
         beyond = kept.beyond if kept is not None else frozenset()
-        begins = Kept(reader.floor, reader.places(), beyond, dict(passed))
+        begins = StoredPosition(reader.floor, reader.places(), beyond, dict(passed))
         if self._name is not None:
             await self._name.begin(self._session, begins)
         if kept is None:
-            await forget_elsewhere(store, self._session, self.id)
-        self._handling = Handling(begins)
+            await forget_at_other_instances(store, self._session, self.id)
+        self._handling = HandledMessages(begins)
         reader.needed_from = self._handling.place
 
-    def _check_filter(self, reader: Reader) -> None:
+    def _check_filter(self, reader: LogReader) -> None:
         binary = sorted(topic for topic, found in reader.types.items() if found.name == "binary")
-        if self._wish.filter is not None and binary:
+        if self._spec.filter is not None and binary:
             raise DefinitionError(
-                f"filter={self._wish.filter.text!r}: the topic {binary[0]!r} is of message_type binary, which no "
+                f"filter={self._spec.filter.text!r}: the topic {binary[0]!r} is of message_type binary, which no "
                 "filter reads; allowed: no filter, or topics of another message_type"
             )
 
@@ -227,9 +231,9 @@ class TopicReading:
             SlowClient: it was disconnected.
         """
         reader = self._reader
-        if isinstance(reader, Reader):
+        if isinstance(reader, LogReader):
             if reader.transports and has_limits(reader.transports):
-                name, is_durable = self._wish.name, self._wish.sub_id is not None
+                name, is_durable = self._spec.name, self._spec.sub_id is not None
                 self._reader = self._reporting.limited(reader, self, name, is_durable=is_durable)
                 # Who begins at the end is live from here on.
                 await self._reader.measure()
@@ -252,7 +256,7 @@ class TopicReading:
 
     # -- reading
 
-    async def fetch(self, channel: Any, wait: float) -> None:
+    async def fetch(self, pipeline: Any, wait: float) -> None:
         """Do what lets a message be handed out, for `wait` seconds at most; `save` goes before."""
         if self._reader is None:
             return
@@ -265,17 +269,17 @@ class TopicReading:
             return
         until = time.monotonic() + wait
         while not self.buffer and not self._reader.completed and not self.closed:
-            entries = await self._reader.read(channel, max(until - time.monotonic(), 0.0))
+            entries = await self._reader.read(pipeline, max(until - time.monotonic(), 0.0))
             await self._chart(self._reader)
             self._receive(entries)
-            await self._reader.read_ahead(channel)
+            await self._reader.read_ahead(pipeline)
             if time.monotonic() >= until:
                 return
 
-    async def _chart(self, reader: Reader | LimitedReader) -> None:
+    async def _chart(self, reader: LogReader | LimitedReader) -> None:
         """Of topics that came, note where they begin so that it holds elsewhere."""
-        if self._bearings is not None and self._bearings.lacks(reader.number):
-            await self._bearings.chart(self.instance, reader.spans(), reader.settled)
+        if self._version_vector is not None and self._version_vector.lacks(reader.number):
+            await self._version_vector.chart(self.instance, reader.spans(), reader.settled)
 
     @property
     def is_full(self) -> bool:
@@ -288,19 +292,19 @@ class TopicReading:
             return _STEP
         if self.is_full:
             return _STEP
-        if not self.buffer or self._wish.pace is None:
+        if not self.buffer or self._spec.pace is None:
             return 0.0
-        left = self._wish.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
+        left = self._spec.pace.wait(time.monotonic(), _recorded(self.buffer[0][0]))
         return left if left > _SHORTEST else 0.0
 
     def _wanted(self, entries: list[Entry]) -> list[Entry]:
         """What of a page is for the subscription."""
-        if self._bearings is not None:
-            entries = self._bearings.take_in(entries)
+        if self._version_vector is not None:
+            entries = self._version_vector.take_in(entries)
         # Mostly an entry is a body, and nothing else.
         wanted = [entry for entry in entries if len(entry[2]) == 2 or is_message(entry[2])]  # noqa: PLR2004
-        if self._wish.filter is not None:
-            matches, origin, instance = self._wish.filter.matches, self.origin, self.instance
+        if self._spec.filter is not None:
+            matches, origin, instance = self._spec.filter.matches, self.origin, self.instance
             type_of = self.type_of
             wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance, type_of(entry[0])))]
         return wanted
@@ -310,7 +314,7 @@ class TopicReading:
         if self._handling is None or self._reader is None:
             self.buffer.extend([(entry, None) for entry in wanted])
         elif entries:
-            passed = self._bearings.passed if self._bearings is not None else {}
+            passed = self._version_vector.passed if self._version_vector is not None else {}
             sources = [source_in(entry[2]) if passed else "" for entry in wanted]
             messages = [(*entry[:2], source) for entry, source in zip(wanted, sources, strict=True)]
             received = self._handling.receive(messages, self._reader.places(), passed)
@@ -330,8 +334,8 @@ class TopicReading:
         except IndexError:
             return None
         entry, received = taken
-        if self._wish.pace is not None:
-            self._wish.pace.spend(time.monotonic(), _recorded(entry), len(entry[2][1]))
+        if self._spec.pace is not None:
+            self._spec.pace.spend(time.monotonic(), _recorded(entry), len(entry[2][1]))
         if received is not None and self.auto_ack and owner is not None:
             self._handed[owner] = received
         return taken
@@ -353,11 +357,11 @@ class TopicReading:
         """Whether it is time for what is to be done from time to time, also while nothing is read."""
         return time.monotonic() >= self._due_at
 
-    async def attend(self, channel: Any) -> None:
+    async def attend(self, pipeline: Any) -> None:
         """Keep from being trimmed what is not handed on yet; `save` goes before."""
         self._due_at = time.monotonic() + self._save_after
         if self._reader is not None and self._reader.is_hold_due:
-            await self._reader.hold(channel)
+            await self._reader.hold(pipeline)
 
     async def save(self) -> None:
         """Write down what was handled.
@@ -382,51 +386,54 @@ class TopicReading:
         refused = isinstance(self._reader, LimitedReader) and self._reader.refusal is not None
         return self.closed or self._superseded is not None or refused
 
-    async def elsewhere(self, session: ClientContext, reporting: Reporting, channel: Any) -> Arrival:
-        """Find where it goes on at another instance, and begin there; nothing changes here before `move`.
+    async def prepare_failover(self, session: ClientContext, reporting: Reporting, pipeline: Any) -> FailoverPlan:
+        """Find where it goes on at another instance, and begin there; nothing changes here before `resume_at`.
 
         Args:
             session: of its client there.
             reporting: of its client there.
-            channel: its own there.
+            pipeline: its own there.
 
         Raises:
             AmpsqError: it cannot go on there; see `open`.
         """
-        bearings, floor = self._bearings or Bearings(self.origin), self._reader.floor if self._reader else FIRST
+        version_vector, floor = (
+            self._version_vector or VersionVector(self.origin),
+            self._reader.floor if self._reader else FIRST,
+        )
         durability = await self._durability(session.instance)
 
-        async def find(vectors: Mapping[str, Vector]) -> Found:
-            return await find_places(session.instance, session.origin, vectors, self.instance)
+        async def find(vectors: Mapping[str, Vector]) -> StartPositions:
+            return await find_start_positions(session.instance, session.origin, vectors, self.instance)
 
-        found: Found = await find(bearings.vectors)
+        found: StartPositions = await find(version_vector.by_topic)
         now = await command(["TIME"], lambda reply: int(reply[0]) * 1000)
-        asked, kept = asked_elsewhere(self._wish.asked, now), Kept(floor, found.places)
+        asked, kept = asked_at_next_instance(self._spec.asked, now), StoredPosition(floor, found.places)
         # What was trimmed there and not had is told, and nothing else is left out.
-        not_found: NotFound = "fail" if self._wish.not_found == "fail" else "epoch"
+        not_found: NotFound = "fail" if self._spec.not_found == "fail" else "epoch"
         reader = self._reader_at(session, asked, kept, not_found, durability)
         if self._handling is None or self._name is None:
-            await reader.open(channel)
+            await reader.open(pipeline)
             self._check_filter(reader)
-            return Arrival(session, reporting, reader, found, None, None)
-        handled = await find(vectors_in(self._handling.passed))
+            return FailoverPlan(session, reporting, reader, found, None, None)
+        handled = await find(group_by_topic(self._handling.passed))
         there = self._handling.kept_at(floor, handled.places)
         reader.needed_from = there.last_before
-        await reader.open(channel)
+        await reader.open(pipeline)
         self._check_filter(reader)
         claimed = await self._name.claim_at(session, there)
-        return Arrival(session, reporting, reader, found, claimed, there)
+        return FailoverPlan(session, reporting, reader, found, claimed, there)
 
-    def move(self, arrival: Arrival) -> None:
+    def resume_at(self, arrival: FailoverPlan) -> None:
         """Go on there; what was read and not handed out stays."""
         if isinstance(self._reader, LimitedReader):
             self._reader.desert()
         self._session, self._reporting, self._reader = arrival.session, arrival.reporting, arrival.reader
         self.instance, self.origin = arrival.session.instance, arrival.session.origin
-        if self._bearings is not None:
-            self._bearings.move(self.origin, arrival.found.doubles)
+        if self._version_vector is not None:
+            self._version_vector.resume_at(self.origin, arrival.found.doubles)
         if self._handling is not None and self._name is not None and arrival.kept is not None:
-            self._handling.move(arrival.kept)
+            self._handling.resume_at(arrival.kept)
             self._name.claimed, arrival.reader.needed_from = arrival.claimed, self._handling.place
 
     # -- the rest
@@ -434,16 +441,16 @@ class TopicReading:
     def resume(self) -> None:
         """Hand out again; what was paused is not caught up with in a burst."""
         self.is_paused = False
-        if self._wish.pace is not None:
-            self._wish.pace.forget()
+        if self._spec.pace is not None:
+            self._spec.pace.forget()
 
-    async def close(self, channel: Any) -> None:
+    async def close(self, pipeline: Any) -> None:
         """End: what was handled is written down, the logs are let go; those of a durable one in a minute."""
         try:
             await self._save_last()
             if self._reader is not None:
                 # Who is closed in order, to be started anew, must not miss what one that is killed would get.
-                await (self._reader.close if self._handling is None else self._reader.leave)(channel)
+                await (self._reader.close if self._handling is None else self._reader.close_keeping_logs)(pipeline)
         except AmpsqError as error:
             with contextlib.suppress(ValueError):
                 _log.warning("subscription %r: not everything that was handled is written down: %s", self, error)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ampsq.base.errors import DefinitionError
-from ampsq.base.log_positions import MOST_RECENT, NOW, Asked, parse_asked
+from ampsq.base.log_positions import MOST_RECENT, NOW, BookmarkSpec, parse_bookmark_spec
 from ampsq.base.values import parse_name, shown
 from ampsq.queues.query import parse_query_filter
 from ampsq.topics.bookmark_store import BookmarkStore, RedisBookmarkStore
 from ampsq.topics.conflation import ConflationKey, conflation_asked
-from ampsq.topics.pace import Pace
+from ampsq.topics.rate import RateLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ampsq.expressions import Expression
     from ampsq.topics.replay import NotFound
 
-__all__ = ["ReplayOptions", "TopicWish"]
+__all__ = ["ReplayOptions", "TopicSubscriptionSpec"]
 
 _NOT_FOUND: Final = ("now", "epoch", "fail")
 
@@ -65,16 +65,16 @@ class ReplayOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class TopicWish:
+class TopicSubscriptionSpec:
     """What is asked for, checked; see `ReplayOptions`."""
 
     name: str
-    asked: Asked
+    asked: BookmarkSpec
     filter: Expression | None
     sub_id: str | None
     store: BookmarkStore | None
     auto_ack: bool
-    pace: Pace | None
+    pace: RateLimiter | None
     fully_durable: bool | str
     not_found: NotFound
     conflation: float | None = None
@@ -92,7 +92,7 @@ class TopicWish:
         max_backlog: int = 1,
         renew: bool = False,
         conflated: ConflatedTopic | None = None,
-    ) -> TopicWish:
+    ) -> TopicSubscriptionSpec:
         """Check what somebody asks for; of a conflated topic that is its underlying one, conflated.
 
         Raises:
@@ -128,7 +128,7 @@ class TopicWish:
         reads_queues = bookmark is not None
         if bookmark is None:
             bookmark = NOW if sub_id is None else MOST_RECENT
-        asked = parse_asked(bookmark)
+        asked = parse_bookmark_spec(bookmark)
         if asked.needs_store and sub_id is None:
             raise DefinitionError("bookmark 'most_recent' needs sub_id, the name under which the place is kept")
         return cls(
@@ -138,7 +138,7 @@ class TopicWish:
             None if sub_id is None else parse_name(sub_id),
             store or (None if sub_id is None else RedisBookmarkStore()),
             auto_ack,
-            None if rate is None else Pace(rate, gap),
+            None if rate is None else RateLimiter(rate, gap),
             durable,
             not_found,
             *conflation_asked(conflation, conflation_key, sub_id, rate),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Origin, parse_ref, recorded_by, ref_of
-from ampsq.base.log_positions import FIRST, next_id, parse_id, previous_id, text_of
+from ampsq.base.log_positions import FIRST, id_text, next_id, parse_id, previous_id
 from ampsq.protocol.entries import source_in
 from ampsq.protocol.reads.origin import name_of
 from ampsq.protocol.request import command
@@ -20,10 +20,10 @@ from ampsq.protocol.schema import FIELDS, key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ampsq.base.log_positions import Id, Span
+    from ampsq.base.log_positions import Id, LogSpan
     from ampsq.topics.merge import Entry
 
-__all__ = ["Bearings", "Found", "Stretch", "Vector", "find_places", "vectors_of"]
+__all__ = ["StartPositions", "Stretch", "Vector", "VersionVector", "find_start_positions", "read_version_vectors"]
 
 #: Origin -> the ID there of the last message that is before a place.
 Vector: TypeAlias = "Mapping[str, Id]"
@@ -47,7 +47,7 @@ class Stretch(NamedTuple):
     last: Vector | Id | None
 
 
-class Bearings:
+class VersionVector:
     """How far a reader has come.
 
     Args:
@@ -71,7 +71,7 @@ class Bearings:
         """Whether of so many topics not all are charted."""
         return number > len(self._stretches)
 
-    async def chart(self, instance: str, spans: Mapping[str, Sequence[Span]], now: Id) -> None:
+    async def chart(self, instance: str, spans: Mapping[str, Sequence[LogSpan]], now: Id) -> None:
         """Note what is asked for of topics, so that it holds elsewhere, too.
 
         Args:
@@ -81,7 +81,7 @@ class Bearings:
         """
         came = {topic: found for topic, found in spans.items() if topic not in self._stretches}
         places = {(topic, end) for topic, found in came.items() for span in found for end in span}
-        vectors = await vectors_of(
+        vectors = await read_version_vectors(
             instance, self._origin, [(topic, end) for topic, end in places if end is not None and FIRST < end <= now]
         )
         for topic, found in came.items():
@@ -103,7 +103,7 @@ class Bearings:
         return parse_id(text) <= self.passed.get((topic, origin), FIRST)
 
     @property
-    def vectors(self) -> dict[str, Vector]:
+    def by_topic(self) -> dict[str, Vector]:
         """Topic -> how far it has come there."""
         found: dict[str, dict[str, Id]] = {topic: {} for topic in self._stretches}
         for (topic, origin), last in self.passed.items():
@@ -143,7 +143,7 @@ class Bearings:
             for each in stretches
         )
 
-    def move(self, origin: str, doubles: frozenset[tuple[str, bytes]]) -> None:
+    def resume_at(self, origin: str, doubles: frozenset[tuple[str, bytes]]) -> None:
         """From here on entries are those of another instance.
 
         Args:
@@ -153,7 +153,7 @@ class Bearings:
         self._origin, self._had, self._doubles = origin, dict(self.passed), doubles
 
 
-def _end(vectors: Mapping[tuple[str, Id], Vector], topic: str, span: Span) -> Vector | Id | None:
+def _end(vectors: Mapping[tuple[str, Id], Vector], topic: str, span: LogSpan) -> Vector | Id | None:
     return None if span.last is None else vectors.get((topic, span.last), span.last)
 
 
@@ -194,7 +194,7 @@ class _Run:
 
 def _order_of(number: Id) -> str:
     """The beginning of a ref."""
-    return ref_of("", text_of(number)).partition("/")[0]
+    return ref_of("", id_text(number)).partition("/")[0]
 
 
 def _runs(reply: Any) -> list[_Run]:
@@ -216,7 +216,9 @@ async def _origins(instance: str, topic: str) -> list[str]:
     return sorted(name.decode() for name in names)
 
 
-async def vectors_of(instance: str, origin: str, places: Sequence[tuple[str, Id]]) -> dict[tuple[str, Id], Vector]:
+async def read_version_vectors(
+    instance: str, origin: str, places: Sequence[tuple[str, Id]]
+) -> dict[tuple[str, Id], Vector]:
     """Say of places in topics' logs here, none before the first message, what holds everywhere.
 
     Args:
@@ -263,7 +265,7 @@ async def _last_before(copies: str, place: Id) -> tuple[Id, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StartPositions:
     """Where a reader begins that comes from elsewhere.
 
     Attributes:
@@ -275,7 +277,9 @@ class Found:
     doubles: frozenset[tuple[str, bytes]] = frozenset()
 
 
-async def find_places(instance: str, origin: str, vectors: Mapping[str, Vector], former: str) -> Found:
+async def find_start_positions(
+    instance: str, origin: str, vectors: Mapping[str, Vector], former: str
+) -> StartPositions:
     """Find where a reader goes on that comes from another instance.
 
     Args:
@@ -284,7 +288,7 @@ async def find_places(instance: str, origin: str, vectors: Mapping[str, Vector],
         vectors: topic -> how far the reader has come.
         former: the name of the instance that it comes from; "" where it is not known.
     """
-    found, doubles = Found(), set[tuple[str, bytes]]()
+    found, doubles = StartPositions(), set[tuple[str, bytes]]()
     here = _Here(instance, origin, (await _sent_to(instance, former)))
     received = await _received(instance)
     for topic, vector in vectors.items():
@@ -305,8 +309,8 @@ async def find_places(instance: str, origin: str, vectors: Mapping[str, Vector],
             place = min([place, *map(previous_id, firsts)])
             near += [run.here for run in before if run.count == 1 and run.first <= last]
         found.places[topic] = place
-        doubles.update((topic, text_of(each).encode()) for each in near if each > place)
-    return Found(found.places, frozenset(doubles))
+        doubles.update((topic, id_text(each).encode()) for each in near if each > place)
+    return StartPositions(found.places, frozenset(doubles))
 
 
 async def _trimmed(instance: str, topic: str) -> Id:

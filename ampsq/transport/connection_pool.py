@@ -20,12 +20,12 @@ from redis.backoff import NoBackoff
 
 from ampsq.base.errors import Unavailable
 from ampsq.transport.discovery import options_of
-from ampsq.transport.errors import unreached
+from ampsq.transport.errors import translate_connect_error
 
 if TYPE_CHECKING:
-    from ampsq.transport.route import Place, Route
+    from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["AsyncLine", "AsyncLines", "Line", "Lines"]
+__all__ = ["AsyncConnection", "AsyncConnectionPool", "Connection", "ConnectionPool"]
 
 #: Connections of a pool: as good as no bound.
 _UNBOUND: Final = 2**31
@@ -35,8 +35,8 @@ _PROBES: Final = 3
 _REDIRECTS: Final = 5
 
 
-def _astray(place: Place) -> Unavailable:
-    error = Unavailable(f"{place}: the nodes of the cluster send one to each other: a failover is under way")
+def _astray(server: ServerAddress) -> Unavailable:
+    error = Unavailable(f"{server}: the nodes of the cluster send one to each other: a failover is under way")
     error.may_have_run = False
     return error
 
@@ -58,81 +58,81 @@ def _options(url: str, seconds: float) -> dict[str, Any]:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class Connection:
     """A connection in somebody's hands; to be given back, or dropped when a reply of it was not read."""
 
-    place: Place
+    server: ServerAddress
     pool: redis.ConnectionPool
-    connection: Any
-    lines: Lines
+    raw: Any
+    owner: ConnectionPool
 
     def send(self, request: bytes) -> None:
         """Send a packed request."""
-        self.connection.send_packed_command([request], check_health=False)
+        self.raw.send_packed_command([request], check_health=False)
 
     def read(self, seconds: float | None = None) -> Any:
         """Read a reply, and wait for it longer than is usual where `seconds` are given."""
-        if seconds is not None and not self.connection.can_read(timeout=seconds):
+        if seconds is not None and not self.raw.can_read(timeout=seconds):
             raise redis.TimeoutError(f"no answer within {seconds:g} s")
-        return self.connection.read_response()
+        return self.raw.read_response()
 
     def ask(self, *words: str) -> None:
         """Send a command."""
-        self.connection.send_command(*words, check_health=False)
+        self.raw.send_command(*words, check_health=False)
 
     def is_readable(self) -> bool:
         """Whether something came."""
-        return bool(self.connection.can_read(timeout=0))
+        return bool(self.raw.can_read(timeout=0))
 
     def drop(self) -> None:
         """Close it; it can still be given back."""
-        self.connection.disconnect()
+        self.raw.disconnect()
 
     def release(self) -> None:
         """Give it back; one to a server that was left is closed."""
-        if not self.lines.uses(self.pool):
+        if not self.owner.uses(self.pool):
             self.drop()
-        self.pool.release(self.connection)
+        self.pool.release(self.raw)
 
 
-class Lines:
+class ConnectionPool:
     """The connections of one store."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._at: tuple[Place, redis.ConnectionPool] | None = None
+        self._at: tuple[ServerAddress, redis.ConnectionPool] | None = None
         self._changing = threading.Lock()
 
-    def take(self) -> Line:
+    def take(self) -> Connection:
         """A connection that stands and whose server was greeted.
 
         Raises:
             Unavailable: there is none, and why; nothing was sent.
         """
         for _ in range(_REDIRECTS):
-            place = self._route.current or self._route.find()
-            pool = self.pool(place)
+            server = self._route.current or self._route.find()
+            pool = self.pool(server)
             try:
-                return Line(place, pool, pool.get_connection(), self)
+                return Connection(server, pool, pool.get_connection(), self)
             except redis.exceptions.MovedError as error:
-                if not self._route.redirect(place, error):
-                    raise unreached(error, place.url) from error
+                if not self._route.redirect(server, error):
+                    raise translate_connect_error(error, server.url) from error
             except (redis.RedisError, OSError, Unavailable) as error:
-                ours = unreached(error, place.url)
+                ours = translate_connect_error(error, server.url)
                 if isinstance(ours, Unavailable):
-                    self._route.failed(place, ours, connecting=True)
+                    self._route.failed(server, ours, connecting=True)
                 raise ours from error
-        raise _astray(place)
+        raise _astray(server)
 
-    def pool(self, place: Place) -> redis.ConnectionPool:
+    def pool(self, server: ServerAddress) -> redis.ConnectionPool:
         """redis-py's connections to a server."""
         at = self._at
-        if at is not None and at[0] is place:
+        if at is not None and at[0] is server:
             return at[1]
         with self._changing:
-            if self._at is None or self._at[0] is not place:
-                former, pool = self._at, self._made(place)
-                self._at = (place, pool)
+            if self._at is None or self._at[0] is not server:
+                former, pool = self._at, self._made(server)
+                self._at = (server, pool)
                 if former is not None:
                     former[1].disconnect(inuse_connections=False)
             return self._at[1]
@@ -141,18 +141,18 @@ class Lines:
         """Whether these connections go to the server that is used now."""
         return self._at is not None and self._at[1] is pool
 
-    def _made(self, place: Place) -> redis.ConnectionPool:
-        greet = functools.partial(self._greet, place)
-        options = {**_options(place.url, self._route.heartbeat), "redis_connect_func": greet}
-        return redis.ConnectionPool.from_url(place.url, **options)
+    def _made(self, server: ServerAddress) -> redis.ConnectionPool:
+        greet = functools.partial(self._greet, server)
+        options = {**_options(server.url, self._route.heartbeat), "redis_connect_func": greet}
+        return redis.ConnectionPool.from_url(server.url, **options)
 
-    def _greet(self, place: Place, connection: Any) -> None:
+    def _greet(self, server: ServerAddress, connection: Any) -> None:
         try:
             connection.on_connect()
             confirmed, questions = self._route.confirmed(), self._route.questions()
             for question in questions:
                 connection.send_command(*question, check_health=False)
-            self._route.judge(place, confirmed, [self._answer(connection) for _ in questions])
+            self._route.check_server(server, confirmed, [self._answer(connection) for _ in questions])
         except BaseException:
             connection.disconnect()
             raise
@@ -173,68 +173,68 @@ class Lines:
 
 
 @dataclass(slots=True, eq=False)
-class AsyncLine:
-    """`Line` for asyncio."""
+class AsyncConnection:
+    """`Connection` for asyncio."""
 
-    place: Place
+    server: ServerAddress
     pool: redis.asyncio.ConnectionPool
-    connection: Any
-    lines: AsyncLines
+    raw: Any
+    owner: AsyncConnectionPool
     seconds: float
 
     async def send(self, request: bytes) -> None:
         """Send a packed request."""
         async with asyncio.timeout(self.seconds):
-            await self.connection.send_packed_command([request], check_health=False)
+            await self.raw.send_packed_command([request], check_health=False)
 
     async def read(self, seconds: float | None = None) -> Any:
         """Read a reply, and wait for it longer than is usual where `seconds` are given."""
         async with asyncio.timeout(self.seconds if seconds is None else seconds):
-            return await self.connection.read_response()
+            return await self.raw.read_response()
 
     async def drop(self) -> None:
         """Close it; it can still be given back."""
-        await self.connection.disconnect(nowait=True)
+        await self.raw.disconnect(nowait=True)
 
     async def release(self) -> None:
         """Give it back; one to a server that was left is closed."""
-        if not self.lines.uses(self.pool):
+        if not self.owner.uses(self.pool):
             await self.drop()
-        await self.pool.release(self.connection)
+        await self.pool.release(self.raw)
 
 
-class AsyncLines:
-    """The same as `Lines` for asyncio."""
+class AsyncConnectionPool:
+    """The same as `ConnectionPool` for asyncio."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._at: tuple[Place, redis.asyncio.ConnectionPool] | None = None
+        self._at: tuple[ServerAddress, redis.asyncio.ConnectionPool] | None = None
 
-    async def take(self) -> AsyncLine:
-        """A connection that stands and whose server was greeted; see `Lines.take`."""
+    async def take(self) -> AsyncConnection:
+        """A connection that stands and whose server was greeted; see `ConnectionPool.take`."""
         for _ in range(_REDIRECTS):
             # Sentinels and cluster nodes are asked in a thread: who asks them waits.
             found = self._route.current
-            place = await asyncio.to_thread(self._route.find) if found is None else found
-            pool = await self.pool(place)
+            server = await asyncio.to_thread(self._route.find) if found is None else found
+            pool = await self.pool(server)
             try:
                 connection = await pool.get_connection()
             except redis.exceptions.MovedError as error:
-                if not self._route.redirect(place, error):
-                    raise unreached(error, place.url) from error
+                if not self._route.redirect(server, error):
+                    raise translate_connect_error(error, server.url) from error
             except (redis.RedisError, OSError, Unavailable) as error:
-                ours = unreached(error, place.url)
+                ours = translate_connect_error(error, server.url)
                 if isinstance(ours, Unavailable):
-                    self._route.failed(place, ours, connecting=True)
+                    self._route.failed(server, ours, connecting=True)
                 raise ours from error
             else:
-                return AsyncLine(place, pool, connection, self, self._route.heartbeat)
-        raise _astray(place)
+                return AsyncConnection(server, pool, connection, self, self._route.heartbeat)
+        raise _astray(server)
 
-    async def pool(self, place: Place) -> redis.asyncio.ConnectionPool:
+    async def pool(self, server: ServerAddress) -> redis.asyncio.ConnectionPool:
         """redis-py's connections to a server."""
-        if self._at is None or self._at[0] is not place:
-            former, self._at = self._at, (place, self._made(place))
+        if self._at is None or self._at[0] is not server:
+            former, self._at = self._at, (server, self._made(server))
             if former is not None:
                 await former[1].disconnect(inuse_connections=False)
         return self._at[1]
@@ -243,21 +243,21 @@ class AsyncLines:
         """Whether these connections go to the server that is used now."""
         return self._at is not None and self._at[1] is pool
 
-    def _made(self, place: Place) -> redis.asyncio.ConnectionPool:
-        greet = functools.partial(self._greet, place)
-        options = {**_options(place.url, self._route.heartbeat), "redis_connect_func": greet}
+    def _made(self, server: ServerAddress) -> redis.asyncio.ConnectionPool:
+        greet = functools.partial(self._greet, server)
+        options = {**_options(server.url, self._route.heartbeat), "redis_connect_func": greet}
         # How long a reply may take is said where it is read: a blocked one takes longer.
         options |= {"socket_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
-        return redis.asyncio.ConnectionPool.from_url(place.url, **options)
+        return redis.asyncio.ConnectionPool.from_url(server.url, **options)
 
-    async def _greet(self, place: Place, connection: Any) -> None:
+    async def _greet(self, server: ServerAddress, connection: Any) -> None:
         try:
             async with asyncio.timeout(self._route.heartbeat):
                 await connection.on_connect()
                 confirmed, questions = self._route.confirmed(), self._route.questions()
                 for question in questions:
                     await connection.send_command(*question, check_health=False)
-                self._route.judge(place, confirmed, [await self._answer(connection) for _ in questions])
+                self._route.check_server(server, confirmed, [await self._answer(connection) for _ in questions])
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

@@ -67,7 +67,7 @@ class Listeners:
         self._listeners: list[_Listener] = []
         self._reached: list[ConnectionEvent] = []
         self._changing = threading.Lock()
-        self._told: SimpleQueue[_Told] = SimpleQueue()
+        self._reported: SimpleQueue[_Told] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -108,7 +108,7 @@ class Listeners:
             thread.join(_ENDED_WITHIN)
 
     def _put(self, told: _Told) -> None:
-        self._told.put(told)
+        self._reported.put(told)
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -116,7 +116,7 @@ class Listeners:
             self._thread.start()
 
     def _run(self) -> None:
-        while (told := self._told.get()) is not None:
+        while (told := self._reported.get()) is not None:
             for listener in self._to(told[0]):
                 try:
                     listener(told[1])
@@ -140,7 +140,7 @@ class AsyncListeners(Listeners):
         if self._loop is None:
             self._waiting.put_nowait(told)
         elif not self._loop.is_closed():
-            # Also from the presence thread.
+            # Also from the keepalive thread.
             self._loop.call_soon_threadsafe(self._waiting.put_nowait, told)
 
     def _start(self) -> None:

@@ -13,7 +13,7 @@ from redis.sentinel import Sentinel
 
 from ampsq.base.addresses import redacted
 from ampsq.base.errors import AuthenticationFailed, PrimaryUnknown, Unavailable
-from ampsq.transport.errors import unreached
+from ampsq.transport.errors import translate_connect_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ def ask_sentinels(endpoint: Endpoint, seconds: float) -> str:
                 masters: Any = client.sentinel_masters()
                 state = masters.get(endpoint.service)
             except (redis.RedisError, OSError) as error:
-                ours = unreached(error, f"{host}:{port}")
+                ours = translate_connect_error(error, f"{host}:{port}")
                 kinds.add(type(ours))
                 failures.append(str(ours))
                 continue
@@ -124,7 +124,7 @@ def _slots(url: str, seconds: float) -> list[Any]:
             raise PrimaryUnknown(
                 f"{redacted(url)}: this server is no cluster's: write redis:// instead of cluster://"
             ) from error
-        raise unreached(error, url) from error
+        raise translate_connect_error(error, url) from error
     finally:
         if connection is not None:
             connection.disconnect()

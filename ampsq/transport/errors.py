@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["harmless", "said_of", "translated", "unreached"]
+__all__ = ["describe_failure", "may_repeat", "translate_connect_error", "translate_error"]
 
 #: What redis-py says of a connection that was not made: to where, and why.
 _CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)", re.DOTALL)
@@ -91,7 +91,7 @@ _ENDED: Final = ("Connection closed by server", "reset by peer", "Connection los
 Away = TypeVar("Away", bound=Unavailable)
 
 
-def translated(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError:
+def translate_error(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError:
     """Turn what came instead of an answer into our exception."""
     if isinstance(error, AmpsqError):
         return error
@@ -107,9 +107,9 @@ def translated(error: Exception, call: Call[Any] | None, url: str) -> AmpsqError
     return rejection(text) or ScriptBug(_blame(text, call))
 
 
-def unreached(error: Exception, url: str) -> AmpsqError:
+def translate_connect_error(error: Exception, url: str) -> AmpsqError:
     """Turn what came of connecting into our exception: no call was sent."""
-    ours = translated(error, None, url)
+    ours = translate_error(error, None, url)
     if isinstance(ours, ScriptBug):
         # Whatever a server answers to a greeting, it does not serve us.
         ours = Unavailable(f"{redacted(url)}: {ours}")
@@ -126,12 +126,12 @@ def unreached(error: Exception, url: str) -> AmpsqError:
     return ours
 
 
-def harmless(error: AmpsqError, call: Call[Any]) -> bool:
+def may_repeat(error: AmpsqError, call: Call[Any]) -> bool:
     """Whether a call may be sent again: nothing was done, or a second run changes nothing."""
     return isinstance(error, Unavailable) and (call.repeatable or not error.may_have_run)
 
 
-def said_of(shown: str, url: str, error: Exception) -> str:
+def describe_failure(shown: str, url: str, error: Exception) -> str:
     """What is wrong with one of several places, shown as `shown`: the address that an error begins with is left out."""
     return f"{shown}: {str(error).removeprefix(f'{redacted(url)}: ')}"
 

@@ -13,17 +13,17 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.errors import AmpsqError
-from ampsq.transport.errors import said_of
+from ampsq.transport.errors import describe_failure
 from ampsq.transport.instances import barriers_to_failover
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampsq.transport.instances import Home
+    from ampsq.transport.instances import InstanceAddress
     from ampsq.transport.route import Route
 
-__all__ = ["Failover", "Mover"]
+__all__ = ["FailOver", "Failover"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds between two looks.
@@ -32,14 +32,14 @@ _LOOK: Final = 1.0
 _AGAIN: Final = 0.2
 
 
-class Mover(Protocol):
+class FailOver(Protocol):
     """What moves a client."""
 
-    def __call__(self, home: Home, *, is_careful: bool) -> Route:
+    def __call__(self, instance_address: InstanceAddress, *, is_careful: bool) -> Route:
         """Go on at another instance; gives the way there.
 
         Args:
-            home: the instance.
+            instance_address: the instance.
             is_careful: refuse where the publisher's own messages are missing that were told to be persisted.
 
         Raises:
@@ -52,16 +52,16 @@ class Failover:
     """Watches one client's instance.
 
     Args:
-        homes: the instances, in the order in which they are tried.
+        instances: the instances, in the order in which they are tried.
         route: the way to the present one.
         policy: ``refuse`` or ``warn``.
-        move: moves the client.
+        fail_over: moves the client.
     """
 
-    def __init__(self, homes: Sequence[Home], route: Route, policy: str, move: Mover) -> None:
-        self._homes, self._route, self._policy, self._move = list(homes), route, policy, move
+    def __init__(self, instances: Sequence[InstanceAddress], route: Route, policy: str, fail_over: FailOver) -> None:
+        self._instances, self._route, self._policy, self._fail_over = list(instances), route, policy, fail_over
         self._barriers: dict[str, str] = {}
-        self._said = ""
+        self._reported = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"ampsq-failover-{route.instance}", daemon=True)
 
@@ -86,7 +86,7 @@ class Failover:
 
     def _look(self, lost: float | None) -> float | None:
         """Ask the present instance who may follow it; gives since when it does not answer."""
-        store = Store(self._route, self._route.instance, patience=0.0)
+        store = Store(self._route, self._route.instance, retry_timeout=0.0)
         try:
             self._barriers = store.run(barriers_to_failover(store.instance))
         except AmpsqError as error:
@@ -97,33 +97,37 @@ class Failover:
             return lost
         finally:
             store.close()
-        self._route.stays = self._said = ""
+        self._route.stays = self._reported = ""
         return None
 
     def _go_on(self, cause: str) -> bool:
         """Try the other instances, the next one first; whether one was found."""
         here = self._route.instance
-        at = next(number for number, home in enumerate(self._homes) if home.instance == here)
+        at = next(
+            number for number, instance_address in enumerate(self._instances) if instance_address.instance == here
+        )
         reasons = []
-        for home in self._homes[at + 1 :] + self._homes[:at]:
-            reason = self._barriers.get(home.instance, f"no destination of {here!r} that is sync leads there")
+        for instance_address in self._instances[at + 1 :] + self._instances[:at]:
+            reason = self._barriers.get(
+                instance_address.instance, f"no destination of {here!r} that is sync leads there"
+            )
             if reason and self._policy == "refuse":
-                reasons.append(f"{home}: {reason}")
+                reasons.append(f"{instance_address}: {reason}")
                 continue
             try:
-                self._route = self._move(home, is_careful=self._policy == "refuse")
+                self._route = self._fail_over(instance_address, is_careful=self._policy == "refuse")
             except AmpsqError as error:
-                reasons.append(said_of(str(home), home.url, error))
+                reasons.append(describe_failure(str(instance_address), instance_address.url, error))
                 continue
             told = f", though {reason}" if reason else ""
-            _log.warning("instance %s is out of reach (%s): going on at %s%s", here, cause, home, told)
-            self._barriers, self._said = {}, ""
+            _log.warning("instance %s is out of reach (%s): going on at %s%s", here, cause, instance_address, told)
+            self._barriers, self._reported = {}, ""
             return True
         self._stay("; ".join(reasons))
         return False
 
     def _stay(self, reasons: str) -> None:
         self._route.stays = f"not going on elsewhere: {reasons}; allowed with failover='warn'"
-        if reasons != self._said:
-            self._said = reasons
+        if reasons != self._reported:
+            self._reported = reasons
             _log.warning("instance %s is out of reach; %s", self._route.instance, self._route.stays)

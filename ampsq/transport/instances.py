@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq.base.addresses import joined, redacted
+from ampsq.base.addresses import join_addresses, redacted
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import is_name, shown
 from ampsq.protocol.request import command
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["POLICIES", "Home", "barriers_to_failover", "parse_homes", "parse_policy"]
+__all__ = ["POLICIES", "InstanceAddress", "barriers_to_failover", "parse_instances", "parse_policy"]
 
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=[a-z+]+://)")
 #: What a client does where what it was told may be missing at the next instance.
 POLICIES: Final = ("refuse", "warn")
 
 
-class Home(NamedTuple):
+class InstanceAddress(NamedTuple):
     """An instance.
 
     Attributes:
@@ -38,10 +38,10 @@ class Home(NamedTuple):
         return f"{redacted(self.url)}#{self.instance}"
 
     def __repr__(self) -> str:
-        return f"<Home {self}>"
+        return f"<InstanceAddress {self}>"
 
 
-def parse_homes(url: str | Sequence[str], instance: str) -> list[Home]:
+def parse_instances(url: str | Sequence[str], instance: str) -> list[InstanceAddress]:
     """Read addresses of one instance or of several, in the order in which they are tried.
 
     Args:
@@ -52,7 +52,7 @@ def parse_homes(url: str | Sequence[str], instance: str) -> list[Home]:
         DefinitionError: behind a ``#`` is no name.
     """
     found: dict[str, list[str]] = {}
-    for text in _BETWEEN.split(joined(url).strip()):
+    for text in _BETWEEN.split(join_addresses(url).strip()):
         address, mark, name = text.partition("#")
         if mark and not is_name(name):
             raise DefinitionError(
@@ -60,7 +60,7 @@ def parse_homes(url: str | Sequence[str], instance: str) -> list[Home]:
                 "redis://host:6379#nyc-1"
             )
         found.setdefault(name or instance, []).append(address)
-    return [Home(",".join(addresses), name) for name, addresses in found.items()]
+    return [InstanceAddress(",".join(addresses), name) for name, addresses in found.items()]
 
 
 def parse_policy(value: object) -> str:

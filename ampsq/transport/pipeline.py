@@ -11,22 +11,22 @@ import redis
 from ampsq.base.errors import DefinitionError, Rejected, Unavailable
 from ampsq.protocol.request import command
 from ampsq.protocol.scripts import script
-from ampsq.transport.errors import translated
+from ampsq.transport.errors import translate_error
 
 if TYPE_CHECKING:
     from ampsq.base.errors import AmpsqError
     from ampsq.protocol.request import Call
-    from ampsq.transport.connection_pool import AsyncLine, Line
-    from ampsq.transport.route import Place, Route
+    from ampsq.transport.connection_pool import AsyncConnection, Connection
+    from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["AsyncChannel", "AsyncRunner", "Channel", "PinnedChannel", "Runner", "packed"]
+__all__ = ["AsyncCallRunner", "AsyncPipeline", "CallRunner", "PinnedPipeline", "Pipeline", "pack_request"]
 
 T = TypeVar("T")
 #: Characters of a refused text that an error shows.
 _SHOWN: Final = 60
 
 
-def packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
+def pack_request(call: Call[Any], key: str, *, whole: bool) -> bytes:
     """The request as it travels: hiredis packs it in one go, where redis-py would look at every argument first.
 
     Raises:
@@ -45,38 +45,38 @@ def packed(call: Call[Any], key: str, *, whole: bool) -> bytes:
         ) from error
 
 
-class Runner(Protocol):
+class CallRunner(Protocol):
     """A store, as far as a channel needs it: the way to the server, a connection, and single calls."""
 
     route: Route
     key: str
 
-    def line(self) -> Line:
+    def take_connection(self) -> Connection:
         """Give a connection of one's own."""
 
     def call(self, call: Call[T]) -> T:
         """Send one call and read its reply."""
 
 
-class AsyncRunner(Protocol):
+class AsyncCallRunner(Protocol):
     """The same for asyncio."""
 
     route: Route
     key: str
 
-    async def line(self) -> AsyncLine:
+    async def take_connection(self) -> AsyncConnection:
         """Give a connection of one's own."""
 
     async def call(self, call: Call[T]) -> T:
         """Send one call and read its reply."""
 
 
-class Channel:
+class Pipeline:
     """Calls in flight on one connection, answered in order. After a failure it is empty and usable again."""
 
-    def __init__(self, store: Runner) -> None:
+    def __init__(self, store: CallRunner) -> None:
         self._store = store
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._sent: deque[Call[Any]] = deque()
 
     @property
@@ -86,12 +86,12 @@ class Channel:
 
     def post(self, call: Call[Any]) -> None:
         """Send a call. Raises `Unavailable` when the connection broke: then nobody knows what ran."""
-        if self._line is not None and not self._sent and self._line.place is not self._store.route.current:
+        if self._connection is not None and not self._sent and self._connection.server is not self._store.route.current:
             self.close()
-        if self._line is None:
-            self._line = self._store.line()
+        if self._connection is None:
+            self._connection = self._store.take_connection()
         try:
-            self._line.send(packed(call, self._store.key, whole=False))
+            self._connection.send(pack_request(call, self._store.key, whole=False))
         except (redis.RedisError, OSError) as error:
             raise self._failed(error, call) from error
         except BaseException:
@@ -101,18 +101,19 @@ class Channel:
 
     def collect(self) -> Any:
         """Read the reply of the earliest call; raises what the server answered, or `Unavailable`."""
-        if self._line is None:
+        if self._connection is None:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = self._line.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
+            reply = self._connection.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
         except redis.exceptions.NoScriptError as error:
             return self._run_forgotten(call, error)
         except redis.ResponseError as error:
-            ours = translated(error, call, self._line.place.url)
+            ours = translate_error(error, call, self._connection.server.url)
             self._sent.popleft()
             if not isinstance(ours, Rejected):
-                # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
+                # The outcome of all that is in flight is unknown to whoever posted: none of it may be read as something
+                # else.
                 self.close()
             raise ours from error
         except (redis.RedisError, OSError) as error:
@@ -135,27 +136,27 @@ class Channel:
     def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
         """Drop the connection, and say what the failure means."""
         place = self._abandon()
-        ours = translated(error, call, place.url if place else "")
+        ours = translate_error(error, call, place.url if place else "")
         if place is not None and isinstance(ours, Unavailable):
             self._store.route.failed(place, ours)
         return ours
 
-    def _abandon(self) -> Place | None:
-        line, self._line = self._line, None
+    def _abandon(self) -> ServerAddress | None:
+        connection, self._connection = self._connection, None
         self._sent.clear()
-        if line is None:
+        if connection is None:
             return None
-        line.drop()
-        line.release()
-        return line.place
+        connection.drop()
+        connection.release()
+        return connection.server
 
     def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
-        line, self._line = self._line, None
-        if line is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             if self._sent:
-                line.drop()
-            line.release()
+                connection.drop()
+            connection.release()
         self._sent.clear()
 
     def __enter__(self) -> Self:
@@ -165,17 +166,17 @@ class Channel:
         self.close()
 
 
-class PinnedChannel(Channel):
+class PinnedPipeline(Pipeline):
     """A channel whose calls run on one connection or not at all: for who waits for what that connection wrote."""
 
-    def __init__(self, store: Runner) -> None:
+    def __init__(self, store: CallRunner) -> None:
         super().__init__(store)
         self._is_used = False
 
     def post(self, call: Call[Any]) -> None:
-        """Send a call; see `Channel.post`. Raises `Unavailable` when the connection is gone."""
-        is_elsewhere = self._line is not None and self._line.place is not self._store.route.current
-        if self._is_used and (self._line is None or is_elsewhere):
+        """Send a call; see `Pipeline.post`. Raises `Unavailable` when the connection is gone."""
+        is_elsewhere = self._connection is not None and self._connection.server is not self._store.route.current
+        if self._is_used and (self._connection is None or is_elsewhere):
             self.close()
             raise Unavailable("the connection broke while calls were in flight")
         self._is_used = True
@@ -197,12 +198,12 @@ class PinnedChannel(Channel):
         raise Unavailable("the server forgot its scripts; they are loaded again") from error
 
 
-class AsyncChannel:
-    """`Channel` for asyncio."""
+class AsyncPipeline:
+    """`Pipeline` for asyncio."""
 
-    def __init__(self, store: AsyncRunner) -> None:
+    def __init__(self, store: AsyncCallRunner) -> None:
         self._store = store
-        self._line: AsyncLine | None = None
+        self._connection: AsyncConnection | None = None
         self._sent: deque[Call[Any]] = deque()
 
     @property
@@ -211,13 +212,13 @@ class AsyncChannel:
         return len(self._sent)
 
     async def post(self, call: Call[Any]) -> None:
-        """Send a call; see `Channel.post`."""
-        if self._line is not None and not self._sent and self._line.place is not self._store.route.current:
+        """Send a call; see `Pipeline.post`."""
+        if self._connection is not None and not self._sent and self._connection.server is not self._store.route.current:
             await self.close()
-        if self._line is None:
-            self._line = await self._store.line()
+        if self._connection is None:
+            self._connection = await self._store.take_connection()
         try:
-            await self._line.send(packed(call, self._store.key, whole=False))
+            await self._connection.send(pack_request(call, self._store.key, whole=False))
         except (redis.RedisError, OSError) as error:
             raise await self._failed(error, call) from error
         except BaseException:
@@ -226,12 +227,12 @@ class AsyncChannel:
         self._sent.append(call)
 
     async def collect(self) -> Any:
-        """Read the reply of the earliest call; see `Channel.collect`."""
-        if self._line is None:
+        """Read the reply of the earliest call; see `Pipeline.collect`."""
+        if self._connection is None:
             raise Unavailable("the connection broke while calls were in flight")
         call = self._sent[0]
         try:
-            reply = await self._line.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
+            reply = await self._connection.read(call.blocks + self._store.route.heartbeat if call.blocks else None)
         except redis.exceptions.NoScriptError:
             self._sent.popleft()
             try:
@@ -240,10 +241,11 @@ class AsyncChannel:
                 await self.close()
                 raise
         except redis.ResponseError as error:
-            ours = translated(error, call, self._line.place.url)
+            ours = translate_error(error, call, self._connection.server.url)
             self._sent.popleft()
             if not isinstance(ours, Rejected):
-                # Whoever posted is in doubt about all that is in flight: none of it may be read as something else.
+                # The outcome of all that is in flight is unknown to whoever posted: none of it may be read as something
+                # else.
                 await self.close()
             raise ours from error
         except (redis.RedisError, OSError) as error:
@@ -257,27 +259,27 @@ class AsyncChannel:
     async def _failed(self, error: Exception, call: Call[Any]) -> AmpsqError:
         """Drop the connection, and say what the failure means."""
         place = await self._abandon()
-        ours = translated(error, call, place.url if place else "")
+        ours = translate_error(error, call, place.url if place else "")
         if place is not None and isinstance(ours, Unavailable):
             self._store.route.failed(place, ours)
         return ours
 
-    async def _abandon(self) -> Place | None:
-        line, self._line = self._line, None
+    async def _abandon(self) -> ServerAddress | None:
+        connection, self._connection = self._connection, None
         self._sent.clear()
-        if line is None:
+        if connection is None:
             return None
-        await line.drop()
-        await line.release()
-        return line.place
+        await connection.drop()
+        await connection.release()
+        return connection.server
 
     async def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
-        line, self._line = self._line, None
-        if line is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             if self._sent:
-                await line.drop()
-            await line.release()
+                await connection.drop()
+            await connection.release()
         self._sent.clear()
 
     async def __aenter__(self) -> Self:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 
-from ampsq.base.addresses import joined, parse_endpoints, redacted
+from ampsq.base.addresses import join_addresses, parse_endpoints, redacted
 from ampsq.base.errors import (
     AuthenticationFailed,
     ConnectionRefused,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.addresses import Endpoint
 
-__all__ = ["Place", "Route", "parse_heartbeat"]
+__all__ = ["Route", "ServerAddress", "parse_heartbeat"]
 
 _log = logging.getLogger("ampsq")
 _FIRST_PAUSE: Final = 0.02
@@ -56,7 +56,7 @@ _NOT_HERE: Final = (
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class Place:
+class ServerAddress:
     """A server that is used, from one reconnect to the next: another object after each."""
 
     url: str
@@ -91,9 +91,9 @@ class Route:
         listeners: Listeners | None = None,
         confirmed: Callable[[], str] = str,
     ) -> None:
-        self.url, self.instance, self.heartbeat = joined(url), instance, heartbeat
+        self.url, self.instance, self.heartbeat = join_addresses(url), instance, heartbeat
         self.listeners = listeners or Listeners()
-        self.current: Place | None = None
+        self.current: ServerAddress | None = None
         #: Why the client does not go on at another instance; "" where there is none, or all is well.
         self.stays = ""
         #: Where the client went on instead; "" while it is here.
@@ -116,7 +116,7 @@ class Route:
 
     # -- where to go
 
-    def find(self) -> Place:
+    def find(self) -> ServerAddress:
         """The server to use; asks Sentinels or cluster nodes where that is needed.
 
         Raises:
@@ -137,7 +137,7 @@ class Route:
                         self._next(error)
                 raise
             with self._lock:
-                self.current = self.current or Place(url)
+                self.current = self.current or ServerAddress(url)
                 return self.current
 
     def _look_up(self, index: int, endpoint: Endpoint) -> str:
@@ -150,14 +150,14 @@ class Route:
         self._nodes[index] = nodes or self._nodes.get(index, [])
         return url
 
-    def redirect(self, place: Place, moved: redis.exceptions.MovedError) -> bool:
+    def redirect(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> bool:
         """Follow a cluster's word that the instance is at another node; False: it is not about the instance."""
         if moved.slot_id != slot_of(self.instance):
             return False
         with self._lock:
-            if self.current is place:
+            if self.current is server:
                 endpoint = self._endpoints[self._index]
-                here = redis.connection.parse_url(place.url)
+                here = redis.connection.parse_url(server.url)
                 host = moved.host or str(here.get("host", "localhost"))
                 self._nodes.setdefault(self._index, []).append((host, moved.port))
                 if endpoint.kind == "server":
@@ -165,22 +165,22 @@ class Route:
                     seeds = ((str(here.get("host", "localhost")), int(here.get("port", 6379))), (host, moved.port))
                     endpoint = self._endpoints[self._index] = endpoint.of_cluster(seeds)
                 self._down(f"the cluster serves the instance at {host}:{moved.port} now")
-                self.current = Place(endpoint.at(host, moved.port))
+                self.current = ServerAddress(endpoint.at(host, moved.port))
         return True
 
-    def aside(self, place: Place, moved: redis.exceptions.MovedError) -> str:
+    def aside(self, server: ServerAddress, moved: redis.exceptions.MovedError) -> str:
         """The address of the node that has a key outside of the instance."""
-        here = redis.connection.parse_url(place.url)
+        here = redis.connection.parse_url(server.url)
         host = moved.host or str(here.get("host", "localhost"))
         with self._lock:
             return self._endpoints[self._index].at(host, moved.port)
 
     # -- what came of it
 
-    def failed(self, place: Place, error: Unavailable, *, connecting: bool = False) -> None:
+    def failed(self, server: ServerAddress, error: Unavailable, *, connecting: bool = False) -> None:
         """Note that a server could not be used, or was lost; the next look takes the next address, where that helps."""
         with self._lock:
-            if self.current is not place:
+            if self.current is not server:
                 return
             self.current = None
             self._down(str(error))
@@ -210,7 +210,7 @@ class Route:
             return 0.0
         return min(_FIRST_PAUSE * 2.0**rounds, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311  (no secret)
 
-    def summed_up(self, error: Unavailable, patience: float) -> Unavailable:
+    def summed_up(self, error: Unavailable, retry_timeout: float) -> Unavailable:
         """What to tell when nothing helped: with several addresses, what came of each."""
         beside = f"; this client works at {self.left} now" if self.left else f"; {self.stays}" if self.stays else ""
         with self._lock:
@@ -221,7 +221,7 @@ class Route:
         lasting = next((cause for _, cause in causes if cause.is_lasting), error)
         tried = "; ".join(f"({number}) {cause}" for number, (_, cause) in enumerate(causes, 1))
         told = type(lasting)(
-            f"no server of instance {self.instance!r} was reached within {patience:g} s: {tried}{beside}"
+            f"no server of instance {self.instance!r} was reached within {retry_timeout:g} s: {tried}{beside}"
         )
         told.may_have_run = error.may_have_run
         return told
@@ -229,7 +229,7 @@ class Route:
     # -- greeting
 
     def questions(self) -> list[tuple[EncodableT, ...]]:
-        """What every new connection asks first; `judge` reads the replies."""
+        """What every new connection asks first; `check_server` reads the replies."""
         if not self.instance:
             return [("ROLE",)]
         return [
@@ -244,11 +244,11 @@ class Route:
             self._known = max(self._known, _number(self._confirmed().encode()))
             return self._known
 
-    def judge(self, place: Place, confirmed: tuple[int, int], replies: list[Any]) -> None:
+    def check_server(self, server: ServerAddress, confirmed: tuple[int, int], replies: list[Any]) -> None:
         """Read the answers of a server.
 
         Args:
-            place: the server.
+            server: the server.
             confirmed: what was known to be recorded before it was asked.
             replies: each a reply, or what was raised in its stead.
 
@@ -259,37 +259,37 @@ class Route:
             None if isinstance(reply, Exception) else reply for reply in (*replies, None, None, None)[:3]
         )
         if role and role[0] == b"sentinel":
-            raise NotAPrimary(f"{place}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
+            raise NotAPrimary(f"{server}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
         if role and role[0] != b"master":
             raise NotAPrimary(
-                f"{place}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
+                f"{server}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
             )
         for reply in replies:
             # A right that a user does not have is no reason: the calls themselves show what it may.
             if isinstance(reply, Exception) and not isinstance(reply, redis.exceptions.NoPermissionError):
                 raise reply
-        self._reached(place, (origin or b"").decode(), _number(clock), confirmed)
+        self._reached(server, (origin or b"").decode(), _number(clock), confirmed)
 
-    def _reached(self, place: Place, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
+    def _reached(self, server: ServerAddress, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
         with self._lock:
             if self._origin and origin != self._origin:
                 found = f"holds {origin!r}" if origin else "has no keys of it: it was emptied, or is another server"
                 raise OtherIncarnation(
-                    f"{place}: this client works on {self._origin!r}, and the server {found}; what was leased and "
+                    f"{server}: this client works on {self._origin!r}, and the server {found}; what was leased and "
                     "published there is unknown here. Make a new client, or restore the server"
                 )
-            if self.current is not place:
+            if self.current is not server:
                 return
             reason = ""
             if self._origin and clock < confirmed:
                 reason = "the server lost messages: its last is {}-{}, and {}-{} was there".format(*clock, *confirmed)
-                _log.error("%s: %s", place, reason)
+                _log.error("%s: %s", server, reason)
                 self._known = clock
                 self._down("the server was restarted, or restored")
             if not self._up:
                 self._up = True
                 self._causes.clear()
-                self.listeners.tell(ConnectionEvent(ConnectionState.CONNECTED, str(place), reason))
+                self.listeners.tell(ConnectionEvent(ConnectionState.CONNECTED, str(server), reason))
                 if self._origin:
                     self._say(ConnectionState.LOGGED_ON)
 
@@ -299,10 +299,10 @@ class Route:
             self._origin = origin
             self._say(ConnectionState.LOGGED_ON)
 
-    def tell(self, place: Place | None, state: ConnectionState) -> None:
+    def tell(self, server: ServerAddress | None, state: ConnectionState) -> None:
         """Say what a connection has reached, unless it is lost meanwhile."""
         with self._lock:
-            if place is not None and self.current is place:
+            if server is not None and self.current is server:
                 self._say(state)
 
     def _say(self, state: ConnectionState) -> None:

@@ -17,18 +17,18 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.protocol.request import Call, Collect, ForeignStep, Pause, Post
-from ampsq.transport.connection_pool import AsyncLines, Lines
+from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
 from ampsq.transport.discovery import slot_of
-from ampsq.transport.errors import harmless, translated
-from ampsq.transport.pipeline import AsyncChannel, Channel, PinnedChannel, packed
+from ampsq.transport.errors import may_repeat, translate_error
+from ampsq.transport.pipeline import AsyncPipeline, PinnedPipeline, Pipeline, pack_request
 from ampsq.transport.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from ampsq.protocol.request import Flow, Step
-    from ampsq.transport.connection_pool import AsyncLine, Line
-    from ampsq.transport.route import Place
+    from ampsq.transport.connection_pool import AsyncConnection, Connection
+    from ampsq.transport.route import ServerAddress
 
 __all__ = ["AsyncStore", "Store"]
 
@@ -40,12 +40,12 @@ _AHEAD = 2
 class _Attempts:
     """When to send a call again, and where: the decision is here, the waiting is the store's."""
 
-    def __init__(self, call: Call[Any], route: Route, patience: float) -> None:
-        self._call, self._route, self._patience, self._number = call, route, patience, 0
-        self._until = time.monotonic() + patience
+    def __init__(self, call: Call[Any], route: Route, retry_timeout: float) -> None:
+        self._call, self._route, self._retry_timeout, self._number = call, route, retry_timeout, 0
+        self._until = time.monotonic() + retry_timeout
         self.whole = False
 
-    def after(self, error: Exception, place: Place | None) -> float:
+    def after(self, error: Exception, place: ServerAddress | None) -> float:
         """Seconds to wait before the next attempt; raises when there is none.
 
         Args:
@@ -57,16 +57,16 @@ class _Attempts:
             return 0.0
         if place is not None and isinstance(error, redis.exceptions.MovedError):
             self._route.redirect(place, error)
-        ours = translated(error, self._call, place.url if place else "")
+        ours = translate_error(error, self._call, place.url if place else "")
         if place is not None and isinstance(ours, Unavailable) and _is_lost(error, ours):
             self._route.failed(place, ours)
-        if not isinstance(ours, Unavailable) or not harmless(ours, self._call):
+        if not isinstance(ours, Unavailable) or not may_repeat(ours, self._call):
             raise ours from error
-        # Every address is tried once, however little patience there is.
+        # Every address is tried once, however short `retry_timeout` is.
         is_over = time.monotonic() >= self._until and self._number + 1 >= self._route.number
         if self._route.is_hopeless or is_over or self._route.left:
             ours.may_have_run = ours.may_have_run or self._call.repeated
-            raise self._route.summed_up(ours, self._patience) from error
+            raise self._route.summed_up(ours, self._retry_timeout) from error
         self._call.repeated = self._call.repeated or ours.may_have_run
         self._number += 1
         return self._route.pause(self._number)
@@ -89,7 +89,7 @@ class Store:
     Args:
         where: an address or several, as `ampsq.base.addresses` reads them; or a route that others use too.
         instance: the instance whose keys the scripts work on.
-        patience: seconds for which a harmless call is repeated while the server cannot be reached.
+        retry_timeout: seconds for which a harmless call is repeated while the server cannot be reached.
         revive: called before a call is repeated: what can bring the server back.
     """
 
@@ -98,70 +98,70 @@ class Store:
         where: str | Sequence[str] | Route,
         instance: str,
         *,
-        patience: float = 15.0,
+        retry_timeout: float = 15.0,
         revive: Callable[[], None] | None = None,
     ) -> None:
         self.route = _route_to(where, instance)
-        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
+        self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._lines = Lines(self.route)
+        self._connections = ConnectionPool(self.route)
 
     @property
     def redis(self) -> redis.Redis:
         """A client of redis-py's on the connections of the server that is used now; for tools and tests."""
-        return redis.Redis(connection_pool=self._lines.pool(self.route.current or self.route.find()))
+        return redis.Redis(connection_pool=self._connections.pool(self.route.current or self.route.find()))
 
-    def line(self) -> Line:
+    def take_connection(self) -> Connection:
         """A connection of one's own, to be given back; raises `Unavailable`."""
-        return self._lines.take()
+        return self._connections.take()
 
     def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
         if self._closed:
             raise Closed("this client was closed")
-        attempts = _Attempts(call, self.route, self.patience)
+        attempts = _Attempts(call, self.route, self.retry_timeout)
         while True:
-            line = None
+            connection = None
             try:
-                line = self._lines.take()
-                return call.read(self._send(line, call, whole=attempts.whole))
+                connection = self._connections.take()
+                return call.read(self._send(connection, call, whole=attempts.whole))
             except redis.exceptions.MovedError as error:
-                if line is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(self._aside(self.route.aside(line.place, error), call))
-                pause = attempts.after(error, line.place if line else None)
+                if connection is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(self._aside(self.route.aside(connection.server, error), call))
+                pause = attempts.after(error, connection.server if connection else None)
             except (redis.RedisError, OSError, Unavailable) as error:
-                pause = attempts.after(error, line.place if line else None)
+                pause = attempts.after(error, connection.server if connection else None)
             if pause:
                 time.sleep(pause)
                 if self._revive is not None:
                     self._revive()
 
-    def _send(self, line: Line, call: Call[Any], *, whole: bool) -> Any:
+    def _send(self, connection: Connection, call: Call[Any], *, whole: bool) -> Any:
         try:
-            line.send(packed(call, self.key, whole=whole))
-            return line.read(call.blocks + self.route.heartbeat if call.blocks else None)
+            connection.send(pack_request(call, self.key, whole=whole))
+            return connection.read(call.blocks + self.route.heartbeat if call.blocks else None)
         except redis.ResponseError:
             raise
         except BaseException:
             # A reply that nobody read would be taken for the answer to the next request.
-            line.drop()
+            connection.drop()
             raise
         finally:
-            line.release()
+            connection.release()
 
     def _aside(self, url: str, call: Call[Any]) -> Any:
         """Run a call about a key that another node of the cluster has."""
-        with contextlib.closing(Store(url, "", patience=self.patience)) as other:
+        with contextlib.closing(Store(url, "", retry_timeout=self.retry_timeout)) as other:
             return other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
 
-    def channel(self) -> Channel:
+    def pipeline(self) -> Pipeline:
         """Open a connection on which calls may be sent before earlier ones are answered."""
-        return Channel(self)
+        return Pipeline(self)
 
-    def pinned(self) -> PinnedChannel:
+    def pinned(self) -> PinnedPipeline:
         """Open a channel whose calls run on one connection or not at all."""
-        return PinnedChannel(self)
+        return PinnedPipeline(self)
 
     def stream(self, calls: Iterable[Call[T]]) -> Iterator[T]:
         """Send calls one after the other without waiting for each reply: one is answered while the next is made.
@@ -169,26 +169,26 @@ class Store:
         They run in order on one connection. A failure ends the stream; calls already sent may have taken effect. Calls
         that are repeated after a lost reply are not sent ahead: one that overtook another would make it look recorded.
         """
-        with self.channel() as channel:
+        with self.pipeline() as pipeline:
             for call in calls:
                 if call.repeatable:
                     yield self.call(call)
                     continue
-                channel.post(call)
-                if channel.open_calls > _AHEAD:
-                    yield channel.collect()
-            while channel.open_calls:
-                yield channel.collect()
+                pipeline.post(call)
+                if pipeline.open_calls > _AHEAD:
+                    yield pipeline.collect()
+            while pipeline.open_calls:
+                yield pipeline.collect()
 
     def _step(self, step: Step) -> Any:
         if isinstance(step, Call):
             return self.call(step)
         if isinstance(step, Post):
-            return step.channel.post(step.call)
+            return step.pipeline.post(step.call)
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
         if isinstance(step, Collect):
-            return step.channel.collect()
+            return step.pipeline.collect()
         raise ForeignStep(step)
 
     def run(self, flow: Flow[T]) -> T:
@@ -211,7 +211,7 @@ class Store:
     def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        self._lines.close()
+        self._connections.close()
 
 
 class AsyncStore:
@@ -222,87 +222,87 @@ class AsyncStore:
         where: str | Sequence[str] | Route,
         instance: str,
         *,
-        patience: float = 15.0,
+        retry_timeout: float = 15.0,
         revive: Callable[[], None] | None = None,
     ) -> None:
         self.route = _route_to(where, instance)
-        self.url, self.instance, self.patience, self._revive = self.route.url, instance, patience, revive
+        self.url, self.instance, self.retry_timeout, self._revive = self.route.url, instance, retry_timeout, revive
         self._closed = False
         self.key = "{" + instance + "}"
-        self._lines = AsyncLines(self.route)
+        self._connections = AsyncConnectionPool(self.route)
 
-    async def line(self) -> AsyncLine:
+    async def take_connection(self) -> AsyncConnection:
         """A connection of one's own, to be given back; raises `Unavailable`."""
-        return await self._lines.take()
+        return await self._connections.take()
 
     async def call(self, call: Call[T]) -> T:
         """Send one call and read its reply; raises `AmpsqError`s only."""
         if self._closed:
             raise Closed("this client was closed")
-        attempts = _Attempts(call, self.route, self.patience)
+        attempts = _Attempts(call, self.route, self.retry_timeout)
         while True:
-            line = None
+            connection = None
             try:
-                line = await self._lines.take()
-                return call.read(await self._send(line, call, whole=attempts.whole))
+                connection = await self._connections.take()
+                return call.read(await self._send(connection, call, whole=attempts.whole))
             except redis.exceptions.MovedError as error:
-                if line is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(await self._aside(self.route.aside(line.place, error), call))
-                pause = attempts.after(error, line.place if line else None)
+                if connection is not None and error.slot_id != slot_of(self.instance):
+                    return call.read(await self._aside(self.route.aside(connection.server, error), call))
+                pause = attempts.after(error, connection.server if connection else None)
             except (redis.RedisError, OSError, Unavailable) as error:
-                pause = attempts.after(error, line.place if line else None)
+                pause = attempts.after(error, connection.server if connection else None)
             if pause:
                 await asyncio.sleep(pause)
                 if self._revive is not None:
                     await asyncio.to_thread(self._revive)
 
-    async def _send(self, line: AsyncLine, call: Call[Any], *, whole: bool) -> Any:
+    async def _send(self, connection: AsyncConnection, call: Call[Any], *, whole: bool) -> Any:
         try:
-            await line.send(packed(call, self.key, whole=whole))
-            return await line.read(call.blocks + self.route.heartbeat if call.blocks else None)
+            await connection.send(pack_request(call, self.key, whole=whole))
+            return await connection.read(call.blocks + self.route.heartbeat if call.blocks else None)
         except redis.ResponseError:
             raise
         except BaseException:
             # Also when the task was cancelled: the reply would be taken for the answer to the next request.
-            await line.drop()
+            await connection.drop()
             raise
         finally:
-            await line.release()
+            await connection.release()
 
     async def _aside(self, url: str, call: Call[Any]) -> Any:
         """Run a call about a key that another node of the cluster has."""
-        other = AsyncStore(url, "", patience=self.patience)
+        other = AsyncStore(url, "", retry_timeout=self.retry_timeout)
         try:
             return await other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
         finally:
             await other.close()
 
-    def channel(self) -> AsyncChannel:
+    def pipeline(self) -> AsyncPipeline:
         """Open a connection on which calls may be sent before earlier ones are answered."""
-        return AsyncChannel(self)
+        return AsyncPipeline(self)
 
     async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
         """Send calls one after the other without waiting for each reply; see `Store.stream`."""
-        async with self.channel() as channel:
+        async with self.pipeline() as pipeline:
             for call in calls:
                 if call.repeatable:
                     yield await self.call(call)
                     continue
-                await channel.post(call)
-                if channel.open_calls > _AHEAD:
-                    yield await channel.collect()
-            while channel.open_calls:
-                yield await channel.collect()
+                await pipeline.post(call)
+                if pipeline.open_calls > _AHEAD:
+                    yield await pipeline.collect()
+            while pipeline.open_calls:
+                yield await pipeline.collect()
 
     async def _step(self, step: Step) -> Any:
         if isinstance(step, Call):
             return await self.call(step)
         if isinstance(step, Post):
-            return await step.channel.post(step.call)
+            return await step.pipeline.post(step.call)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Collect):
-            return await step.channel.collect()
+            return await step.pipeline.collect()
         raise ForeignStep(step)
 
     async def run(self, flow: Flow[T]) -> T:
@@ -325,4 +325,4 @@ class AsyncStore:
     async def close(self) -> None:
         """Close the connections; a call after this raises `Closed`."""
         self._closed = True
-        await self._lines.close()
+        await self._connections.close()

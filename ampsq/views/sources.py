@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ampsq.base.message_types import MessageType
     from ampsq.definitions.queue import View
     from ampsq.protocol.calls.queues import Browsed
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
     from ampsq.protocol.request import Call
     from ampsq.views.rows import Rows
 
-__all__ = ["RecordedMessages", "Source", "WaitingMessages"]
+__all__ = ["RecordedMessages", "ViewSource", "WaitingMessages"]
 
 _REFS: Final = FIELDS["refs"].encode()
 #: Refs of one look: bodies come along.
@@ -44,7 +44,7 @@ _FIRST_READ: Final = 20
 _EVENTS_NAME: Final = ""
 
 
-class Source(Protocol):
+class ViewSource(Protocol):
     """What a view's rows are made of."""
 
     async def start(self) -> None:
@@ -79,9 +79,9 @@ class Source(Protocol):
 class WaitingMessages:
     """The available messages of a queue."""
 
-    def __init__(self, scene: Scene, queue: str, view: View, message_type: MessageType) -> None:
+    def __init__(self, context: InstanceContext, queue: str, view: View, message_type: MessageType) -> None:
         self._type = message_type
-        self._scene, self._queue = scene, queue
+        self._context, self._queue = context, queue
         self._filter = parse(view.filter, "filter") if view.filter else None
         self._walker: Walker | None = None
         self._definition: bytes | None = None
@@ -92,22 +92,22 @@ class WaitingMessages:
         self._walked, self._is_stale = float("-inf"), False
 
     async def start(self) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         self._definition = await self._read_definition()
         # Events from here on tell what changed under the walk; what was recorded by now is met by it.
         await self._skip()
         # What the rows have of an earlier walk and this one does not meet is there no more.
         self._marked = set()
-        self._walker = Walker(self._scene, self._queue, self._filter)
+        self._walker = Walker(self._context, self._queue, self._filter)
         self._walked, self._is_stale = time.monotonic(), False
 
     def _read_definition(self) -> Call[bytes | None]:
-        return command(["HGET", key(self._scene.instance, "queues"), self._queue], lambda reply: reply)
+        return command(["HGET", key(self._context.instance, "queues"), self._queue], lambda reply: reply)
 
     async def _skip(self) -> None:
         """Go to the end of all streams."""
         self._renewed = time.monotonic()
-        self._events, self._since = await calls.watch(self._queue, _PERIOD)
+        self._events, self._since = await calls.watch_availability(self._queue, _PERIOD)
         figures = await calls.stats(self._queue)
         self._cursors = {topic: last for topic, (_, _, last) in figures.topics.items()}
 
@@ -115,17 +115,17 @@ class WaitingMessages:
         """Let the queue go on telling; where it had stopped meanwhile, everything is looked at anew."""
         if self._since and time.monotonic() >= self._renewed + _RENEW:
             renewed = time.monotonic()
-            _, since = await calls.watch(self._queue, _PERIOD)
+            _, since = await calls.watch_availability(self._queue, _PERIOD)
             self._renewed = renewed
             if since != self._since:
                 self._walked, self._is_stale = float("-inf"), True
 
     def overdue(self) -> float:
-        """See `Source`."""
+        """See `ViewSource`."""
         return self._walked + _WALK_AGAIN - time.monotonic() if self._is_stale else float("inf")
 
     async def read_all(self, rows: Rows) -> bool:
-        """See `Source`."""
+        """See `ViewSource`."""
         if self._walker is None:
             return False
         page: list[Browsed] | None = await self._walker.page()
@@ -139,16 +139,16 @@ class WaitingMessages:
 
     def _add(self, rows: Rows, messages: Iterable[Browsed]) -> None:
         for found in messages:
-            rows.add(found.ref, self._scene.document(found, self._type))
+            rows.add(found.ref, self._context.document(found, self._type))
 
     def streams(self) -> dict[str, tuple[str, str]]:
-        """See `Source`."""
-        instance = self._scene.instance
+        """See `ViewSource`."""
+        instance = self._context.instance
         logs = {topic: (key(instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
         return {_EVENTS_NAME: (key(instance, "events", self._queue), self._events), **logs}
 
     async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         if self._walker is not None and self._walker.bounded:
             # What becomes active when others leave has no event: all that is active is looked at once more.
             self._is_stale = True
@@ -164,7 +164,7 @@ class WaitingMessages:
 
     async def _read_events(self, rows: Rows) -> None:
         """Look at what changed; at everything, where events were lost before they were read."""
-        events = key(self._scene.instance, "events", self._queue)
+        events = key(self._context.instance, "events", self._queue)
         entries = await command(
             ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
         )
@@ -185,12 +185,12 @@ class WaitingMessages:
 
     async def _look(self, rows: Rows, refs: list[bytes]) -> None:
         while refs:
-            found = await calls.look(self._queue, refs)
+            found = await calls.find_available(self._queue, refs)
             for ref, message in zip(refs, found, strict=False):
                 if message is None:
                     rows.remove(ref)
                 else:
-                    rows.add(ref, self._scene.document(message, self._type))
+                    rows.add(ref, self._context.document(message, self._type))
             refs = refs[len(found) :]
 
     async def _read_log(self, rows: Rows, topic: str, until: str) -> None:
@@ -203,7 +203,7 @@ class WaitingMessages:
                 return
 
     async def refresh(self) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         figures = await calls.stats(self._queue)
         for topic in figures.topics:
             self._cursors.setdefault(topic, "0-0")
@@ -215,20 +215,20 @@ class WaitingMessages:
 class RecordedMessages:
     """Every message of some topics, each with its message type."""
 
-    def __init__(self, scene: Scene, view: View, topics: Mapping[str, MessageType]) -> None:
-        self._scene, self._view = scene, view
+    def __init__(self, context: InstanceContext, view: View, topics: Mapping[str, MessageType]) -> None:
+        self._context, self._view = context, view
         self._types = dict(topics)
         self._cursors = dict.fromkeys(topics, "0-0")
         self._sizes: dict[str, int] = {}
         self._first: deque[str] = deque()
 
     async def start(self) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         self._cursors = dict.fromkeys(self._cursors, "0-0")
         self._first = deque(self._cursors)
 
     async def read_all(self, rows: Rows) -> bool:
-        """See `Source`."""
+        """See `ViewSource`."""
         if not self._first:
             return False
         topic = self._first[0]
@@ -237,18 +237,18 @@ class RecordedMessages:
         return True
 
     def streams(self) -> dict[str, tuple[str, str]]:
-        """See `Source`."""
-        return {topic: (key(self._scene.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
+        """See `ViewSource`."""
+        return {topic: (key(self._context.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
 
     async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         for topic in names[:_CALLS]:
             await self._read_log(rows, topic)
 
     async def _read_log(self, rows: Rows, topic: str) -> bool:
         """Read on in one log; False at its end."""
         number = min(max(BYTES // self._sizes[topic], 1), BATCH) if topic in self._sizes else _FIRST_READ
-        log = key(self._scene.instance, "log", topic)
+        log = key(self._context.instance, "log", topic)
         entries = await command(
             ["XRANGE", log, f"({self._cursors[topic]}", "+", "COUNT", number], list[tuple[bytes, list[bytes]]]
         )
@@ -258,14 +258,14 @@ class RecordedMessages:
             ref = ref_of(topic, entry_id.decode()).encode()
             found = calls.Browsed.of(ref, flat, rank=(0.0, ref))
             if not is_end(found.fields):
-                rows.add(ref, self._scene.document(found, self._types[topic]), for_good=True)
+                rows.add(ref, self._context.document(found, self._types[topic]), for_good=True)
         if entries:
             self._sizes[topic] = max(total // len(entries), 1)
             self._cursors[topic] = entries[-1][0].decode()
         return len(entries) == number
 
     async def refresh(self) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
         catalog = await calls.catalog()
         for topic in catalog.topics:
             if self._view.feeds_from(topic):
@@ -273,10 +273,10 @@ class RecordedMessages:
                 self._types[topic] = catalog.message_type(topic)
 
     async def renew(self) -> None:
-        """See `Source`."""
+        """See `ViewSource`."""
 
     def overdue(self) -> float:
-        """See `Source`."""
+        """See `ViewSource`."""
         return float("inf")
 
 

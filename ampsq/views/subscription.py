@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import timedelta
 
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
     from ampsq.transport.runner import AsyncStore, Store
     from ampsq.views.upkeep import Follower
 
@@ -39,8 +39,8 @@ class _Rows:
         # Between leaving an instance and going on at another one.
         self._is_moving = False
 
-    def leave(self) -> None:
-        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+    def suspend(self) -> None:
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
         self._is_moving = True
 
     def _go_on(self, follower: Follower) -> None:
@@ -106,11 +106,11 @@ class RowSubscription(_Rows):
                 raise
         return bool(self._rows)
 
-    def elsewhere(self, store: Store, scene: Scene) -> Callable[[], None]:
-        """Begin at another instance; gives what lets it go on there, after `leave`."""
-        return partial(self._move, store.run(follow(scene, self._follower.view)), store)
+    def prepare_failover(self, store: Store, context: InstanceContext) -> Callable[[], None]:
+        """Begin at another instance; gives what lets it go on there, after `suspend`."""
+        return partial(self._resume_at, store.run(follow(context, self._follower.view)), store)
 
-    def _move(self, follower: Follower, store: Store) -> None:
+    def _resume_at(self, follower: Follower, store: Store) -> None:
         with self._lock:
             self._store = store
             self._go_on(follower)
@@ -175,12 +175,12 @@ class AsyncRowSubscription(_Rows):
                 raise
         return bool(self._rows)
 
-    async def elsewhere(self, store: AsyncStore, scene: Scene) -> Callable[[], Awaitable[None]]:
-        """Begin at another instance; see `RowSubscription.elsewhere`."""
-        follower = await store.run(follow(scene, self._follower.view))
-        return partial(self._move, follower, store)
+    async def prepare_failover(self, store: AsyncStore, context: InstanceContext) -> Callable[[], Awaitable[None]]:
+        """Begin at another instance; see `RowSubscription.prepare_failover`."""
+        follower = await store.run(follow(context, self._follower.view))
+        return partial(self._resume_at, follower, store)
 
-    async def _move(self, follower: Follower, store: AsyncStore) -> None:
+    async def _resume_at(self, follower: Follower, store: AsyncStore) -> None:
         async with self._lock:
             self._store = store
             self._go_on(follower)

@@ -25,13 +25,13 @@ from ampsq.protocol.schema import BATCH, FIELDS, key
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.query import check_text, select
 from ampsq.views.rows import Rows, group_of, key_of
-from ampsq.views.sources import RecordedMessages, Source, WaitingMessages
+from ampsq.views.sources import RecordedMessages, ViewSource, WaitingMessages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.protocol.context import Scene
+    from ampsq.protocol.context import InstanceContext
     from ampsq.queues.query import Query, SowMessage
     from ampsq.views.rows import Group
 
@@ -39,8 +39,8 @@ __all__ = [
     "MADE",
     "PENDING",
     "STATE",
-    "Change",
     "Follower",
+    "RowChange",
     "aggregated",
     "check_view",
     "fingerprint",
@@ -64,7 +64,7 @@ PENDING: Final = "pending"
 _NAMELESS: Final = "aggregate"
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A row that changed.
 
     Attributes:
@@ -85,7 +85,7 @@ class Follower:
     """One view's rows, and how to keep them in step.
 
     Args:
-        scene: where the view is.
+        context: where the view is.
         view: its definition.
         catalog: what is defined, as it was read last.
         given: rows that are known outside already, by their keys: only what differs from them is a change.
@@ -98,15 +98,17 @@ class Follower:
         DefinitionError: the view cannot be kept; see `check_view`.
     """
 
-    def __init__(self, scene: Scene, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, context: InstanceContext, view: View, catalog: Catalog, given: Mapping[str, bytes] | None = None
+    ) -> None:
         check_view(catalog, view)
-        self.view, self._instance = view, scene.instance
+        self.view, self._instance = view, context.instance
         self._rows = Rows(view)
-        self._source: Source = (
-            WaitingMessages(scene, view.underlying_topic[0], view, catalog.message_type(view.underlying_topic[0]))
+        self._source: ViewSource = (
+            WaitingMessages(context, view.underlying_topic[0], view, catalog.message_type(view.underlying_topic[0]))
             if is_over_queue(catalog, view)
             else RecordedMessages(
-                scene, view, {name: catalog.message_type(name) for name in catalog.topics if view.feeds_from(name)}
+                context, view, {name: catalog.message_type(name) for name in catalog.topics if view.feeds_from(name)}
             )
         )
         self._given = dict(given or {})
@@ -163,7 +165,7 @@ class Follower:
         found = await command(asked, _stream_keys, blocks=max(wait, 0.0))
         return [name for name, (where, _) in streams.items() if where.encode() in found]
 
-    def changes(self, most: int | None = None) -> list[Change]:
+    def changes(self, most: int | None = None) -> list[RowChange]:
         """The rows that differ from what was given; `accept` them, or they come again.
 
         Args:
@@ -190,15 +192,15 @@ class Follower:
             changes += [self._vanished(name, group_of(name)) for name in itertools.islice(self._gone, most)]
         return changes
 
-    def _change(self, group: Group) -> Change:
+    def _change(self, group: Group) -> RowChange:
         row = self._rows.row(group)
         if row is None:
             return self._vanished(key_of(group), group)._replace(group=group)
-        return Change(key_of(group), _as_text(row), group=group)
+        return RowChange(key_of(group), _as_text(row), group=group)
 
-    def _vanished(self, name: str, group: Group) -> Change:
+    def _vanished(self, name: str, group: Group) -> RowChange:
         row = self._rows.row_of_nothing(group, self._instance)
-        return Change(name, b"" if row is None else _as_text(row), gone=True)
+        return RowChange(name, b"" if row is None else _as_text(row), gone=True)
 
     @property
     def is_told(self) -> bool:
@@ -209,7 +211,7 @@ class Follower:
         """Tell only what differs from what another one told, at another instance; nothing was read yet."""
         self._given = dict(former._given)
 
-    def accept(self, changes: Iterable[Change]) -> None:
+    def accept(self, changes: Iterable[RowChange]) -> None:
         """Note that these changes were dealt with."""
         for change in changes:
             if change.gone:
@@ -268,7 +270,7 @@ def aggregated(
     return BaseModel.model_copy(view, update={"underlying_topic": (topic,)})
 
 
-async def follow(scene: Scene, view: View) -> Follower:
+async def follow(context: InstanceContext, view: View) -> Follower:
     """A follower of a view over what exists.
 
     Raises:
@@ -279,7 +281,7 @@ async def follow(scene: Scene, view: View) -> Follower:
     known = any(name in catalog.queues or name in catalog.topics for name in view.underlying_topic)
     if not known and not view.is_pattern:
         raise UnknownQueue(queue=view.underlying_topic[0])
-    return Follower(scene, view, catalog)
+    return Follower(context, view, catalog)
 
 
 async def next_rows(follower: Follower, wait: float) -> list[dict[str, Any]]:
@@ -318,7 +320,7 @@ async def stored_rows(instance: str, view: str) -> dict[str, bytes]:
     return {name.decode(): text for name, text in sorted(rows.items()) if name.startswith(b"[")}
 
 
-async def sow(scene: Scene, name: str, query: Query) -> list[SowMessage]:
+async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMessage]:
     """Query the available messages of a queue or the rows of a view.
 
     Rows are those that the coordinator keeps; where it keeps none, they are computed, by a walk over everything.
@@ -327,17 +329,17 @@ async def sow(scene: Scene, name: str, query: Query) -> list[SowMessage]:
         UnknownQueue: there is neither a queue nor a view of that name. DefinitionError: it is no name.
     """
     check_text("name of a queue or view", name)
-    definition = await command(["HGET", key(scene.instance, "queues"), name], lambda reply: reply)
+    definition = await command(["HGET", key(context.instance, "queues"), name], lambda reply: reply)
     if definition is not None:
-        return await sow_queue(scene, Queue.from_json(definition), query)
-    definition = await command(["HGET", key(scene.instance, "views"), name], lambda reply: reply)
+        return await sow_queue(context, Queue.from_json(definition), query)
+    definition = await command(["HGET", key(context.instance, "views"), name], lambda reply: reply)
     if definition is None:
         raise UnknownQueue(queue=name)
     view = View.from_json(definition)
-    if await _is_kept(scene.instance, view):
-        rows = await stored_rows(scene.instance, name)
+    if await _is_kept(context.instance, view):
+        rows = await stored_rows(context.instance, name)
     else:
-        rows = await _computed_rows(scene, view)
+        rows = await _computed_rows(context, view)
     return select(query, rows.items(), name)
 
 
@@ -349,9 +351,9 @@ async def _is_kept(instance: str, view: View) -> bool:
     return state == fingerprint(view).encode() and kept is not None and int(kept.rpartition(b" ")[2]) > now
 
 
-async def _computed_rows(scene: Scene, view: View) -> dict[str, bytes]:
+async def _computed_rows(context: InstanceContext, view: View) -> dict[str, bytes]:
     catalog = await calls.catalog()
-    follower = Follower(scene, view, catalog)
+    follower = Follower(context, view, catalog)
     while not follower.complete:
         await follower.step()
     return {change.key: change.text for change in sorted(follower.changes())}

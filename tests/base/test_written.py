@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ampsq.base.formatting import count_text, fact_text, interval_text, moment, printable, size_text, span_text
+from ampsq.base.formatting import count_text, fact_text, interval_text, printable, size_text, span_text, time_text
 from ampsq.base.values import Interval, shown
 from ampsq.cli.formatting import element_text
 
@@ -47,7 +47,7 @@ def test_a_size_is_written_in_the_largest_unit_that_fits(number, text):
 
 
 def test_a_moment_is_iso_8601_by_utc():
-    assert moment(1_763_640_000_001) == "2025-11-20T12:00:00.001Z"
+    assert time_text(1_763_640_000_001) == "2025-11-20T12:00:00.001Z"
 
 
 def test_one_is_no_plural():

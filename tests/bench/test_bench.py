@@ -11,9 +11,9 @@ from contextlib import redirect_stdout
 import pytest
 import redis
 
-from ampsq.bench.replication import Replication
+from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
-from ampsq.bench.setup import Settings
+from ampsq.bench.setup import BenchSettings
 from ampsq.bench.verdicts import direction, flattened
 from ampsq.cli.bench import flat, measure, print_tables
 
@@ -27,7 +27,7 @@ KEYS = {
     "server_cpu_us_per_message",
 }
 #: As little as shows that every part runs, and what does not depend on how much is measured.
-LITTLE = Settings(messages=500, rounds=1, backlog=10_000, many=50, latency=200, letters=1_000, outage=1)
+LITTLE = BenchSettings(messages=500, rounds=1, backlog=10_000, many=50, latency=200, letters=1_000, outage=1)
 
 
 def nothing(_):
@@ -107,7 +107,7 @@ def test_the_command_prints_one_object_of_figures():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
-    figures = Replication(LITTLE, nothing).run()
+    figures = ReplicationBenchmark(LITTLE, nothing).run()
 
     assert [name for name in flattened({"replication": figures}) if direction(name) is None] == []
     assert figures["rates"]["replicated_per_second"] > 0

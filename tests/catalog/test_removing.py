@@ -10,7 +10,7 @@ from scene import data_of, pick_up
 
 from ampsq import Action, AddressSetting, AsyncClient, Destination, Do, Instance, On, Queue, Topic, Transport, View
 from ampsq.base.errors import DefinitionError, QueueInUse
-from ampsq.catalog.defined import left_out
+from ampsq.catalog.read_definitions import definitions_left_out
 
 WORK = Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=10)
 
@@ -38,7 +38,7 @@ def test_everything_that_is_defined_is_read_and_removed(client):
     # Of the topic its name is left, and of the instance too
     assert names(client) == {("Topic", "orders")}
     assert client.definitions()[0].group is None
-    assert left_out(client.definitions(), []) == []
+    assert definitions_left_out(client.definitions(), []) == []
     # And removing it once more is no fault
     client.remove(*made)
 

@@ -11,8 +11,8 @@ import redis
 from observing import eventually
 
 from ampsq.cli import demo_run, demo_world
-from ampsq.cli.demo_check import judge
-from ampsq.cli.demo_crew import Child, Deadline, DemoFailed, Record
+from ampsq.cli.demo_check import check_outcome
+from ampsq.cli.demo_crew import Deadline, DemoFailed, DemoProcess, DemoRecord
 from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import Spec
 
@@ -168,17 +168,17 @@ def test_options_before_the_name_count_too():
 
 def test_deadline_says_what_was_awaited(tmp_path):
     with (
-        demo_world.find_place(None, tmp_path / "d", keep=True) as place,
+        demo_world.find_site(None, tmp_path / "d", keep=True) as place,
         pytest.raises(DemoFailed, match=r"longer than 1\.5 s.* waited for .*--flights 2000"),
     ):
         demo_run.run(place, 27_004, Deadline(1.5), lambda _: None)
 
 
 def test_worker_that_ends_by_itself_is_told_with_its_last_words(tmp_path):
-    child = Child("worker-1", Spec("no such role", "", "", ""), tmp_path)
+    child = DemoProcess("worker-1", Spec("no such role", "", "", ""), tmp_path)
     child.process.wait()
     with pytest.raises(DemoFailed, match=r"(?s)worker-1 ended by itself with exit code 1.*KeyError: 'no such role'"):
-        child.look()
+        child.read_records()
     child.ask_to_end()
     child.end()
 
@@ -200,15 +200,15 @@ BARRIERS = {"x": "2013-01-01", "y": "2013-01-02"}
 
 
 def barrier(bookmark, delivery=0):
-    return Record(bookmark, delivery, "barrier")
+    return DemoRecord(bookmark, delivery, "barrier")
 
 
 def workers(**changes):
     """`v`, which was killed and had picked up `b`, `w`, which got it then, and `u`, which got no flight."""
     return {
-        "v": [Record("a", 1, "handled", "UA", 10), barrier("x")],
-        "w": [*(Record("n", delivery, "cancelled") for delivery in (1, 2, 3)), barrier("x"),
-              Record("b", 2, "handled", "UA", 20), barrier("y")],
+        "v": [DemoRecord("a", 1, "handled", "UA", 10), barrier("x")],
+        "w": [*(DemoRecord("n", delivery, "cancelled") for delivery in (1, 2, 3)), barrier("x"),
+              DemoRecord("b", 2, "handled", "UA", 20), barrier("y")],
         "u": [barrier("x"), barrier("y")],
         **changes,
     }  # fmt: skip
@@ -228,7 +228,7 @@ def evidence(**changes):
         "workers": workers(),
         "letters": [letter()],
         "board": journal_of("acknowledged anb"),
-        "board_records": [Record(bookmark, 1, "handled") for bookmark in "abn"],
+        "board_records": [DemoRecord(bookmark, 1, "handled") for bookmark in "abn"],
         "max_cancels": 3,
         "killed": {"v": 1},
     }
@@ -243,7 +243,7 @@ def letter(**changes):
 
 
 def test_good_run_is_judged_good():
-    outcome = judge(evidence())
+    outcome = check_outcome(evidence())
     assert outcome.failures == []
     assert (outcome.published, outcome.acknowledged, outcome.dead_lettered, outcome.barriers) == (3, 2, 1, 2)
     assert (outcome.lost, outcome.acknowledged_twice, outcome.redelivered, outcome.board) == (0, 0, 1, 3)
@@ -252,17 +252,17 @@ def test_good_run_is_judged_good():
 
 
 def test_flight_that_was_handled_twice_counts_once_in_the_delays():
-    outcome = judge(evidence(workers=workers(v=[*workers()["v"], Record("b", 1, "handled", "UA", 20)])))
+    outcome = check_outcome(evidence(workers=workers(v=[*workers()["v"], DemoRecord("b", 1, "handled", "UA", 20)])))
     assert (outcome.failures, outcome.handled_twice, outcome.delays[0].flights) == ([], 1, 2)
 
 
 def test_cancelled_flight_of_the_killed_worker_counts_as_redelivered():
-    outcome = judge(evidence(workers=workers(v=[Record("n", 4, "cancelled"), *workers()["v"]])))
+    outcome = check_outcome(evidence(workers=workers(v=[DemoRecord("n", 4, "cancelled"), *workers()["v"]])))
     assert (outcome.failures, outcome.redelivered) == ([], 2)
 
 
 def test_killed_worker_may_have_one_barrier_on_its_way():
-    assert judge(evidence(workers=workers(v=workers()["v"][:1]))).failures == []
+    assert check_outcome(evidence(workers=workers(v=workers()["v"][:1]))).failures == []
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_killed_worker_may_have_one_barrier_on_its_way():
         ({"board": journal_of("acknowledged aabn")}, "board", 2, "by the second queue: a"),
         ({"board_records": evidence().board_records[1:]}, "board", 3, "by the second queue: a"),
         ({"killed": {}}, "killed", 0, "0 workers were killed"),
-        ({"workers": workers(w=[*workers()["w"][:4], Record("b", 1, "handled"), barrier("y")])},
+        ({"workers": workers(w=[*workers()["w"][:4], DemoRecord("b", 1, "handled"), barrier("y")])},
          "redelivered", 0, "nothing came back"),
         ({"delays": journal_of(*FIRST_DAY, "acknowledged b")}, "barriers", 1, "1 ends of a day not sent .*: y"),
         ({"delays": journal_of(*FIRST_DAY, "barrier x", *SECOND_DAY)}, "barriers", 1, "ends of a day not sent .*: x"),
@@ -303,10 +303,10 @@ def test_killed_worker_may_have_one_barrier_on_its_way():
          "barriers", 2, "handled by w outside of the barriers that it received: b"),
         ({"workers": workers(v=workers()["v"][::-1])}, "barriers", 2, "handled by v outside .*: a"),
         ({"board": journal_of("acknowledged anbx")}, "board", 4, "on the board, whose filter .*: x"),
-        ({"board_records": [*evidence().board_records, Record("y", 1, "handled")]}, "board", 3, "on the board, .*: y"),
+        ({"board_records": [*evidence().board_records, DemoRecord("y", 1, "handled")]}, "board", 3, "board, .*: y"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(changes, figure, number, words):
-    outcome = judge(evidence(**changes))
+    outcome = check_outcome(evidence(**changes))
     assert getattr(outcome, figure) == number
     assert any(re.search(words, failure) for failure in outcome.failures), outcome.failures

@@ -153,12 +153,12 @@ def test_messages_that_wait_where_nobody_is_subscribed_are_told(defined):
 
 
 def test_a_queue_that_grows_with_nobody_subscribed_is_told_before_its_messages_are_old(defined):
-    with defined.client() as client, client._store.channel() as channel:
+    with defined.client() as client, client._store.pipeline() as channel:
         client.publish("orders", 1)
-        before = client._store.run(look.glance(client.instance, channel))
+        before = client._store.run(look.read_repeated_facts(client.instance, channel))
         client.publish("orders", 2)
         client.publish("orders", 3)
-        after = client._store.run(look.look(client.instance, client.origin, channel))
+        after = client._store.run(look.read_instance_facts(client.instance, client.origin, channel))
 
     (found,) = [each for each in rules.unattended(before, after) if not each.well]
 

@@ -33,7 +33,7 @@ def wrong(run, *arguments):
 @contextlib.contextmanager
 def settings_of(run, **wanted):
     """A server with other settings for a while."""
-    with contextlib.closing(Store(run.environment["AMPSQ_URL"], "", patience=5.0)) as store:
+    with contextlib.closing(Store(run.environment["AMPSQ_URL"], "", retry_timeout=5.0)) as store:
         before = {name: store.redis.config_get(name)[name] for name in wanted}
         try:
             for name, value in wanted.items():
@@ -85,7 +85,7 @@ def test_a_server_that_is_too_old_is_told_and_nothing_else_is_asked_of_it(define
 def test_a_replica_is_looked_at_and_its_primary_named(defined, folder):
     with (
         acquire(folder / "replica", coordinator=False) as server,
-        contextlib.closing(Store(server.url, "", patience=5.0)) as store,
+        contextlib.closing(Store(server.url, "", retry_timeout=5.0)) as store,
     ):
         # Given a replica, with the instance in it
         store.redis.hset(key("here", "instance"), FIELDS["format"], "no such one")
@@ -136,7 +136,7 @@ def test_an_instance_that_is_not_there_is_told_with_those_that_are_and_none_is_m
     lonely.environment["AMPSQ_INSTANCE"] = "lonly"
 
     def kept():
-        with contextlib.closing(Store(lonely.environment["AMPSQ_URL"], "", patience=5.0)) as store:
+        with contextlib.closing(Store(lonely.environment["AMPSQ_URL"], "", retry_timeout=5.0)) as store:
             return sorted(store.redis.keys())
 
     before = kept()

@@ -53,7 +53,7 @@ def mistyped(lonely):
 
 def kept(program):
     """All that the server has."""
-    with contextlib.closing(Store(program.environment["AMPSQ_URL"], "", patience=5.0)) as store:
+    with contextlib.closing(Store(program.environment["AMPSQ_URL"], "", retry_timeout=5.0)) as store:
         return sorted(store.redis.keys())
 
 

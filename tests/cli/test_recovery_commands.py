@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampsq.bench.rebuild import Rebuild
-from ampsq.bench.setup import Settings
+from ampsq.bench.setup import BenchSettings
 from ampsq.protocol.schema import key
 
 
@@ -85,7 +85,7 @@ def test_figures_of_a_history_have_their_units(defined):
 
 
 def test_the_benchmark_of_rebuilding_prints_every_figure(served):
-    figures = Rebuild(served.url, Settings(backlog=2_000), lambda _: None).run()
+    figures = Rebuild(served.url, BenchSettings(backlog=2_000), lambda _: None).run()
     assert figures["right"]
     assert figures["messages"] == 2_000
     for row in (figures["check"], figures["rebuild"]):

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from ampsq import Destination, Queue, Topic
-from ampsq.cli.top_view import View, screen, tables
+from ampsq.cli.top_view import TopView, screen, tables
 from ampsq.operations.survey import Surveyor
 from ampsq.protocol.request import Call, Collect, Post
 
@@ -46,8 +46,8 @@ def test_one_refresh_shows_queues_and_who_holds_what(defined):
 
 def test_a_narrow_screen_does_without_some_columns_and_cuts_no_head_of_the_others(defined):
     defined.publish(*range(5))
-    view = View("name", 10, None)
-    with defined.client() as client, client._store.channel() as channel:
+    view = TopView("name", 10, None)
+    with defined.client() as client, client._store.pipeline() as channel:
         view.take(client._store.run(Surveyor(client.instance).read(channel, view.chosen)))
 
     def heads(width):
@@ -71,8 +71,8 @@ def test_links_are_shown_where_there_are_some(run):
 
 
 def test_rates_are_those_between_two_surveys(defined):
-    view = View("in", 10, None)
-    with defined.client() as client, client._store.channel() as channel:
+    view = TopView("in", 10, None)
+    with defined.client() as client, client._store.pipeline() as channel:
         surveyor = Surveyor(client.instance)
         view.take(client._store.run(surveyor.read(channel, view.chosen)))
         assert tables(view)["queues"][0]["in_per_second"] is None
@@ -114,7 +114,7 @@ def test_a_filter_that_is_no_regular_expression_is_refused(defined):
 
 def test_a_refresh_is_two_round_trips_also_with_many_queues(run):
     # Given 100 queues
-    with run.client() as client, client._store.channel() as channel:
+    with run.client() as client, client._store.pipeline() as channel:
         client.apply(*(Queue(name=f"q{number}", underlying_topic="orders") for number in range(100)))
         surveyor, steps = Surveyor(client.instance), []
         client._store.run(surveyor.read(channel, lambda _: ()))

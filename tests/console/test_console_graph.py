@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampsq.console.charts import links_drawn
-from ampsq.replication.report import LinkStatus, QueueOwnership, Replication
+from ampsq.replication.report import LinkStatus, QueueOwnership, ReplicationReport
 
 
 def link(instance, direction="out"):
@@ -17,7 +17,7 @@ def queue(name, owned, owners):
 
 
 def drawn(*queues):
-    nodes, lines, _ = links_drawn(Replication("a", "A", (link("b"), link("b", "in"), link("c.d")), queues))
+    nodes, lines, _ = links_drawn(ReplicationReport("a", "A", (link("b"), link("b", "in"), link("c.d")), queues))
     return {node.name: (node.detail, node.owns, node.owned) for node in nodes}, lines
 
 

@@ -12,7 +12,7 @@ from observing import eventually
 
 from ampsq import Action, Client, Do, On, Queue, Topic
 from ampsq.base.errors import ServerFull, Unavailable
-from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.protocol.schema import key
 from ampsq.transport.runner import Store
 
@@ -26,7 +26,7 @@ def fresh(valkey):
 
     def make():
         client = Client(valkey.url, instance=f"engine-{next(_numbers)}-{id(opened)}")
-        stores = [Store(valkey.url, client.instance, patience=0.0) for _ in range(2)]
+        stores = [Store(valkey.url, client.instance, retry_timeout=0.0) for _ in range(2)]
         opened.append((client, stores))
         return client, *stores
 
@@ -207,9 +207,9 @@ def test_what_fails_for_one_coordinator_and_not_for_another_is_done_once(fresh, 
         ),
     )
     monkeypatch.setattr("ampsq.coordinator.actions.duty.Actions._holds", lambda *_: True)
-    monkeypatch.setattr("ampsq.coordinator.actions.webhooks.Powers.wait_for", lambda *_: False)
+    monkeypatch.setattr("ampsq.coordinator.actions.webhooks.OutsidePermissions.wait_for", lambda *_: False)
     client.ack("work", client.publish_many("work", ["one", "two"]), "expire")
-    able = Actions(Powers(commands=True))
+    able = Actions(OutsidePermissions(commands=True))
     unable = Actions()
     unable._left_at["a"] = -60.0
     made = []
@@ -380,7 +380,7 @@ def test_a_step_that_takes_long_holds_up_nothing_else_and_is_made_once(fresh, tm
         Action(name="quick", on={"publish": "orders"}, do=Do.publish(topic="copy")),
     )
     client.publish_many("orders", [1, 2, 3])
-    duties = [(Actions(Powers(commands=True)), each) for each in (store, other)]
+    duties = [(Actions(OutsidePermissions(commands=True)), each) for each in (store, other)]
     # When both work, the other action is done at once
     for duty, each in duties:
         duty.run_once(each)

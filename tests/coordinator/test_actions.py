@@ -17,7 +17,7 @@ from scene import pick_up
 
 from ampsq import Action, Do, If, On, Queue, Topic, View
 from ampsq.base.errors import DefinitionError, UnknownQueue
-from ampsq.coordinator.actions import Actions, Powers
+from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.files.config import load
 from ampsq.protocol.schema import key
 
@@ -517,7 +517,7 @@ def test_programs_and_webhooks_run_only_where_that_is_allowed(client, act, tmp_p
     assert (event.what, event.step, event.tries) == ("execute", 0, 1)
     assert "--allow-commands" in event.error
     # And where one may that comes later, the program gets the message as its input and as one argument
-    allowed = Actions(Powers(commands=True))
+    allowed = Actions(OutsidePermissions(commands=True))
     client.retry_action("run")
     eventually(lambda: act(duty=allowed) or published("log"))
     assert published("log") == [b"ran"]

@@ -11,7 +11,7 @@ from mortal import Died, die
 from ampsq import Action, Client, Queue
 from ampsq.base.bookmarks import Bookmark
 from ampsq.coordinator.actions import Actions
-from ampsq.coordinator.lost_clients import Absence
+from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
@@ -179,8 +179,8 @@ def ghost(store, client):
     """Subscribe in the name of a client that does not listen: ``ghost(patience)``; gives the subscription."""
     client.apply(Queue(name="work"))
     number = iter(range(1, 100))
-    return lambda patience=60_000: store.call(
-        calls.subscribe(f"ghost/{next(number)}", calls.Wish(1, None, "", ["work"], None), patience)
+    return lambda retry_timeout=60_000: store.call(
+        calls.subscribe(f"ghost/{next(number)}", calls.SubscribeRequest(1, None, "", ["work"], None), retry_timeout)
     )[0]
 
 
@@ -197,13 +197,13 @@ def look(duty, store, times):
 
 def test_those_that_a_new_server_s_first_look_finds_have_time_to_come_back(store, ghost, there):
     # Given a server that was started less than the grace ago, and a coordinator that starts beside it
-    early, silent = ghost(), ghost(patience=-1)
-    duty = Absence(grace=LONG)
+    early, silent = ghost(), ghost(retry_timeout=-1)
+    duty = LostClients(grace=LONG)
     look(duty, store, 4)
     # Then neither absence nor silence counts
     assert there() == {early, silent}
     # But it does for those that come after that: two looks for the absent, one for the silent
-    late, late_and_silent = ghost(), ghost(patience=-1)
+    late, late_and_silent = ghost(), ghost(retry_timeout=-1)
     look(duty, store, 1)
     assert there() == {early, silent, late}
     assert late_and_silent not in there()
@@ -218,8 +218,8 @@ def test_those_that_a_new_server_s_first_look_finds_have_time_to_come_back(store
 
 
 def test_a_coordinator_that_starts_long_after_the_server_gives_no_grace(store, ghost, there):
-    early, _ = ghost(), ghost(patience=-1)
-    duty = Absence(grace=0.0)
+    early, _ = ghost(), ghost(retry_timeout=-1)
+    duty = LostClients(grace=0.0)
     look(duty, store, 1)
     assert there() == {early}
     look(duty, store, 1)
@@ -229,7 +229,7 @@ def test_a_coordinator_that_starts_long_after_the_server_gives_no_grace(store, g
 def test_who_listens_stays_whatever_the_grace(store, client, there):
     client.apply(Queue(name="work"))
     with client.subscribe("work") as messages:
-        look(Absence(grace=0.0), store, 4)
+        look(LostClients(grace=0.0), store, 4)
         assert there() == {messages.id}
 
 
@@ -238,11 +238,11 @@ def test_a_jump_of_the_server_s_clock_gives_time_to_come_back(  # noqa: PLR0917 
     store, ghost, there, monkeypatch, jump, graced
 ):
     # Given a coordinator past every grace, and a subscription that it has seen once
-    duty = Absence(grace=LONG)
+    duty = LostClients(grace=LONG)
     look(duty, store, 1)
     duty._trusted_from = 0.0
     look(duty, store, 1)
-    seen = ghost(patience=30_000)
+    seen = ghost(retry_timeout=30_000)
     look(duty, store, 1)
     # When the server's clock jumps
     ask = store.call
@@ -260,12 +260,12 @@ def test_a_server_that_comes_back_gives_grace_to_those_that_were_there(start_ser
     # Given a coordinator without any grace left, and a client that needs a while to come back
     server = start_server("valkey", appendonly=True)
     with contextlib.ExitStack() as stack:
-        client = Client(server.url, instance="graced", patience="200ms")
+        client = Client(server.url, instance="graced", retry_timeout="200ms")
         stack.callback(client.close)
         client.apply(Queue(name="work"))
         store = client._store
-        found = store.call(calls.subscribe("ghost/1", calls.Wish(1, None, "", ["work"], None), 1))[0]
-        duty = Absence(grace=LONG)
+        found = store.call(calls.subscribe("ghost/1", calls.SubscribeRequest(1, None, "", ["work"], None), 1))[0]
+        duty = LostClients(grace=LONG)
         look(duty, store, 1)
         duty._trusted_from = 0.0
         # When the server dies and starts again

@@ -136,7 +136,7 @@ class Publisher:
         self.bodies, self.told, self.failure = [], 0, None
         self._client = Client(
             site.url, instance=site.name, publisher=name, publish_store=MemoryPublishStore(), persisted="fsync",
-            on_persisted=self._persisted, patience="60s", heartbeat="600ms",
+            on_persisted=self._persisted, retry_timeout="60s", heartbeat="600ms",
         )  # fmt: skip
         self._name, self._stopping = name, threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -251,7 +251,9 @@ class Campaign:
         for site in self.sites:
             eventually(lambda site=site: self._bodies(site).keys() >= wanted.keys(), within=_HEALED)
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(Client(site.url, instance=site.name, patience="60s")) for site in self.sites]
+            clients = [
+                stack.enter_context(Client(site.url, instance=site.name, retry_timeout="60s")) for site in self.sites
+            ]
 
             def is_handled():
                 found = [client.queue_stats("work") for client in clients]

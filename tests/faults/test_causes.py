@@ -21,7 +21,7 @@ from ampsq import AsyncClient, Client
 from ampsq.base import errors
 from ampsq.base.errors import NotPermitted, OtherIncarnation, PrimaryUnknown, StillLoading, Unavailable
 from ampsq.protocol.request import command
-from ampsq.transport.errors import unreached
+from ampsq.transport.errors import translate_connect_error
 from ampsq.transport.route import Route
 from ampsq.transport.runner import AsyncStore
 
@@ -227,11 +227,13 @@ async def enter(client):
 def test_the_cause_is_named(request, instance, case):
     # Given a server that cannot be used
     given = case(request)
-    patience = "60s" if given.error in AT_ONCE else "300ms"
+    retry_timeout = "60s" if given.error in AT_ONCE else "300ms"
     # When a client of either kind connects
     for connect in (
-        lambda: Client(given.url, instance=instance, patience=patience, heartbeat="300ms"),
-        lambda: asyncio.run(enter(AsyncClient(given.url, instance=instance, patience=patience, heartbeat="300ms"))),
+        lambda: Client(given.url, instance=instance, retry_timeout=retry_timeout, heartbeat="300ms"),
+        lambda: asyncio.run(
+            enter(AsyncClient(given.url, instance=instance, retry_timeout=retry_timeout, heartbeat="300ms"))
+        ),
     ):
         started = time.monotonic()
         with pytest.raises(Unavailable) as raised:
@@ -280,8 +282,8 @@ def test_a_server_that_loads_its_data_is_waited_for(start_node, instance):
     node.start()
     # When somebody has little patience, then it is told why; who has more is served in the end
     with pytest.raises(StillLoading, match="still loads its data"):
-        Client(node.url, instance=instance, patience="200ms")
-    with Client(node.url, instance=instance, patience="60s") as client:
+        Client(node.url, instance=instance, retry_timeout="200ms")
+    with Client(node.url, instance=instance, retry_timeout="60s") as client:
         assert client.publish("orders", 1)
 
 
@@ -290,7 +292,7 @@ def test_of_several_addresses_each_is_told(start_node, instance):
     locked = start_node(options=["--requirepass", "right"], password="right")  # noqa: S106
     dead = f"redis://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable) as raised:
-        Client([dead, f"redis://:{SECRET}@{locked.address}"], instance=instance, patience="300ms")
+        Client([dead, f"redis://:{SECRET}@{locked.address}"], instance=instance, retry_timeout="300ms")
     # Then all are told, as the cause that waiting does not change
     assert type(raised.value) is errors.AuthenticationFailed
     text = str(raised.value)
@@ -326,7 +328,7 @@ def test_an_event_loop_does_not_wait_for_sentinels_that_hang(instance):
                 longest = max(longest, time.monotonic() - before)
 
         route = Route(f"sentinel://127.0.0.1:{port}/primary", instance, heartbeat=1.0)
-        store = AsyncStore(route, instance, patience=0)
+        store = AsyncStore(route, instance, retry_timeout=0)
         clock = asyncio.create_task(look_at_clock())
         calls = [store.call(command(["PING"], bool)) for _ in range(3)]
         # When several tasks look for the primary at once
@@ -346,4 +348,4 @@ def test_the_causes_of_an_error_that_is_among_its_own_causes_have_an_end():
     first, second = redis.ConnectionError("first"), redis.ConnectionError("second")
     first.__cause__, second.__context__ = second, first
 
-    assert isinstance(unreached(first, "redis://host"), Unavailable)
+    assert isinstance(translate_connect_error(first, "redis://host"), Unavailable)

@@ -29,7 +29,7 @@ def node(start_node):
 def test_a_blocked_read_over_a_dead_link_ends_in_time(node, relay_to, connect):
     # Given a consumer that waits for a push, through a relay
     relay = relay_to(node.port)
-    client = connect(relay.url, heartbeat=HEARTBEAT, patience="0s")
+    client = connect(relay.url, heartbeat=HEARTBEAT, retry_timeout="0s")
     client.apply(WORK)
     messages = client.subscribe("work")
     heard = Heard()
@@ -57,7 +57,7 @@ def test_a_blocked_read_over_a_dead_link_ends_in_time(node, relay_to, connect):
     assert heard.times[heard.states.index("disconnected")] - silent < NOTICED_WITHIN
     # And when the link is good again, it goes on
     relay.speak()
-    client._store.patience = 10.0
+    client._store.retry_timeout = 10.0
     eventually(lambda: node.ask("PING") == "PONG")
     with connect(node.url) as publisher:
         publisher.publish("orders", 1)
@@ -69,7 +69,7 @@ def test_a_blocked_read_over_a_dead_link_ends_in_time(node, relay_to, connect):
 def test_a_consumer_goes_on_over_another_way(node, relay_to, connect):
     # Given two ways to one server
     relay = relay_to(node.port)
-    client = connect([relay.url, node.url], heartbeat=HEARTBEAT, patience="20s")
+    client = connect([relay.url, node.url], heartbeat=HEARTBEAT, retry_timeout="20s")
     client.apply(WORK)
     messages = client.subscribe("work", max_backlog=5)
     assert messages.get(0.05) is None
@@ -109,7 +109,7 @@ def test_an_idle_client_with_a_subscription_notices_a_dead_link(node, relay_to, 
 @pytest.mark.parametrize("call", ["publish", "queue_stats"])
 def test_a_call_over_a_dead_link_ends_in_time(node, relay_to, connect, call):
     relay = relay_to(node.port)
-    client = connect(relay.url, heartbeat=HEARTBEAT, patience="0s")
+    client = connect(relay.url, heartbeat=HEARTBEAT, retry_timeout="0s")
     client.apply(WORK)
     relay.silence()
     started = time.monotonic()
@@ -124,7 +124,7 @@ def test_the_asyncio_client_notices_the_same(node, relay_to, instance):
     relay = relay_to(node.port)
 
     async def main():
-        async with AsyncClient(relay.url, instance=instance, heartbeat=HEARTBEAT, patience="0s") as client:
+        async with AsyncClient(relay.url, instance=instance, heartbeat=HEARTBEAT, retry_timeout="0s") as client:
             await client.apply(WORK)
             messages = await client.subscribe("work")
             heard = Heard()
@@ -141,7 +141,7 @@ def test_the_asyncio_client_notices_the_same(node, relay_to, instance):
             with pytest.raises(NoAnswer):
                 await client.publish("orders", 1)
             relay.speak()
-            client._store.patience = 10.0
+            client._store.retry_timeout = 10.0
             await client.publish("orders", 2)
             assert (await messages.get(30)).data in {1, 2}
 
@@ -150,8 +150,8 @@ def test_the_asyncio_client_notices_the_same(node, relay_to, instance):
 
 def test_connections_are_probed_by_the_system_too(node, connect):
     client = connect(node.url, heartbeat="3s")
-    line = client._store.line()
-    plain = line.connection._sock
+    line = client._store.take_connection()
+    plain = line.raw._sock
     assert plain.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3
     assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 6000

@@ -85,14 +85,14 @@ def test_a_server_that_is_killed_is_waited_for_and_nothing_is_missed_or_doubled(
     stop, published = threading.Event(), []
 
     def publish():
-        with Client(server.url, instance=instance, publisher="till", patience="30s") as client:
+        with Client(server.url, instance=instance, publisher="till", retry_timeout="30s") as client:
             number = 0
             while not stop.is_set():
                 client.publish("ab"[number % 2], number)
                 published.append(number)
                 number += 1
 
-    with Client(server.url, instance=instance, patience="30s") as client:
+    with Client(server.url, instance=instance, retry_timeout="30s") as client:
         client.apply(Topic(name="a"), Topic(name="b"))
         store = SqliteBookmarkStore(tmp_path / "places")
         publisher = threading.Thread(target=publish)

@@ -94,12 +94,12 @@ def test_a_client_shows_its_certificate_on_every_connection(secured, authority, 
 def test_a_client_without_a_certificate_is_told_how_to_show_one(secured, authority, instance):
     # The server ends the handshake or, a moment later, the connection.
     with pytest.raises(Unavailable, match="ssl_certfile"):
-        Client(f"{secured}?ssl_ca_certs={authority.path('ca.pem')}", instance=instance, patience=0)
+        Client(f"{secured}?ssl_ca_certs={authority.path('ca.pem')}", instance=instance, retry_timeout=0)
 
 
 def test_a_server_whose_authority_is_not_named_is_not_trusted(secured, instance):
     with pytest.raises(TlsFailed, match="ssl_ca_certs"):
-        Client(secured, instance=instance, patience=0)
+        Client(secured, instance=instance, retry_timeout=0)
 
 
 def test_a_link_shows_a_certificate_too(secured, authority, valkey, instance):

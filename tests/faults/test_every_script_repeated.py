@@ -20,15 +20,15 @@ from observing import eventually
 from ampsq import Action, ConflatedTopic, Destination, Do, Instance, On, Queue, Topic, Transport, View
 from ampsq.base.errors import NameInUse, Rejected, Unavailable
 from ampsq.base.message_types import JSON
-from ampsq.catalog.defined import read_definitions
+from ampsq.catalog.read_definitions import read_definitions
 from ampsq.catalog.remove import remove
 from ampsq.client.session import Session
-from ampsq.coordinator.actions import Actions, Powers
-from ampsq.coordinator.flush_settings import Flushing
-from ampsq.coordinator.foreign_entries import Notice
-from ampsq.coordinator.lost_clients import Absence
+from ampsq.coordinator.actions import Actions, OutsidePermissions
+from ampsq.coordinator.flush_settings import FlushSettings
+from ampsq.coordinator.foreign_entries import ForeignEntries
+from ampsq.coordinator.lost_clients import LostClients
 from ampsq.coordinator.retention import Retention
-from ampsq.coordinator.sweep import Sweep
+from ampsq.coordinator.sweep import SweepDue
 from ampsq.coordinator.views import Views
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.operations.actions import failed_events, retry_action
@@ -54,11 +54,11 @@ from ampsq.replication import recovery as recovering
 from ampsq.replication.destinations import read_destinations, remove_destination
 from ampsq.replication.incarnations import new_incarnation
 from ampsq.replication.link import Link
-from ampsq.replication.selection import Carried, Peer
+from ampsq.replication.selection import EntrySelector, Peer
 from ampsq.spark.job_calls import (
     Committed,
-    Staged,
-    Written,
+    PartitionProgress,
+    StagedRows,
     commit_job,
     drop_stages,
     finish_job,
@@ -126,7 +126,7 @@ class Doubting(Store):
     """A store that drops the first reply of every script."""
 
     def __init__(self, url, instance, ledger, snapshot):
-        super().__init__(url, instance, patience=60.0)
+        super().__init__(url, instance, retry_timeout=60.0)
         self._alone = threading.RLock()
         self._ledger, self._look = ledger, lambda: snapshot(self)
         self._dropping, self._dropped, self._takes = False, None, 0
@@ -211,7 +211,7 @@ class Work:
     def subscription(self, name, backlog=10, text=None):
         core = SubscriptionCore(self.store.instance, name, backlog, self.session.request(), text=text)
         self.run(core.register())
-        channel = self.store.channel()
+        channel = self.store.pipeline()
         try:
             yield core, channel
         finally:
@@ -229,7 +229,7 @@ class Work:
         return got
 
     def sweep(self):
-        Sweep().run_once(self.store)
+        SweepDue().run_once(self.store)
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def settle_in_every_way(work):
             refs, why = [parts[5].split(b"\n")[0]], "not now" if verb in ("cancelled", "expired") else ""
             work.store.call(calls.settle(verb, b"work", refs, [parts[1]], period=60_000, by=core.id, reason=why))
         work.store.call(calls.resize(core.id, 3))
-        work.store.call(calls.beat(30_000, [core.id, "s99999999"]))
+        work.store.call(calls.heartbeat(30_000, [core.id, "s99999999"]))
         work.run(core.replace(channel, "work", 4, "/id > 21"))
     work.sweep()
     # Messages by bookmark: no token tells a second run, so the caller is told
@@ -335,10 +335,10 @@ def actions(work):
         Action(name="heard", on={"event": "lost"}, do=Do.publish(topic="log", data="{{AMPS_EVENT}}")),
         Queue(name="failed", underlying_topic="failed", max_per_subscription_backlog=10),
     )
-    duty = Actions(Powers(webhooks=("http://127.0.0.1:9/",)))
+    duty = Actions(OutsidePermissions(webhooks=("http://127.0.0.1:9/",)))
     work.publish("tasks", {"id": 1}, {"id": 2}, {"id": 0})
-    work.store.call(action_calls.happen("connect", "somebody"))
-    work.store.call(action_calls.happen("event", "somebody", "lost", b"x"))
+    work.store.call(action_calls.emit_event("connect", "somebody"))
+    work.store.call(action_calls.emit_event("event", "somebody", "lost", b"x"))
     bookmarks = work.publish("tasks", {"id": 3})
     work.run(work.session.ack("jobs", bookmarks, "expire"))
 
@@ -460,9 +460,9 @@ def damage_and_mend(work):
 
 def notice_and_end(work):
     work.store.redis.xadd(key(work.store.instance, "log", "orders"), {"id": "99"})
-    Notice().run_once(work.store)
-    Absence().run_once(work.store)
-    Flushing().run_once(work.store)
+    ForeignEntries().run_once(work.store)
+    LostClients().run_once(work.store)
+    FlushSettings().run_once(work.store)
     work.sweep()
     work.apply(AddressSetting(match="auto.#", max_delivery_attempts=3))
 
@@ -525,13 +525,13 @@ def limits_of_slow_clients(work):
 def destinations(work):
     """One that is defined, changed and removed, of an instance with a group."""
     work.apply(Instance(group="NYC"), Destination(name="nyc-2", sync_type="sync", topics="orders"))
-    mark = work.store.call(replication_calls.mark())
-    assert work.store.call(replication_calls.lacking(mark, {})) == ["nyc-2"]
-    assert work.store.call(replication_calls.behind("nyc-2", ["log orders"]))[0] is not None
+    mark = work.store.call(replication_calls.set_mark())
+    assert work.store.call(replication_calls.lacking_destinations(mark, {})) == ["nyc-2"]
+    assert work.store.call(replication_calls.behind_since("nyc-2", ["log orders"]))[0] is not None
     work.store.call(replication_calls.report_sent("nyc-2", {"marked": mark}))
-    assert work.store.call(replication_calls.lacking(mark, {})) == []
+    assert work.store.call(replication_calls.lacking_destinations(mark, {})) == []
     work.store.call(replication_calls.downgrade("nyc-2", enabled=True))
-    assert work.store.call(replication_calls.lacking("9999999999999-0", {})) == []
+    assert work.store.call(replication_calls.lacking_destinations("9999999999999-0", {})) == []
     work.apply(Destination(name="nyc-2", sync_type="async", topics="orders"))
     work.run(remove_destination("nyc-2"))
     assert work.run(read_destinations()) == {}
@@ -555,19 +555,19 @@ def removals(work):
 def write_jobs(work):
     work.apply(Topic(name="rows"))
     store = work.store
-    first, second = Written(2, 5), Written(3, 6)
-    for before, after, values in ((Written(0, 0), first, [b"1", b"2"]), (first, second, [b"3"])):
+    first, second = PartitionProgress(2, 5), PartitionProgress(3, 6)
+    for before, after, values in ((PartitionProgress(0, 0), first, [b"1", b"2"]), (first, second, [b"3"])):
         made = write_rows("job", 0, 1, before, topic="rows", checksum=after.checksum, values=values)
         assert store.call(made) == after
     lane = f"{store.instance}/0"
     for attempt in "ab":
         assert store.call(stage_rows("staged", lane, attempt, 0, 60_000, topic="rows", shape="b", values=[b"4"])) == 2
-    assert store.call(keep_stages("staged", 60_000, [Staged(lane, "a", 1, 2)])) == 1
-    committed = store.call(commit_job("staged", 1, [Staged(lane, "a", 1)]))
-    assert committed == Committed(1, [Staged(lane, "a", 1)])
+    assert store.call(keep_stages("staged", 60_000, [StagedRows(lane, "a", 1, 2)])) == 1
+    committed = store.call(commit_job("staged", 1, [StagedRows(lane, "a", 1)]))
+    assert committed == Committed(1, [StagedRows(lane, "a", 1)])
     assert store.call(record_stage("staged", 1, lane)) == 0
     assert store.call(finish_job("staged", 1, [lane])) == 0
-    store.call(drop_stages("staged", [Staged(lane, "b", 1)]))
+    store.call(drop_stages("staged", [StagedRows(lane, "b", 1)]))
     entries = store.redis.xrange(key(store.instance, "log", "rows"))
     assert [fields[b"b"] for _, fields in entries] == [b"1", b"2", b"3", b"4"]
     assert store.redis.keys(key(store.instance, "stage", "*", "*", "*")) == []
@@ -581,12 +581,19 @@ def replicate(work):
         each.apply(Topic(name="shared"), Queue(name="both", underlying_topic="shared", max_per_subscription_backlog=9))
     here, there = work.store, other.store
     links = [
-        Link(q.name, one, two, Carried(p, q, lambda _: False, {}, lambda _: JSON), topics=["shared"], queues=["both"])
+        Link(
+            q.name,
+            one,
+            two,
+            EntrySelector(p, q, lambda _: False, {}, lambda _: JSON),
+            topics=["shared"],
+            queues=["both"],
+        )
         for one, two, p, q in ((here, there, *peers), (there, here, *peers[::-1]))
     ]
 
     def run():
-        while any(moved.messages or moved.told or moved.requests for moved in [link.step() for link in links]):
+        while any(moved.messages or moved.journal_rows or moved.requests for moved in [link.step() for link in links]):
             pass
 
     bookmarks = other.publish("shared", b"1", b"2", b"3")
@@ -596,26 +603,26 @@ def replicate(work):
     assert work.run(name_message("shared", first.decode())) == bookmarks[0]
     with work.subscription("both", backlog=2) as (core, channel):
         time.sleep(0.05)  # messages are asked for when they have been here for a moment
-        here.call(replication_calls.request("both"))
+        here.call(replication_calls.request_ownership("both"))
         run()
         bodies = [body for _, body in work.take(core, channel, 2)]
         assert bodies == [b"1", b"2"]
     eventually(lambda: work.sweep() or here.redis.zcard(key(here.instance, "ready", "both")) == 2)
     run()
     assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 1
-    here.call(replication_calls.proxy("both", enabled=True))
+    here.call(replication_calls.set_proxied_transfer("both", enabled=True))
     with work.subscription("both", backlog=5):
-        here.call(replication_calls.request("both"))
-        here.call(replication_calls.assume("both", 10, [peers[1].name]))
+        here.call(replication_calls.request_ownership("both"))
+        here.call(replication_calls.assume_ownership("both", 10, [peers[1].name]))
         assert here.call(replication_calls.count_owners("both", 10)).elsewhere == 0
     run()
     with other.subscription("both") as (core, channel):
         time.sleep(0.05)  # as above
-        there.call(replication_calls.request("both"))
+        there.call(replication_calls.request_ownership("both"))
         run()
         assert len(other.take(core, channel, 3)) == 3
     # A link posts its copies ahead; here the answer is lost
-    copies = replication_calls.Run("shared", "x.1", "-", "x.1/x", b"0-0", b"4-0", (b"b",), [(b"4-0", (b"copy",))])
+    copies = replication_calls.EntryRun("shared", "x.1", "-", "x.1/x", b"0-0", b"4-0", (b"b",), [(b"4-0", (b"copy",))])
     here.call(replication_calls.apply([copies]))
     for repair in (False, True):
         work.run(check(work.session, ["both"], repair=repair))
@@ -630,7 +637,7 @@ def begin_anew(work):
     origin = work.store.run(new_incarnation())
     assert origin != before
     # No destination here shares a queue
-    assert work.store.run(recovering.go_on(work.store.instance)) is None
+    assert work.store.run(recovering.resume_recovered(work.store.instance)) is None
 
 
 WORK = [

@@ -44,7 +44,7 @@ def test_a_client_goes_on_at_the_next_address_that_is_a_primary(kind, start_node
     # Given a primary and its replica, and a client that knows the replica's address first
     first, second = start_node(kind=kind), start_node(kind=kind)
     second.follow(first)
-    client = connect([second.url, first.url], heartbeat="1s", patience="20s")
+    client = connect([second.url, first.url], heartbeat="1s", retry_timeout="20s")
     heard = Heard()
     client.add_connection_state_listener(heard)
     assert heard.wait_for("logged_on").address == first.url
@@ -78,7 +78,7 @@ def test_a_subscription_that_the_next_server_does_not_know_is_made_again(start_n
     # Given a replica that has the messages, and neither the subscription nor any script
     first, second = start_node(), start_node()
     second.follow(first)
-    client = connect(f"{first.url},{second.url}", heartbeat="1s", patience="20s")
+    client = connect(f"{first.url},{second.url}", heartbeat="1s", retry_timeout="20s")
     heard = Heard()
     client.add_connection_state_listener(heard)
     define(client)
@@ -111,7 +111,7 @@ def test_topics_are_read_on_and_what_is_kept_is_published_at_the_next_address(st
     client = connect(
         [first.url, second.url],
         heartbeat="1s",
-        patience="20s",
+        retry_timeout="20s",
         publisher="till-1",
         publish_store=MemoryPublishStore(),
         persisted="replicas=1",
@@ -151,7 +151,7 @@ def test_a_server_with_another_origin_is_never_used(start_node, connect, instanc
     first, second = start_node(), start_node()
     with Client(second.url, instance=instance) as other:
         define(other)
-    client = connect([first.url, second.url], heartbeat="500ms", patience="1s")
+    client = connect([first.url, second.url], heartbeat="500ms", retry_timeout="1s")
     heard = Heard()
     client.add_connection_state_listener(heard)
     define(client)
@@ -165,7 +165,7 @@ def test_a_server_with_another_origin_is_never_used(start_node, connect, instanc
     assert second.ask("XLEN", "{" + instance + "}:log:orders") == 0
     # And when it is back, emptied, the client says that too, at once
     first.start()
-    client._store.patience = 60.0
+    client._store.retry_timeout = 60.0
     started = time.monotonic()
     with pytest.raises(OtherIncarnation, match="it was emptied"):
         client.publish("orders", 1)
@@ -176,7 +176,7 @@ def test_a_server_with_another_origin_is_never_used(start_node, connect, instanc
 def test_a_server_that_lost_its_last_messages_is_told(start_node, connect):
     # Given a replica that misses the last messages of its primary
     first, second = start_node(), start_node()
-    client = connect([first.url, second.url], heartbeat="1s", patience="20s")
+    client = connect([first.url, second.url], heartbeat="1s", retry_timeout="20s")
     define(client)
     client.publish("orders", 0)
     second.follow(first)
@@ -194,7 +194,7 @@ def test_a_server_that_lost_its_last_messages_is_told(start_node, connect):
 def test_a_server_that_restarts_without_its_last_messages_is_told_to_a_publisher_too(start_node, connect):
     # Given a client without subscriptions, on a server whose data is saved once
     node = start_node()
-    client = connect(node.url, heartbeat="1s", patience="20s")
+    client = connect(node.url, heartbeat="1s", retry_timeout="20s")
     heard = Heard()
     client.add_connection_state_listener(heard)
     client.publish("orders", 0)
@@ -214,7 +214,7 @@ def test_a_primary_that_is_demoted_is_left(kind, start_node, connect):
     # Given a client without a publisher's name, so that nothing that may have run is repeated
     first, second = start_node(kind=kind), start_node(kind=kind)
     second.follow(first)
-    client = connect([first.url, second.url], heartbeat="1s", patience="20s")
+    client = connect([first.url, second.url], heartbeat="1s", retry_timeout="20s")
     define(client)
     messages = client.subscribe("work", max_backlog=10)
     client.publish("orders", 0)
@@ -232,7 +232,7 @@ def test_a_lone_replica_is_refused_with_its_primary_s_name(start_node, instance)
     first, second = start_node(), start_node()
     second.follow(first)
     with pytest.raises(NotAPrimary, match=f"this is a replica of 127.0.0.1:{first.port}"):
-        Client(second.url, instance=instance, patience="300ms")
+        Client(second.url, instance=instance, retry_timeout="300ms")
 
 
 @pytest.fixture(params=KINDS)
@@ -268,7 +268,7 @@ def test_sentinels_name_the_primary_and_the_one_that_follows_it(watched, connect
     sentinels[0].kill()
     hosts = ",".join(each.address for each in sentinels)
     url = f"sentinel://{hosts}/main?sentinel_password=watching"
-    client = connect(url, heartbeat="1s", patience="30s", publisher="till-1")
+    client = connect(url, heartbeat="1s", retry_timeout="30s", publisher="till-1")
     heard = Heard()
     client.add_connection_state_listener(heard)
     assert heard.wait_for("connected").address == f"redis://{first.address}/"
@@ -289,10 +289,12 @@ def test_sentinels_name_the_primary_and_the_one_that_follows_it(watched, connect
 def test_sentinels_are_asked_under_their_own_password(watched, instance):
     _, _, sentinels = watched
     with pytest.raises(Unavailable, match="sentinel_password"):
-        Client(f"sentinel://{sentinels[0].address}/main", instance=instance, patience="300ms")
+        Client(f"sentinel://{sentinels[0].address}/main", instance=instance, retry_timeout="300ms")
     with pytest.raises(Unavailable, match="name no primary 'other'") as raised:
         Client(
-            f"sentinel://{sentinels[0].address}/other?sentinel_password=watching", instance=instance, patience="300ms"
+            f"sentinel://{sentinels[0].address}/other?sentinel_password=watching",
+            instance=instance,
+            retry_timeout="300ms",
         )
     assert "watching" not in str(raised.value)
 
@@ -348,7 +350,7 @@ def test_a_cluster_s_failover_is_followed(kind, start_node, coordinate_at, insta
     replica = cluster.replica_of(owner)
     url = "cluster://" + ",".join(node.address for node in cluster.nodes)
     coordinate_at(url, instance)
-    with Client(url, instance=instance, heartbeat="1s", patience="40s", publisher="till-1") as client:
+    with Client(url, instance=instance, heartbeat="1s", retry_timeout="40s", publisher="till-1") as client:
         heard = Heard()
         client.add_connection_state_listener(heard)
         define(client)
@@ -381,7 +383,7 @@ def test_an_instance_that_is_being_moved_waits_until_it_is_there(start_node, ins
     slot = slot_of(instance)
     source = cluster.owner(slot)
     target = next(node for node in cluster.nodes if node is not source)
-    with Client(source.url, instance=instance, heartbeat="1s", patience="20s") as client:
+    with Client(source.url, instance=instance, heartbeat="1s", retry_timeout="20s") as client:
         define(client)
         client.publish_many("orders", range(10))
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
@@ -419,7 +421,9 @@ def test_the_asyncio_client_fails_over_and_tells_it_in_the_event_loop(start_node
 
     async def main():
         told, failing = [], []
-        async with AsyncClient([first.url, second.url], instance=instance, heartbeat="1s", patience="20s") as client:
+        async with AsyncClient(
+            [first.url, second.url], instance=instance, heartbeat="1s", retry_timeout="20s"
+        ) as client:
 
             async def listen(event):
                 await asyncio.sleep(0)

@@ -25,7 +25,7 @@ def power(start_server):
 
 @pytest.fixture
 def client_of(power, connect):
-    return lambda **options: connect(power.url, patience="30s", **options)
+    return lambda **options: connect(power.url, retry_timeout="30s", **options)
 
 
 # Tokens: a delivery that was lost has none in common with the one after it
@@ -79,7 +79,7 @@ def ask(power, instance):
     """Make a call past any client: ``ask(call)``."""
 
     def ask(call):
-        with contextlib.closing(Store(power.url, instance, patience=30.0)) as store:
+        with contextlib.closing(Store(power.url, instance, retry_timeout=30.0)) as store:
             return store.call(call)
 
     return ask

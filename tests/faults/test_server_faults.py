@@ -241,7 +241,7 @@ def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_serv
     client.publish_many("orders", range(3))
     messages = client.subscribe("work", max_backlog=3)
     first = messages.get(30)
-    client._store.patience = 0.2
+    client._store.retry_timeout = 0.2
     server.process.kill()
     server.process.wait()
     # When it is asked, then it says so in time, again and again
@@ -256,7 +256,7 @@ def test_a_server_that_is_away_for_longer_than_a_client_waits_is_told(start_serv
         messages.get(0.1)
     # And when the server is back, everything goes on, the acknowledgement that had failed included
     start_server("valkey", appendonly=True, options=["--appendfsync", "always"], data_dir=server.directory)
-    client._store.patience = 5.0
+    client._store.retry_timeout = 5.0
     eventually(lambda: client.queue_stats("work").acknowledged == 1, within=25.0)
     messages.close()
     with client.subscribe("work", max_backlog=5) as others:

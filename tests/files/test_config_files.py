@@ -7,7 +7,7 @@ import pytest
 from ampsq import GroupLocalQueue, Instance, Queue, Topic
 from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
-from ampsq.files.environment import filled
+from ampsq.files.environment import substitute
 
 
 def refusals(path_or_text):
@@ -45,13 +45,13 @@ def write(tmp_path):
     ],
 )
 def test_variables_are_put_in_once_and_a_default_stands_in_for_what_is_empty(text, value):
-    assert filled(text, {"A": "one", "B": "${A}", "EMPTY": ""}) == value
+    assert substitute(text, {"A": "one", "B": "${A}", "EMPTY": ""}) == value
 
 
 @pytest.mark.parametrize("text", ["${}", "${1A}", "${A", "${A-b}", "${ A }"])
 def test_what_only_begins_like_a_variable_is_refused(text):
     with pytest.raises(DefinitionError, match=r"is no variable; allowed: \$\{NAME\}, \$\{NAME:-default\}, or \$\$\{"):
-        filled(text, {"A": "one"})
+        substitute(text, {"A": "one"})
 
 
 def test_values_of_a_file_come_from_the_environment_and_keys_do_not(monkeypatch):

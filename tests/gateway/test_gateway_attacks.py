@@ -17,7 +17,7 @@ from observing import eventually
 from websockets.exceptions import ConnectionClosed
 
 from ampsq import Client
-from ampsq.gateway.failures import Failures
+from ampsq.gateway.failed_logins import Failures
 from ampsq.protocol.schema import key
 
 #: Seconds that everything has on a crowded machine.

@@ -15,8 +15,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from ampsq import Client
 from ampsq.base.errors import StaleLease, Unavailable
+from ampsq.gateway.acknowledgements import LeasedStream
 from ampsq.gateway.asyncapi import frames_document
-from ampsq.gateway.orders import Leases
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
@@ -125,7 +125,7 @@ def answers_to(orders, subscription, held):
     async def send(facts):
         told.append((facts.get("error", facts["type"]), facts["id"]))
 
-    leases = Leases(Spoken(orders), send, subscription)
+    leases = LeasedStream(Spoken(orders), send, subscription)
     leases._held = {number: f"m{number}" for number in held}
     with pytest.raises(WebSocketDisconnect):
         asyncio.run(leases.take_orders())

@@ -17,7 +17,7 @@ from ampsq.base.errors import Unavailable
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
-PATIENCE = "gateway: {server_timeout: 300ms}\n"
+RULES = "gateway: {server_timeout: 300ms}\n"
 STREAMS = {
     "queue": ("/v1/subscribe", {"queue": "work", "max_backlog": 2}),
     "topic": ("/v1/subscribe", {"topic": "orders"}),
@@ -57,7 +57,7 @@ def probed(gateway):
 
 def left_over(gateway):
     client = gateway._served.desk.client
-    return [*gateway._served.desk.streams._open, *client._all_subscriptions, *client._parts.presence._subscriptions]
+    return [*gateway._served.desk.streams._open, *client._all_subscriptions, *client._parts.keepalive._subscriptions]
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
@@ -68,7 +68,7 @@ def test_an_outage_is_told_to_all_and_what_was_promised_comes_when_it_is_over(
     with contextlib.ExitStack() as stack, Client(server.url, instance=instance) as client:
         define(client)
         client.publish("positions", {"symbol": "IBM"})
-        gateway = serving_on(client, PATIENCE)
+        gateway = serving_on(client, RULES)
         audit = Asking(gateway, "audit")
         sockets = {name: stack.enter_context(audit.open(path, **what)) for name, (path, what) in STREAMS.items()}
         events = stack.enter_context(
@@ -126,7 +126,7 @@ def test_outages_leave_nothing_behind_in_the_process(start_server, instance, ser
     server = start_server(appendonly=True, data_dir=short_path)
     with Client(server.url, instance=instance) as client:
         define(client)
-        gateway = serving_on(client, PATIENCE)
+        gateway = serving_on(client, RULES)
         audit = Asking(gateway, "audit")
         counts = []
         for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_subscription_that_is_closed_while_the_server_is_away_is_ended_when_it
     start_server, instance, short_path
 ):
     server = start_server(appendonly=True, data_dir=short_path)
-    with Client(server.url, instance=instance, patience="300ms") as client:
+    with Client(server.url, instance=instance, retry_timeout="300ms") as client:
         define(client)
         client.publish("orders", 1)
         other = client.subscribe("work")

@@ -14,9 +14,10 @@ from observing import eventually
 from websockets.exceptions import ConnectionClosed
 
 from ampsq import Client
-from ampsq.gateway import Gateway, read_rules, reloading
-from ampsq.gateway.reloading import RulesFile
+from ampsq.gateway import Gateway, read_rules
+from ampsq.gateway import rules_reload as reloading
 from ampsq.gateway.rules import marks_of
+from ampsq.gateway.rules_reload import RulesFile
 
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30

@@ -23,7 +23,7 @@ REDIS = OPENERS | {
     "ampsq.transport.pipeline",
     "ampsq.transport.route",
     "ampsq.transport.runner",
-    "ampsq.queues.keepalive",
+    "ampsq.queues.heartbeat",
     "ampsq.cli.demo_world",
 }
 

@@ -20,7 +20,7 @@ ROOT = Path(ampsq.__file__).parents[1]
 #: What only asyncio's own code imports or says.
 EVENT_LOOPS = {"asyncio", "anyio", "starlette", "uvicorn", "websockets"}
 #: Modules of asyncio's own that import no event loop: the gateway's orders, and a user's handler that is awaited.
-AWAITED_BY_ASYNCIO = {"ampsq/gateway/writing.py", "ampsq/queues/handlers.py"}
+AWAITED_BY_ASYNCIO = {"ampsq/gateway/publish.py", "ampsq/queues/handlers.py"}
 
 
 @cache

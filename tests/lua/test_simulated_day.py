@@ -39,9 +39,9 @@ class Day:
         world.queue("slow", "orders")
         world.follow_expired("dead-letter-work", "work")
         self.consumers = {
-            name: world.subscribe(name, asked=2_000, patience=10**12) for name in ("work", "ranked", "both")
+            name: world.subscribe(name, asked=2_000, retry_timeout=10**12) for name in ("work", "ranked", "both")
         }
-        self.holder = world.subscribe("slow", patience=10**12)
+        self.holder = world.subscribe("slow", retry_timeout=10**12)
         self.unanswered = []
 
     def step(self):
@@ -86,7 +86,7 @@ class Day:
         if not held:
             self.world.take(self.holder)
         # With its only subscription full, somebody else takes it past what is settled.
-        other = self.world.subscribe("slow", patience=10**12)
+        other = self.world.subscribe("slow", retry_timeout=10**12)
         while self.world.run("read_stats", "slow")[9] > 0:
             self.world.take(other)
         self.world.unsubscribe(other)

@@ -211,11 +211,13 @@ class World:
         """Somebody else's entry."""
         return decoded(self.store.redis.execute_command("XADD", self.key(f":log:{topic}"), stream_id, *fields))
 
-    def subscribe(self, *queues, asked=1, filter=None, pattern="", version="", patience=10_000, client=None):  # noqa: A002
+    def subscribe(self, *queues, asked=1, filter=None, pattern="", version="", retry_timeout=10_000, client=None):  # noqa: A002
         """A new one, unless a client asks again."""
         self.requests += 1
         client = client or f"c/{self.requests}"
-        return self.run("subscribe", self.now, version, client, asked, *wished(filter), pattern, patience, *queues)[0]
+        return self.run(
+            "subscribe", self.now, version, client, asked, *wished(filter), pattern, retry_timeout, *queues
+        )[0]
 
     def replace(self, subscription, *queues, asked=1, filter=None, pattern="", version=""):  # noqa: A002
         self.requests += 1

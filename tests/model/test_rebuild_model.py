@@ -12,7 +12,7 @@ from hypothesis.stateful import rule
 from queue_machine import QueueMachine, run_machine
 
 from ampsq.operations.check.queue import check, rebuild_queue
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 
 
 class RebuildMachine(QueueMachine):
@@ -39,7 +39,7 @@ class RebuildMachine(QueueMachine):
             "mail": '{"name":"mail","underlying_topic":"b"}',
         }[name]
         self.store.redis.hset(self.real.tag + ":queues", name, definition)
-        place = Scene(self.store.instance, "i.one")
+        place = InstanceContext(self.store.instance, "i.one")
         self.drive(rebuild_queue(place, name))
         (found,) = self.drive(check(place, [name]))
         assert found.clean, found

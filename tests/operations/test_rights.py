@@ -13,7 +13,7 @@ from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.users import Secret
 from ampsq.operations.roles import ROLES, rules
 from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import channel, key
+from ampsq.protocol.schema import keepalive_channel, key
 from ampsq.protocol.scripts import names
 from ampsq.transport.runner import Store
 
@@ -64,7 +64,7 @@ SOMEBODY = {("admin", "CLIENT KILL ID 1")}
 
 def lines_of(text, instance):
     own, other = (key(name, "clock").partition(":")[0] for name in (instance, "another"))
-    filled = text.format(own, channel(instance, "c1"), channel("another", "c1"), other)
+    filled = text.format(own, keepalive_channel(instance, "c1"), keepalive_channel("another", "c1"), other)
     return [line.strip() for row in filled.splitlines() for line in row.split("|") if line.strip()]
 
 

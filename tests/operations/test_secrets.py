@@ -15,11 +15,11 @@ from ampsq.base.addresses import parse_endpoints
 from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.coordinator import Coordinator
 from ampsq.files.config import load
-from ampsq.files.config_text import written
+from ampsq.files.config_text import render_config
 from ampsq.gateway import read_rules
 from ampsq.gateway.users import Secret
 from ampsq.operations.roles import rules
-from ampsq.transport.instances import parse_homes
+from ampsq.transport.instances import parse_instances
 from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
 
@@ -54,12 +54,12 @@ def logged(caplog):
 @pytest.mark.parametrize("url", ADDRESSES)
 def test_no_error_of_an_address_and_no_representation_has_its_password(url, logged):
     with pytest.raises(AmpsqError) as refused:
-        Client(url, patience=0)
+        Client(url, retry_timeout=0)
 
     assert_hidden(refused.value, repr(refused.value), logged())
-    store = Store(url, "x", patience=0.0)
+    store = Store(url, "x", retry_timeout=0.0)
     assert_hidden(*map(repr, parse_endpoints(url)), *map(str, parse_endpoints(url)))
-    assert_hidden(repr(Route(url, "x")), repr(store), repr(AsyncClient(url)), *map(repr, parse_homes(url, "x")))
+    assert_hidden(repr(Route(url, "x")), repr(store), repr(AsyncClient(url)), *map(repr, parse_instances(url, "x")))
     store.close()
 
 
@@ -119,7 +119,7 @@ def test_a_destination_shows_its_password_in_its_own_definition_alone(valkey, in
         links = client._store.redis.hgetall(f"{{{instance}}}:links")
         definitions = client.definitions()
         assert_hidden(destination, repr(destination), destination.addresses, links, client.replication(), logged())
-        assert_hidden(definitions, written(definitions))
+        assert_hidden(definitions, render_config(definitions))
     assert any(part in destination.to_json() for part in PARTS)
 
 

@@ -284,7 +284,7 @@ def test_links_carry_what_was_under_way(stored):
 
 def carry(clients):
     """Step the links between instances until nothing moves any more, and let who recovers go on."""
-    ends = {name: running.meet(client._store) for name, client in clients.items()}
+    ends = {name: running.read_peer(client._store) for name, client in clients.items()}
     links = [
         running._link(end, ends[name], Destination.from_json(text))
         for end in ends.values()
@@ -296,7 +296,7 @@ def carry(clients):
             link.open()
         eventually(lambda: all(moved.is_idle and not moved.requests for moved in [link.step() for link in links]))
         for name, client in clients.items():
-            client._store.run(recovering.go_on(name))
+            client._store.run(recovering.resume_recovered(name))
     finally:
         for link in links:
             link.close()

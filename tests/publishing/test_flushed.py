@@ -7,15 +7,15 @@ import pytest
 from ampsq.base.errors import ServerUnsuitable, Unavailable
 from ampsq.protocol.reads.server import Server
 from ampsq.protocol.request import Pause
-from ampsq.publishing.flush_watch import PERIOD, Flushed
+from ampsq.publishing.flush_watch import PERIOD, FlushWatch
 
 
 class Told:
-    """Drives a `Flushed` by hand: time is ours, and so is what the server says."""
+    """Drives a `FlushWatch` by hand: time is ours, and so is what the server says."""
 
     def __init__(self, *, pauses_for_saving=False):
         self.now = 100.0
-        self.flushed = Flushed(pauses_for_saving=pauses_for_saving, clock=lambda: self.now)
+        self.flushed = FlushWatch(pauses_for_saving=pauses_for_saving, clock=lambda: self.now)
 
     def look(self, at, *, flushing=0, saving=0, status="ok", forks=0):
         """`until`, after a look at this second."""
@@ -24,7 +24,7 @@ class Told:
             f"# Persistence\r\naof_pending_bio_fsync:{flushing}\r\nrdb_bgsave_in_progress:0\r\n"
             f"aof_rewrite_in_progress:{saving}\r\naof_last_write_status:{status}\r\n# Stats\r\ntotal_forks:{forks}\r\n"
         )
-        flow = self.flushed.look("channel")
+        flow = self.flushed.read_info("channel")
         try:
             post = flow.send(None)
             flow.send(None)
@@ -87,7 +87,7 @@ def test_a_broken_connection_makes_it_begin_anew():
     told.look(0)
     told.look(LATE)
     told.now += 1
-    flow = told.flushed.look("channel")
+    flow = told.flushed.read_info("channel")
     flow.send(None)
     with pytest.raises(Unavailable):
         flow.throw(Unavailable("the server is gone"))
@@ -123,8 +123,8 @@ def test_waiting_looks_until_it_is_so_or_gives_up():
 def test_a_server_that_never_flushes_is_refused(appends, appendfsync, text):
     server = Server("valkey", "9.1", 1, False, appends, appendfsync, False, ())
     with pytest.raises(ServerUnsuitable, match=text):
-        Flushed.watch(server, "it")
+        FlushWatch.watch(server, "it")
 
 
 def test_a_server_that_flushes_before_it_answers_need_not_be_watched():
-    assert Flushed.watch(Server("valkey", "9.1", 1, True, True, "always", False, ()), "it") is None
+    assert FlushWatch.watch(Server("valkey", "9.1", 1, True, True, "always", False, ()), "it") is None

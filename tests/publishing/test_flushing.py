@@ -16,7 +16,7 @@ from ampsq.gateway.client import GatewayClient
 from ampsq.operations.roles import rules
 from ampsq.protocol.reads.server import examine
 from ampsq.protocol.schema import key
-from ampsq.publishing.persistence_level import Persisted
+from ampsq.publishing.persistence_level import PersistenceLevel
 
 pytestmark = pytest.mark.default_user(reason="makes its users itself, some with other rights than their role has")
 
@@ -183,7 +183,7 @@ def test_at_most_once_is_not_assumed_where_nobody_knows(login, instance, coordin
 
 @pytest.mark.usefixtures("defined", "no_wait")
 def test_a_gateway_learns_it_when_it_is_noted_after_it_connected(login, instance, plain):
-    fsync = Persisted.parse("fsync")
+    fsync = PersistenceLevel.parse("fsync")
 
     async def serve():
         async with GatewayClient(login("gateway"), instance=instance) as client:

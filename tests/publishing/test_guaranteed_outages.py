@@ -67,7 +67,7 @@ def test_a_file_that_others_hold_for_long_stops_a_publisher_only_meanwhile(conne
 
 
 def test_closing_without_a_server_tells_what_a_store_in_memory_loses(connect_to, frail):
-    client = connect_to(frail, publish_store=MemoryPublishStore(), patience="300ms")
+    client = connect_to(frail, publish_store=MemoryPublishStore(), retry_timeout="300ms")
     with frail.stopped():
         for body in (b"1", b"2", b"3"):
             client.publish("orders", body)
@@ -78,7 +78,7 @@ def test_closing_without_a_server_tells_what_a_store_in_memory_loses(connect_to,
 
 
 def test_closing_without_a_server_leaves_it_to_the_next_process_with_a_file(connect_to, frail, tmp_path):
-    client = connect_to(frail, publish_store=tmp_path / "till.db", patience="300ms")
+    client = connect_to(frail, publish_store=tmp_path / "till.db", retry_timeout="300ms")
     with frail.stopped():
         for body in (b"1", b"2", b"3"):
             client.publish("orders", body)
@@ -142,7 +142,11 @@ def test_replicas_are_waited_for(start_server, connect_to, kind):
 def test_waiting_for_replicas_outlasts_a_heartbeat(valkey, connect):
     # Given a heartbeat that is shorter than one wait on the server
     client = connect(
-        publisher="till-1", publish_store=MemoryPublishStore(), persisted="replicas=1", heartbeat="200ms", patience=0
+        publisher="till-1",
+        publish_store=MemoryPublishStore(),
+        persisted="replicas=1",
+        heartbeat="200ms",
+        retry_timeout=0,
     )
     client.publish("orders", 1)
     with contextlib.closing(valkey.client()) as redis:
@@ -179,7 +183,7 @@ def test_what_is_acknowledged_is_kept_until_it_is_answered(connect, make_store):
 
 def test_an_acknowledgement_that_failed_is_sent_by_the_next_process(connect_to, frail, tmp_path):
     # Given a consumer whose server goes away before it can acknowledge
-    client = connect_to(frail, publish_store=tmp_path / "till.db", patience="100ms")
+    client = connect_to(frail, publish_store=tmp_path / "till.db", retry_timeout="100ms")
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=100))
     client.publish_many("orders", range(3))
     client.flush("30s")

@@ -14,7 +14,7 @@ from ampsq.protocol.schema import key
 
 
 def test_changes_and_deletions_of_records_are_kept_and_sent_in_their_place(frail, connect_to, make_store):
-    client = connect_to(frail, publish_store=make_store(), patience="20s")
+    client = connect_to(frail, publish_store=make_store(), retry_timeout="20s")
     client.apply(Topic(name="orders", key="/id"))
     client.publish("orders", b'{"id": 1, "v": 1}')
     client.publish("orders", b'{"id": 2, "v": 1}')

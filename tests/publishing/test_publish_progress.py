@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ampsq import MemoryPublishStore
-from ampsq.publishing.progress import ANYTHING, Progress
+from ampsq.publishing.progress import ANYTHING, PublishProgress
 from ampsq.publishing.settlements import Settlements
 
 #: Heads of two delivered messages of a queue: the token is their difference.
@@ -24,7 +24,7 @@ def kept():
 
 @pytest.fixture
 def progress(kept):
-    return Progress(kept, Settlements(kept, lambda: None))
+    return PublishProgress(kept, Settlements(kept, lambda: None))
 
 
 def is_urgent(progress, target):

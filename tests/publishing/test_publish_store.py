@@ -11,7 +11,7 @@ import pytest
 
 from ampsq import FilePublishStore, MemoryPublishStore
 from ampsq.base.errors import DefinitionError, PublishStoreError
-from ampsq.publishing.memory_store import Entry
+from ampsq.publishing.memory_store import StoreEntry
 
 
 @pytest.fixture
@@ -261,8 +261,8 @@ def test_what_could_not_be_written_is_told_and_its_number_is_given_again(path):
 
 
 def test_a_part_of_an_entry_is_its_messages_with_all_their_values():
-    entry = Entry(5, 3, "publish", [b"orders", b"bh", b"5", b"h5", b"6", b"h6", b"7", b"h7"])
+    entry = StoreEntry(5, 3, "publish", [b"orders", b"bh", b"5", b"h5", b"6", b"h6", b"7", b"h7"])
 
-    assert entry.part(6, 6) == Entry(6, 1, "publish", [b"orders", b"bh", b"6", b"h6"])
+    assert entry.part(6, 6) == StoreEntry(6, 1, "publish", [b"orders", b"bh", b"6", b"h6"])
     assert entry.part(6, 9).arguments == [b"orders", b"bh", b"6", b"h6", b"7", b"h7"]
     assert entry.part(1, 9) is entry

@@ -229,8 +229,8 @@ def a_search_that_takes_too_long(stage, monkeypatch):
     monkeypatch.setattr(ampsq.queues.explain, "_STEP", 2)
     # Found by a search of several steps
     assert stage.explain(bookmarks[0]).reason == "acknowledged"
-    monkeypatch.setattr(ampsq.queues.explain, "PATIENCE", 0.0)
-    monkeypatch.setattr(ampsq.queues.explain_texts, "PATIENCE", 0.0)
+    monkeypatch.setattr(ampsq.queues.explain, "SEARCH_TIME", 0.0)
+    monkeypatch.setattr(ampsq.queues.explain_texts, "SEARCH_TIME", 0.0)
     found = stage.explain(bookmarks[0])
     reached = stage.redis.xrevrange(stage.key("journal", "work"))[1][0]
     return found, (

@@ -14,7 +14,7 @@ from scene import pick_up, rest_of
 
 from ampsq import AsyncClient, Client, Queue, Worker
 from ampsq.base.errors import Closed, DefinitionError, Unavailable
-from ampsq.coordinator.lost_clients import Absence
+from ampsq.coordinator.lost_clients import LostClients
 from ampsq.protocol.calls import queues as calls
 from ampsq.queues.subscription_core import SubscriptionCore
 from ampsq.transport.runner import Store
@@ -83,7 +83,7 @@ def work(**elements):
 
 
 async def pull_through_a_refusal(kind, server, instance):
-    client = kind(server.url, instance=instance, patience="300ms")
+    client = kind(server.url, instance=instance, retry_timeout="300ms")
     if kind is AsyncClient:
         await client.connect()
     try:
@@ -91,14 +91,14 @@ async def pull_through_a_refusal(kind, server, instance):
         await now(client.apply(work()))
         await now(client.publish_many("work", range(1_000), batch=500))
         messages = await now(client.subscribe("work", max_backlog=200))
-        core, channel = messages._core, messages._channel
-        in_flight, doubt = [], core._doubt_posted
+        core, channel = messages._core, messages._pipeline
+        in_flight, doubt = [], core._note_posted_unknown
 
         def doubt_posted():
             in_flight.append(len(core._posted))
             doubt()
 
-        core._doubt_posted = doubt_posted
+        core._note_posted_unknown = doubt_posted
         seen, refusals, rounds = [], 0, 0
         until = time.monotonic() + 60
         while len(seen) < 1_000:
@@ -147,7 +147,7 @@ def test_at_a_server_that_refuses_to_write_everything_can_be_looked_at(word, moo
     server.refuse()
     try:
         # Also by a client that comes only now
-        with Client(server.url, instance=instance, patience="200ms") as client:
+        with Client(server.url, instance=instance, retry_timeout="200ms") as client:
             assert client.queue_stats("work").depth == 1
             assert list(client.queues()) == list(client.topics()) == ["work"]
             assert [message.data for message in client.sow("work")] == ["before"]
@@ -167,7 +167,7 @@ def test_at_a_server_that_refuses_to_write_everything_can_be_looked_at(word, moo
 )
 def test_a_server_that_refuses_to_write_is_away_with_what_to_do(word, advice, moody, instance):
     server = moody(word)
-    with Client(server.url, instance=instance, patience="200ms") as client:
+    with Client(server.url, instance=instance, retry_timeout="200ms") as client:
         client.apply(work())
         client.publish("work", "before")
         with client.subscribe("work") as messages:
@@ -193,7 +193,7 @@ def test_a_server_that_refuses_to_write_is_away_with_what_to_do(word, advice, mo
 def test_a_cancel_that_nobody_answered_is_not_renewed_and_its_message_comes_back(moody, instance):
     # Given a message whose lease of one second is renewed
     server = moody("NOREPLICAS")
-    with Client(server.url, instance=instance, patience="300ms") as client:
+    with Client(server.url, instance=instance, retry_timeout="300ms") as client:
         client.apply(work(lease_period="1s"))
         client.publish("work", 1)
         messages = client.subscribe("work", renew=True)
@@ -256,7 +256,7 @@ def test_two_threads_that_drain_acknowledgements_lose_none():
 def test_a_subscription_made_after_one_without_a_server_is_cared_for(start_server, instance):
     # Given a client whose first subscription found no server
     server = start_server("valkey", appendonly=True, options=["--appendfsync", "always"])
-    with Client(server.url, instance=instance, patience="200ms", ack_timeout="100ms") as client:
+    with Client(server.url, instance=instance, retry_timeout="200ms", ack_timeout="100ms") as client:
         client.apply(work())
         server.process.kill()
         server.process.wait()
@@ -272,11 +272,11 @@ def test_a_subscription_made_after_one_without_a_server_is_cared_for(start_serve
         # And the server sees it, with a sign of life later than the subscription's own
         store = Store(server.url, instance)
         subscriptions = store.key + ":subscriptions"
-        eventually(lambda: store.redis.pubsub_numsub(client._presence._channel)[0][1] == 1)
+        eventually(lambda: store.redis.pubsub_numsub(client._keepalive._channel)[0][1] == 1)
         store.redis.zadd(subscriptions, {messages.id: 1})
-        client._presence._next_beat = 0.0
+        client._keepalive._next_heartbeat = 0.0
         eventually(lambda: store.redis.zscore(subscriptions, messages.id) > 1)
-        duty = Absence(grace=0)
+        duty = LostClients(grace=0)
         for _ in range(3):
             duty.run_once(store)
         assert store.redis.zscore(subscriptions, messages.id) is not None

@@ -14,7 +14,7 @@ from scene import pick_up, settle_all
 
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import DefinitionError, ServerFull
-from ampsq.queues.redrive import REDRIVEN_FROM, Progress
+from ampsq.queues.redrive import REDRIVEN_FROM, RedriveProgress
 
 # -- putting back
 
@@ -256,9 +256,9 @@ def test_progress_counts_up_to_the_total(client):
     define(client)
     client.publish_many("letters", [letter_body(body=b"%d" % number) for number in range(600)])
     client.publish("letters", "no letter")
-    seen: list[Progress] = []
+    seen: list[RedriveProgress] = []
     assert client.redrive("dead", progress=seen.append) == 600
-    assert seen[-1] == Progress(600, 1, 601)
+    assert seen[-1] == RedriveProgress(600, 1, 601)
     assert [at.done for at in seen] == sorted(at.done for at in seen)
     assert len({at.done for at in seen}) >= 3
 
@@ -320,7 +320,7 @@ def test_the_asynchronous_client_does_the_same(valkey, instance, client):
             assert named[0].data == 0
             assert await other.redrive("dead", dry_run=True) == 31
             assert await other.redrive("dead", rate=200, progress=seen.append) == 31
-        assert seen[-1] == Progress(31, 0, 31)
+        assert seen[-1] == RedriveProgress(31, 0, 31)
 
     asyncio.run(scenario())
     messages = settled(client, "work")

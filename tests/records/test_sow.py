@@ -11,7 +11,7 @@ from scene import data_of, pick_up
 from ampsq import Queue
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.schema import key
 from ampsq.queues.browse import Walker
 
@@ -240,7 +240,7 @@ def walk(client):
     """Begin a walk; each call of what it gives is one page, None at the end."""
 
     def begin(**options):
-        walker = Walker(Scene(client.instance, client.origin), "work", **options)
+        walker = Walker(InstanceContext(client.instance, client.origin), "work", **options)
         return lambda: client._store.run(walker.page())
 
     return begin

@@ -16,7 +16,7 @@ from ampsq.expressions import parse
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import COMPILED, key
 from ampsq.replication.link import Link
-from ampsq.replication.selection import Carried, Peer
+from ampsq.replication.selection import EntrySelector, Peer
 from ampsq.transport.runner import Store
 
 
@@ -132,7 +132,7 @@ class Fabric:
     def site(self, name, group=None):
         """An instance; those with even numbers are on the other kind of server."""
         url = self._urls[len(self.sites) % len(self._urls)]
-        store = self._stack.enter_context(contextlib.closing(Store(url, f"{self._prefix}-{name}", patience=2.0)))
+        store = self._stack.enter_context(contextlib.closing(Store(url, f"{self._prefix}-{name}", retry_timeout=2.0)))
         self.sites[name] = Site(self, name, group, store)
         return self.sites[name]
 
@@ -144,7 +144,7 @@ class Fabric:
         def passes(group):
             return any(pattern.search(group) for pattern in patterns)
 
-        carried = Carried(source.peer, destination.peer, passes, filters, lambda _: JSON)
+        carried = EntrySelector(source.peer, destination.peer, passes, filters, lambda _: JSON)
         link = Link(
             destination.name, source.store, destination.store, carried, topics=topics, queues=queues, clock=clock
         )
@@ -162,7 +162,7 @@ class Fabric:
         """Step all links until nothing moves any more."""
         for _ in range(rounds):
             if all(
-                not (moved.messages or moved.told or moved.requests)
+                not (moved.messages or moved.journal_rows or moved.requests)
                 for moved in [each.step() for each in self.links.values()]
             ):
                 return

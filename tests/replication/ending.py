@@ -49,7 +49,7 @@ def _come_to_rest(run):
             run.flush(name)
         for name in run.links:
             step = run.step(name)
-            moved = moved or step is None or step.messages > 0 or step.told > 0 or not step.is_idle
+            moved = moved or step is None or step.messages > 0 or step.journal_rows > 0 or not step.is_idle
         for name in run.instances:
             run.judge(name)
         run.judge_all()

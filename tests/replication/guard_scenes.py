@@ -12,7 +12,7 @@ from simulation import EPOCH
 from ampsq.base.errors import Gap
 from ampsq.base.message_types import JSON
 from ampsq.replication.link import Link
-from ampsq.replication.selection import Carried
+from ampsq.replication.selection import EntrySelector
 
 
 def begun(known):
@@ -181,7 +181,7 @@ def a_message_that_is_here_under_two_bookmarks_is_told_under_both(known):
     c.begin(a.world, always=True, owner=c.name)
     published(a, "g")
     published(b, "g")
-    carried = Carried(b.peer, c.peer, lambda _: True, {}, lambda _: JSON)
+    carried = EntrySelector(b.peer, c.peer, lambda _: True, {}, lambda _: JSON)
     given = {"topics": [TOPIC], "queues": [QUEUE], "clock": lambda: c.now, "gate": lambda _: FlushGate(b)}
     with contextlib.closing(Link(c.name, b.lossy, c.lossy, carried, **given)) as link:
         copied(b, a.origin, f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))

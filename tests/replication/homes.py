@@ -67,7 +67,7 @@ class Pair:
 
     def client(self, **options):
         """A client of both, a first."""
-        options = {"heartbeat": "600ms", "patience": "10s"} | options
+        options = {"heartbeat": "600ms", "retry_timeout": "10s"} | options
         return self._stack.enter_context(Client([self.address("a"), self.address("b")], **options))
 
     def kill(self, short):

@@ -15,7 +15,7 @@ from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.schema import VALUES
 from ampsq.replication import recovery as recovering
 from ampsq.replication.link import Link
-from ampsq.replication.selection import Carried, Peer
+from ampsq.replication.selection import EntrySelector, Peer
 
 
 def anew(instance):
@@ -27,7 +27,7 @@ def anew(instance):
 
 
 def recovered(instance):
-    word = instance.store.call(recovering.word_of(instance.name))
+    word = instance.store.call(recovering.recovery_word(instance.name))
     instance.run("end_recovery", instance.now, word, QUEUE)
 
 
@@ -76,7 +76,7 @@ def leases_of_the_last_one_are_void(known):
 
 def nothing_is_taken_that_was_read_of_the_last_one(known):
     a, b = begun(known)
-    b.store.call(recovering.close("b", [a.origin]))
+    b.store.call(recovering.close_incarnations("b", [a.origin]))
     refused(copied, b, a.origin, f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))
     refused(told, b, a.origin, "acknowledged", f"{TOPIC}~{a.origin}~{EPOCH}-0")
 
@@ -99,7 +99,7 @@ def the_last_one_ends_for_all(known):
     anew(a)
     recovered(a)
     for source, destination in ((a, b), (b, c)):
-        carried = Carried(source.peer, destination.peer, lambda _: True, {}, lambda _: JSON)
+        carried = EntrySelector(source.peer, destination.peer, lambda _: True, {}, lambda _: JSON)
         now = source.now
         given = {"clock": lambda now=now: now, "gate": lambda _, each=source: FlushGate(each)}
         link = Link(destination.name, source.lossy, destination.lossy, carried, topics=[TOPIC], **given)

@@ -69,7 +69,7 @@ class Linked:
 
     def links(self, *only):
         """A link of each destination that leads to an instance that is here; ``"ab"`` is from a to b."""
-        ends = {self.name(short): running.meet(client._store) for short, client in self.clients.items()}
+        ends = {self.name(short): running.read_peer(client._store) for short, client in self.clients.items()}
         shorts = {self.name(short): short for short in self.clients}
         for name, end in ends.items():
             for text in end.catalog.destinations.values():
@@ -96,8 +96,8 @@ class Linked:
         """What coordinators do for new incarnations; whether one of them recovers no more."""
         ended = False
         for client in self.clients.values():
-            word = client._store.call(recovering.word_of(client.instance))
-            ended = ended or (bool(word) and client._store.run(recovering.go_on(client.instance)) is None)
+            word = client._store.call(recovering.recovery_word(client.instance))
+            ended = ended or (bool(word) and client._store.run(recovering.resume_recovered(client.instance)) is None)
         return ended
 
     def log(self, short):

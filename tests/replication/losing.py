@@ -70,7 +70,7 @@ def go_on(run):
     if not has_lost(run):
         return False
     instance = run.instances[run.loss.at]
-    word = instance.store.call(recovering.word_of(instance.name))
+    word = instance.store.call(recovering.recovery_word(instance.name))
     if not word:
         return False
     names, values = instance.ask(["HKEYS", instance.key("recovery")], ["HVALS", instance.key("recovery")])

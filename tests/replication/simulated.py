@@ -35,7 +35,7 @@ class LossyStore(Store):
     """
 
     def __init__(self, url, instance):
-        super().__init__(url, instance, patience=2.0)
+        super().__init__(url, instance, retry_timeout=2.0)
         self.past, self._left, self._runs = [], None, True
 
     def lose(self, after, *, runs):
@@ -86,7 +86,7 @@ def _raise(error):
 
 
 class FlushGate:
-    """As `ampsq.replication.durability_gate.Gate`, with the flushes of the simulation in the place of the server's."""
+    """As `ampsq.replication.durability_gate.DurabilityGate`, with the flushes of the simulation for the server's."""
 
     def __init__(self, instance):
         self._instance, self._pages, self._crashes = instance, [], instance.crashes
@@ -130,7 +130,7 @@ class Instance:
 
     def __init__(self, name, url):
         self.name = name
-        self.store, self.lossy = Store(url, name, patience=2.0), LossyStore(url, name)
+        self.store, self.lossy = Store(url, name, retry_timeout=2.0), LossyStore(url, name)
         self._pipe = self.store.redis.pipeline(transaction=False)
         self.group = f"g{name}"
 

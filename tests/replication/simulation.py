@@ -37,7 +37,7 @@ from ampsq.expressions import parse
 from ampsq.protocol.reads.origin import name_of
 from ampsq.replication import link as links
 from ampsq.replication import link_sender as sending
-from ampsq.replication.selection import Carried
+from ampsq.replication.selection import EntrySelector
 
 #: When each run begins, ms.
 EPOCH = 1_800_000_000_000
@@ -94,7 +94,7 @@ class Simulation:
         """A link as it begins."""
         source, destination = (self.instances[each] for each in name)
         filters = {TOPIC: self._expression} if name in self.shape.filtered else {}
-        carried = Carried(source.peer, destination.peer, lambda _: True, filters, lambda _: JSON)
+        carried = EntrySelector(source.peer, destination.peer, lambda _: True, filters, lambda _: JSON)
         make_gate = FlushGate if self._gated else OpenGate
         return links.Link(
             destination.name,
@@ -348,7 +348,7 @@ class Simulation:
         try:
             with mock.patch.object(sending, "_BATCH", self.random.choice([1, 3, 500])):
                 moved = link.step()
-            self.tell("link", name, f"{moved.messages} {moved.told} {moved.requests}")
+            self.tell("link", name, f"{moved.messages} {moved.journal_rows} {moved.requests}")
         except (Unavailable, Gap, IncarnationOver) as error:
             link.close()
             moved = None

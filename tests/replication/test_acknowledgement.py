@@ -15,7 +15,7 @@ from ampsq.base.errors import DefinitionError, NotPersisted
 from ampsq.coordinator.actions import Actions
 from ampsq.protocol.schema import key
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
-from ampsq.replication.link_runner import _link, meet
+from ampsq.replication.link_runner import _link, read_peer
 
 ALWAYS = ["--appendfsync", "always"]
 
@@ -48,7 +48,7 @@ class Pair:
     def link(self):
         """A link that was opened just now."""
         definition = self.a.destinations()["b"]
-        self._opened = _link(meet(self.a._store), meet(self.b._store), definition)
+        self._opened = _link(read_peer(self.a._store), read_peer(self.b._store), definition)
         self._opened.open()
         return self._opened
 
@@ -231,7 +231,7 @@ def test_what_a_session_before_recorded_and_nobody_confirmed_is_waited_for(pair)
     pair.destination()
     pair.link()
     store = MemoryPublishStore()
-    client = pair.client("a", publisher="till", publish_store=store, patience="1s")
+    client = pair.client("a", publisher="till", publish_store=store, retry_timeout="1s")
     client.publish("orders", 1)
     eventually(lambda: pair.a.publishers() and pair.a.publishers()[0].sequence == 1)
 
@@ -307,7 +307,7 @@ def test_what_came_from_the_destination_does_not_make_it_late(pair):
     pair.b.apply(
         Destination(name="a", sync_type="async", topics=["orders"], addresses=[f"{pair._urls[0]}#{pair.a.instance}"])
     )
-    back = _link(meet(pair.b._store), meet(pair.a._store), pair.b.destinations()["a"])
+    back = _link(read_peer(pair.b._store), read_peer(pair.a._store), pair.b.destinations()["a"])
     for number in range(60):
         pair.b.publish("orders", number)
     while not back.step().is_idle:

@@ -10,7 +10,7 @@ from observing import eventually
 from ampsq import AsyncClient, MemoryBookmarkStore, MemoryPublishStore
 from ampsq.base.errors import NotPersisted, StaleLease
 
-OPTIONS = {"heartbeat": "1s", "patience": "15s"}
+OPTIONS = {"heartbeat": "1s", "retry_timeout": "15s"}
 
 
 async def until(condition):

@@ -13,7 +13,7 @@ from observing import eventually
 from ampsq import Client, Destination, MemoryPublishStore
 from ampsq.base.errors import DefinitionError, NotPersisted, StaleLease
 from ampsq.protocol.schema import key
-from ampsq.transport.instances import Home, parse_homes
+from ampsq.transport.instances import InstanceAddress, parse_instances
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def pair(homes):
 
 
 def test_addresses_say_their_instances():
-    assert parse_homes(["redis://one", "redis://two#b", "redis://three#b"], "a") == [
-        Home("redis://one", "a"),
-        Home("redis://two,redis://three", "b"),
+    assert parse_instances(["redis://one", "redis://two#b", "redis://three#b"], "a") == [
+        InstanceAddress("redis://one", "a"),
+        InstanceAddress("redis://two,redis://three", "b"),
     ]
-    assert parse_homes("redis://one,redis://two", "a") == [Home("redis://one,redis://two", "a")]
+    assert parse_instances("redis://one,redis://two", "a") == [InstanceAddress("redis://one,redis://two", "a")]
     with pytest.raises(DefinitionError, match="behind the # is no instance's name"):
-        parse_homes("redis://one#no name", "a")
+        parse_instances("redis://one#no name", "a")
 
 
 def test_an_unknown_policy_is_refused(valkey):

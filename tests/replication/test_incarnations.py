@@ -90,7 +90,7 @@ def joined(sites, request):
 
 def links_row(origin, how, bookmark):
     """What an incarnation journaled, as a link brings it."""
-    told = replication_calls.Told(
+    told = replication_calls.JournalRow(
         f"{origin}~9999999999999-0".encode(), b"", (how.encode(), *[b""] * 6), [bookmark.encode()]
     )
     return told, f"{origin}/g"
@@ -230,7 +230,7 @@ def test_nothing_is_given_away_before_it_recovered(joined):
     (bookmark,) = joined.publish("a", 1)
     joined.carry()
     joined.begin("a")
-    granted = replication_calls.grant("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1")
+    granted = replication_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1")
 
     assert a._store.call(granted) == (0, False)
 
@@ -324,7 +324,7 @@ def test_what_is_told_of_a_lost_message_is_not_waited_for(joined):
 
     assert joined.deferred("b") == 0
     for short in others(joined):
-        received = joined.clients[short]._store.call(replication_calls.received(joined.name(short)))
+        received = joined.clients[short]._store.call(replication_calls.read_received(joined.name(short)))
         assert received[f"log orders@{former}"][0] == VALUES["last_id"]
 
 
@@ -354,7 +354,7 @@ def test_a_queue_that_is_defined_anew_knows_first_what_others_settled(sites):
     a, b = sites.join("a", "b")
     (bookmark,) = sites.publish("a", 1)
     sites.carry()
-    a._store.call(replication_calls.grant("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1"))
+    a._store.call(replication_calls.grant_ownership("work", b.origin, [str(bookmark).encode()], rooms=f"{a.origin} 1"))
     sites.carry()
     assert handle(b, 1) == [1]
     sites.carry()

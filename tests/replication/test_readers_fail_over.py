@@ -147,7 +147,7 @@ def test_a_subscription_to_records_looks_anew_where_the_log_was_trimmed_meanwhil
     eventually(lambda: len(homes.bodies("b", "positions")) == 5, 30)
     removed = []
     eventually(lambda: removed.append(b.trim("positions", age="0s").removed) or sum(removed) == 5, 30)
-    client._move(client._homes[1], is_careful=False)
+    client._fail_over(client._instances[1], is_careful=False)
 
     assert told(changes, 2) == [("publish", "1", 4), ("publish", "3", 5)]
 
@@ -191,8 +191,8 @@ class History:
         for _ in range(8):
             self.happen()
             self.read(self._chance.randrange(8))
-            elsewhere = [home for home in client._homes if home.instance != client.instance]
-            client._move(self._chance.choice(elsewhere), is_careful=False)
+            elsewhere = [home for home in client._instances if home.instance != client.instance]
+            client._fail_over(self._chance.choice(elsewhere), is_careful=False)
         self._fabric.run()
         self.read(1_000, 0.05)
 

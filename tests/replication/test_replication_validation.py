@@ -10,7 +10,7 @@ from ampsq import Destination, GroupLocalQueue, LocalQueue, Queue, ReplicatedTop
 from ampsq.definitions.destination import CHECKS
 from ampsq.protocol.calls.queues import Catalog
 from ampsq.replication.selection import select
-from ampsq.replication.validation import Difference, validate
+from ampsq.replication.validation import ConfigDifference, validate
 
 WORK = Queue(name="work", underlying_topic="orders")
 BOARD = View(name="board", underlying_topic="orders", projection=["/a", "COUNT(*) AS /n"], grouping=["/a"])
@@ -72,7 +72,7 @@ def test_instances_that_are_alike_do_not_differ():
 def test_a_peer_of_another_group_or_of_another_name_is_refused_and_told_where_to_mend_it():
     mine, theirs = instance("A"), instance("B", to("A", "orders"), group="LDN")
     (found,) = validate(mine, theirs, to("B", "orders", group="NYC"))
-    assert found == Difference(
+    assert found == ConfigDifference(
         "group", "",
         "'B' is of the group 'LDN', and Destination 'B' of 'A' says 'NYC'. On 'B' apply Instance(group='NYC'), or on "
         "'A' say group='LDN'",

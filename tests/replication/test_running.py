@@ -11,7 +11,7 @@ from sites import World, shared, to
 
 from ampsq import Instance
 from ampsq.protocol.schema import key
-from ampsq.replication.link_runner import Run
+from ampsq.replication.link_runner import LinkRunner
 
 LISTENS = "refused, nobody listens there: start the server, or correct the address"
 
@@ -185,7 +185,7 @@ def test_a_run_whose_destination_was_removed_meanwhile_notes_nothing_for_it(worl
     a = world.site("a", *shared(), coordinated=False)
     stopping = StopsAfterOne()
 
-    Run(world.address("a").partition("#")[0], a.instance, to(world, "b"), stopping).run()
+    LinkRunner(world.address("a").partition("#")[0], a.instance, to(world, "b"), stopping).run()
 
     assert a._store.redis.hkeys(key(a.instance, "keepers")) == []
     assert a._store.redis.hkeys(key(a.instance, "links")) == []

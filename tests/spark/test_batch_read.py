@@ -314,7 +314,7 @@ def test_an_instance_that_is_not_there_is_told_and_not_made(client, spark, optio
 
 
 def test_the_password_of_an_address_is_in_no_error(spark):
-    wrong = {"url": "redis://me:hunter2@127.0.0.1:1", "patience": "0s", "topic": "orders"}
+    wrong = {"url": "redis://me:hunter2@127.0.0.1:1", "retry_timeout": "0s", "topic": "orders"}
 
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1") as caught:
         spark.read.format("ampsq").options(**wrong).load().collect()

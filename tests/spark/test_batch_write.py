@@ -207,7 +207,7 @@ def test_overwriting_a_log_is_refused(spark, options):
 
 
 def test_a_server_that_is_not_there_is_told_without_its_password(spark):
-    options = {"url": "redis://user:geheim@127.0.0.1:9", "instance": "nowhere", "patience": "0s"}
+    options = {"url": "redis://user:geheim@127.0.0.1:9", "instance": "nowhere", "retry_timeout": "0s"}
     with pytest.raises(Exception, match=r"127\.0\.0\.1") as refused:
         save(numbers(spark, 1), options, topic="orders")
     assert "geheim" not in str(refused.value)

@@ -10,7 +10,7 @@ from ampsq import Client, Topic
 from ampsq.base.errors import EpochPast, RowsDiffer, SequenceGap, ServerFull, StageLost, Unavailable
 from ampsq.protocol.schema import key
 from ampsq.spark.commit import commit, discard
-from ampsq.spark.instance_writers import Job, SequenceLane, StagedLane, drain
+from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter, drain
 from ampsq.spark.job_calls import commit_job
 from ampsq.transport.runner import Store
 
@@ -19,7 +19,7 @@ from ampsq.transport.runner import Store
 def store(client, valkey, instance):
     """A store of the instance."""
     client.apply(Topic(name="orders"))
-    store = Store(valkey.url, instance, patience=2.0)
+    store = Store(valkey.url, instance, retry_timeout=2.0)
     yield store
     store.close()
 
@@ -38,7 +38,7 @@ def recorded(store, topic="orders"):
 
 
 def in_sequence(store, values, **more):
-    lane = SequenceLane(store, job(**more), 0)
+    lane = SequencedWriter(store, job(**more), 0)
     lane.write(values)
     lane.finish()
 
@@ -52,10 +52,10 @@ def test_a_new_topic_is_made_and_rows_come_in_order(store):
 
 
 def test_a_repeated_task_records_what_is_missing(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     lane.write(rows(*range(7)))
     # It dies here: what was not full was not sent.
-    drain(lane._channel)
+    drain(lane._calls)
     assert recorded(store) == rows(*range(6))
 
     in_sequence(store, rows(*range(20)))
@@ -66,15 +66,15 @@ def test_a_repeated_task_records_what_is_missing(store):
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 500])
 def test_a_repeated_task_may_cut_its_rows_in_another_way(store, chunk):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     lane.write(rows(*range(7)))
-    drain(lane._channel)
+    drain(lane._calls)
     in_sequence(store, rows(*range(20)), chunk=chunk)
     assert recorded(store) == rows(*range(20))
 
 
 def test_two_attempts_at_once_record_each_row_once(store):
-    first, second = SequenceLane(store, job(), 0), SequenceLane(store, job(chunk=4), 0)
+    first, second = SequencedWriter(store, job(), 0), SequencedWriter(store, job(chunk=4), 0)
     for start in range(0, 60, 5):
         lanes = (first, second) if start % 2 else (second, first)
         for lane in lanes:
@@ -85,9 +85,9 @@ def test_two_attempts_at_once_record_each_row_once(store):
 
 
 def test_rows_in_another_order_are_refused_and_nothing_is_lost_or_doubled(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     lane.write(rows(*range(9)))
-    drain(lane._channel)
+    drain(lane._calls)
     with pytest.raises(RowsDiffer, match="staged"):
         in_sequence(store, rows(0, 2, 1, *range(3, 20)))
     with pytest.raises(RowsDiffer):
@@ -96,9 +96,9 @@ def test_rows_in_another_order_are_refused_and_nothing_is_lost_or_doubled(store)
 
 
 def test_rows_that_differ_by_where_they_are_cut_alone_are_told_apart(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     lane.write([b"a", b"bc", b"d"])
-    drain(lane._channel)
+    drain(lane._calls)
     with pytest.raises(RowsDiffer):
         in_sequence(store, [b"ab", b"c", b"d", b"e"])
 
@@ -111,7 +111,7 @@ def test_an_epoch_that_is_past_records_nothing(store):
 
 
 def test_scripts_that_the_server_forgot_lose_and_double_nothing(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     for start in range(0, 60, 6):
         lane.write(rows(*range(start, start + 6)))
         store.redis.script_flush()
@@ -123,7 +123,7 @@ def test_one_large_row_makes_the_calls_around_it_small_and_no_others(store):
     done = staged(store, [b"x" * 5_000_000, *rows(1, 2)], chunk=100)
     assert done.length == 3 + 3
 
-    lane = StagedLane(store, job(chunk=100), 0)
+    lane = StagedWriter(store, job(chunk=100), 0)
     lane.write([b"x" * 5_000_000, *rows(1, 2)])
     lane.write(rows(*range(200)))
     done = lane.finish()
@@ -132,7 +132,7 @@ def test_one_large_row_makes_the_calls_around_it_small_and_no_others(store):
 
 
 def test_connections_that_break_lose_and_double_nothing(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     for start in range(0, 60, 6):
         lane.write(rows(*range(start, start + 6)))
         store.redis.client_kill_filter(_type="normal", skipme=True)
@@ -141,9 +141,9 @@ def test_connections_that_break_lose_and_double_nothing(store):
 
 
 def test_a_server_that_lost_rows_is_noticed(store):
-    lane = SequenceLane(store, job(), 0)
+    lane = SequencedWriter(store, job(), 0)
     lane.write(rows(*range(9)))
-    drain(lane._channel)
+    drain(lane._calls)
     lane._sent.clear()
     store.redis.hdel(key(store.instance, "partitions"), "job/0")
     lane.write(rows(*range(9, 12)))
@@ -156,7 +156,7 @@ def test_a_full_server_fails_the_task_and_a_repeat_is_harmless(store):
     in_sequence(store, rows(*range(3)))
     store.redis.config_set("maxmemory", "1mb")
     try:
-        for kind in (SequenceLane, StagedLane):
+        for kind in (SequencedWriter, StagedWriter):
             lane = kind(store, job(), 0)
             lane.write(rows(0, 1))
             with pytest.raises(ServerFull):
@@ -167,13 +167,13 @@ def test_a_full_server_fails_the_task_and_a_repeat_is_harmless(store):
     assert recorded(store) == rows(*range(9))
 
 
-@pytest.mark.parametrize("kind", [SequenceLane, StagedLane])
+@pytest.mark.parametrize("kind", [SequencedWriter, StagedWriter])
 def test_a_server_that_dies_fails_the_task_and_the_repeat_records_each_row_once(start_server, kind):
     safe = {"appendonly": True, "options": ["--appendfsync", "always"]}
     server = start_server(**safe)
     with Client(server.url, instance="job") as client:
         client.apply(Topic(name="orders"))
-    with contextlib.closing(Store(server.url, "job", patience=0.2)) as store:
+    with contextlib.closing(Store(server.url, "job", retry_timeout=0.2)) as store:
         lane = kind(store, job(), 0)
         lane.write(rows(*range(9)))
         server.process.kill()
@@ -182,7 +182,7 @@ def test_a_server_that_dies_fails_the_task_and_the_repeat_records_each_row_once(
             lane.write(rows(*range(9, 30)))
 
     server = start_server(data_dir=server.directory, **safe)
-    with contextlib.closing(Store(server.url, "job", patience=2.0)) as store:
+    with contextlib.closing(Store(server.url, "job", retry_timeout=2.0)) as store:
         again = kind(store, job(), 0)
         again.write(rows(*range(20)))
         if (done := again.finish()) is not None:
@@ -195,7 +195,7 @@ def test_a_server_that_dies_fails_the_task_and_the_repeat_records_each_row_once(
 
 
 def staged(store, values, partition=0, **more):
-    lane = StagedLane(store, job(**more), partition)
+    lane = StagedWriter(store, job(**more), partition)
     lane.write(values)
     return lane.finish()
 
@@ -229,7 +229,7 @@ def test_an_epoch_that_comes_behind_a_later_one_is_refused_and_one_that_comes_ag
 
 def test_a_commit_that_breaks_off_is_finished_by_the_next(store, valkey):
     first = staged(store, rows(*range(30)))
-    breaking = Store(valkey.url, store.instance, patience=2.0)
+    breaking = Store(valkey.url, store.instance, retry_timeout=2.0)
 
     class Broken(Exception):
         pass
@@ -256,7 +256,7 @@ def test_rows_that_are_gone_before_the_commit_are_told(store):
 
 
 def test_rows_of_which_an_instance_lost_some_are_told_before_any_is_recorded(valkey, store, instance):
-    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    other = Store(valkey.url, f"{instance}-b", retry_timeout=2.0)
     with Client(valkey.url, instance=other.instance) as client:
         client.apply(Topic(name="orders"))
         for losing in (store, other):
@@ -274,7 +274,7 @@ def test_rows_of_which_an_instance_lost_some_are_told_before_any_is_recorded(val
 
 
 def test_lines_and_scripts_that_go_while_rows_are_put_aside_and_recorded_lose_nothing(store):
-    lane = StagedLane(store, job(), 0)
+    lane = StagedWriter(store, job(), 0)
     for start in range(0, 60, 6):
         lane.write(rows(*range(start, start + 6)))
         store.redis.script_flush()
@@ -286,7 +286,7 @@ def test_lines_and_scripts_that_go_while_rows_are_put_aside_and_recorded_lose_no
 
 
 def test_several_instances_share_one_decision(valkey, store, instance):
-    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    other = Store(valkey.url, f"{instance}-b", retry_timeout=2.0)
     with Client(valkey.url, instance=other.instance):
         first = [staged(each, rows(*range(n, n + 4))) for n, each in ((0, store), (10, other))]
         second = [staged(each, rows(*range(n, n + 4))) for n, each in ((50, store), (60, other))]
@@ -301,7 +301,7 @@ def test_several_instances_share_one_decision(valkey, store, instance):
 
 
 def test_what_was_decided_stays_where_another_instance_does_not_know_it_yet(valkey, store, instance):
-    other = Store(valkey.url, f"{instance}-b", patience=2.0)
+    other = Store(valkey.url, f"{instance}-b", retry_timeout=2.0)
     with Client(valkey.url, instance=other.instance) as client:
         client.apply(Topic(name="orders"))
         first = [staged(each, rows(*range(n, n + 4))) for n, each in ((0, store), (10, other))]

@@ -13,7 +13,7 @@ from test_stream_write import forget_commit
 from ampsq import Queue, Topic
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.spark.columns import read_schema
-from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 from ampsq.spark.queue_stream import QueueStreamReader
 
 
@@ -180,13 +180,18 @@ def test_a_schema_of_the_users_own_is_refused(spark, options, tmp_path, columns)
 
 
 def test_an_offset_says_everything_that_its_batch_is_made_of():
-    messages = (Leased("a", "1-0", 1), Leased("a", "1-1", 2), Leased("b", "1-2", 1), Leased("a", "1-3", 1))
+    messages = (
+        LeasedMessage("a", "1-0", 1),
+        LeasedMessage("a", "1-1", 2),
+        LeasedMessage("b", "1-2", 1),
+        LeasedMessage("a", "1-3", 1),
+    )
     offset = QueueOffset(3, "work", messages)
-    assert QueueOffset.of(json.loads(json.dumps(offset.written())), "work") == offset
+    assert QueueOffset.of(json.loads(json.dumps(offset.as_json())), "work") == offset
     assert offset.parts(2, 100) == [list(messages[:2]), [messages[2]], [messages[3]]]
     assert offset.parts(1, 1) == [[each] for each in messages]
     with pytest.raises(DefinitionError, match="another checkpointLocation"):
-        QueueOffset.of(offset.written(), "mail")
+        QueueOffset.of(offset.as_json(), "mail")
     with pytest.raises(DefinitionError, match="no offset of a queue"):
         QueueOffset.of({"i": {}}, "work")
 
@@ -202,7 +207,7 @@ def test_an_offset_that_somebody_edited_is_refused_with_what_is_wrong(more):
 
 @pytest.mark.usefixtures("work")
 def test_a_batch_whose_topic_is_gone_is_data_that_is_lost(options):
-    batch = QueueOffset(1, "work", (Leased("gone", "1-0", 1),)).written()
+    batch = QueueOffset(1, "work", (LeasedMessage("gone", "1-0", 1),)).as_json()
     strict, lenient = (
         QueueStreamReader({**options, "queue": "work", "failOnDataLoss": each}, read_schema({"queue": "work"}))
         for each in ("true", "false")

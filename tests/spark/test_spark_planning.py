@@ -10,14 +10,14 @@ from ampsq.base.errors import BookmarkNotFound, DefinitionError
 from ampsq.base.log_positions import next_id
 from ampsq.base.message_types import JSON
 from ampsq.protocol.calls.readers import Lag
-from ampsq.spark.logs import Log
+from ampsq.spark.logs import InstanceLog
 from ampsq.spark.options import Options
 from ampsq.spark.planning import check_start, numbers_of_parts, place_of, shares
 from ampsq.spark.read_options import ReadOptions
-from ampsq.spark.read_positions import InstanceOffset, offsets_of, parse_place, written
-from ampsq.spark.stores import InstanceAddress
+from ampsq.spark.read_positions import InstanceOffset, offsets_as_json, offsets_of, parse_place
+from ampsq.spark.stores import SparkInstance
 
-LOG = Log(InstanceAddress("redis://here", "nyc-1"), "nyc-1.abc", "orders", JSON)
+LOG = InstanceLog(SparkInstance("redis://here", "nyc-1"), "nyc-1.abc", "orders", JSON)
 LAG = Lag(10, (500, 3), (1, 0), 100)
 
 
@@ -130,7 +130,7 @@ def test_an_offset_is_read_as_it_was_written():
         "a": InstanceOffset("a.x", {"t": (5, 6), "s": (1, 2)}, {"t": ((3, 0), (4, 0))}, {"s": (0, 5)}),
         "b": InstanceOffset("b.x", {}, {}),
     }
-    assert offsets_of(json.loads(json.dumps(written(offset)))) == offset
+    assert offsets_of(json.loads(json.dumps(offsets_as_json(offset)))) == offset
 
 
 def test_the_next_id_has_no_higher_sequence_than_there_can_be():
@@ -144,7 +144,7 @@ def test_the_next_id_has_no_higher_sequence_than_there_can_be():
 )
 def test_instances_are_in_the_order_of_their_names_each_with_its_address(instance, url):
     assert Options.of({"instance": instance, "url": url}).addresses == (
-        InstanceAddress("redis://1", "a"),
-        InstanceAddress("redis://2", "b"),
-        InstanceAddress("redis://3", "c"),
+        SparkInstance("redis://1", "a"),
+        SparkInstance("redis://2", "b"),
+        SparkInstance("redis://3", "c"),
     )

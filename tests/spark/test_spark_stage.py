@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampsq.bench.setup import Settings
+from ampsq.bench.setup import BenchSettings
 from ampsq.bench.spark_setup import Measured, SparkStage
 
 
@@ -18,7 +18,7 @@ def test_ways_are_measured_in_turn_and_the_first_round_does_not_count():
         came.append(name)
         return Measured(next(rates[name]), next(times[name]))
 
-    stage = SparkStage("redis://nowhere", Settings(rounds=3), told.append)
+    stage = SparkStage("redis://nowhere", BenchSettings(rounds=3), told.append)
     found = stage.in_turn({"plain": lambda: measure("plain"), "ours": lambda: measure("ours")})
 
     assert came == ["plain", "ours"] * 4
@@ -29,7 +29,7 @@ def test_ways_are_measured_in_turn_and_the_first_round_does_not_count():
 
 
 def test_the_servers_time_for_each_is_told_beside_the_rate(valkey):
-    stage = SparkStage(valkey.url, Settings(), lambda _: None)
+    stage = SparkStage(valkey.url, BenchSettings(), lambda _: None)
 
     def work():
         return sum(bool(stage.redis.eval("for i = 1, 20000 do redis.call('PING') end return 1", 0)) for _ in range(50))
@@ -42,4 +42,4 @@ def test_the_servers_time_for_each_is_told_beside_the_rate(valkey):
 
 def test_a_run_in_which_not_all_came_counts_for_nothing(valkey):
     with pytest.raises(AssertionError, match="49 of 50 came"):
-        SparkStage(valkey.url, Settings(), lambda _: None).timed(50, lambda: 49)
+        SparkStage(valkey.url, BenchSettings(), lambda _: None).timed(50, lambda: 49)

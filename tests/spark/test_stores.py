@@ -8,12 +8,12 @@ import pytest
 
 from ampsq.base.errors import Unavailable
 from ampsq.protocol.schema import key
-from ampsq.spark.stores import InstanceAddress, opened_store, store_of
+from ampsq.spark.stores import SparkInstance, opened_store, store_of
 
 
 @pytest.fixture
 def address(valkey, instance):
-    return InstanceAddress(valkey.url, instance)
+    return SparkInstance(valkey.url, instance)
 
 
 def openings(caplog):
@@ -26,7 +26,7 @@ def origin(store):
 
 
 def test_an_instance_is_opened_once_however_often_it_is_asked_for(address, caplog):
-    stores = {id(opened_store(address, patience)) for patience in (60.0, 60.0, 60.0, 5.0)}
+    stores = {id(opened_store(address, retry_timeout)) for retry_timeout in (60.0, 60.0, 60.0, 5.0)}
     assert openings(caplog) == 1
     assert len(stores) == 2, "a store for each patience, opened or not"
 
@@ -57,7 +57,7 @@ def test_a_process_that_was_forked_opens_on_its_own(address, caplog, monkeypatch
 
 def test_what_could_not_be_opened_is_tried_again(start_server, instance, caplog):
     server = start_server()
-    address = InstanceAddress(server.url, instance)
+    address = SparkInstance(server.url, instance)
     server.end()
     with pytest.raises(Unavailable):
         opened_store(address, 0.2)

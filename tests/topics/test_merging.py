@@ -7,8 +7,8 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampsq.base.log_positions import FIRST, Span
-from ampsq.topics.merge import Log, Merging
+from ampsq.base.log_positions import FIRST, LogSpan
+from ampsq.topics.merge import MergedLog, Merging
 
 TOPICS = ("a", "b", "c")
 #: Between two pages: which topics something is recorded in, one ID after the other.
@@ -33,7 +33,7 @@ def read(merging, kept, last):
 def over(topics, spans):
     merging = Merging()
     for topic in topics:
-        merging.logs[topic] = Log(topic, topic.encode(), None, FIRST, FIRST)
+        merging.logs[topic] = MergedLog(topic, topic.encode(), None, FIRST, FIRST)
         merging.logs[topic].begin(spans)
     merging.begin()
     return merging
@@ -42,7 +42,7 @@ def over(topics, spans):
 @given(recorded=RECORDED)
 def test_everything_is_handed_on_once_in_the_order_of_its_ids(recorded):
     kept, everything, given_out = {topic: [] for topic in TOPICS}, [], []
-    merging = over(TOPICS, [Span(FIRST, None)])
+    merging = over(TOPICS, [LogSpan(FIRST, None)])
 
     for some in recorded:
         for topic in some:
@@ -63,7 +63,7 @@ def test_of_a_range_that_is_over_everything_is_handed_on_and_nothing_else(record
     for topic in (topic for some in recorded for topic in some):
         everything.append((topic, len(everything) + 1))
         kept[topic].append(len(everything))
-    merging = over(TOPICS, [Span((first, 0), (first + length, 0))])
+    merging = over(TOPICS, [LogSpan((first, 0), (first + length, 0))])
 
     given_out, past = [], len(everything) + first + length
     for _ in range(len(everything) + 2):

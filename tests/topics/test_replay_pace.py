@@ -12,7 +12,7 @@ from scene import data_of, pick_up, rest_of
 from ampsq import AsyncClient, Client, Queue, Topic
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, ServerUnsuitable
 from ampsq.protocol.schema import key
-from ampsq.topics import durability
+from ampsq.topics import fully_durable as durability
 
 
 def test_a_rate_in_messages_is_kept(client):

@@ -11,10 +11,10 @@ from scene import data_of, pick_up, rest_of
 
 from ampsq import Queue, Topic
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, UnknownQueue, UnknownTopic
-from ampsq.base.log_positions import parse_asked
+from ampsq.base.log_positions import parse_bookmark_spec
 from ampsq.protocol.schema import key
 from ampsq.topics.merge import Merging
-from ampsq.topics.replay import Reader
+from ampsq.topics.replay import LogReader
 
 
 def recorded(client, *topics, number=12):
@@ -395,8 +395,8 @@ def test_a_reader_gives_entries_that_are_no_messages_too(client, valkey):
         redis.xadd(log, {"b": "", "q": "~", "what": "deleted"})
     # When somebody reads entries
     store = client._store
-    with store.channel() as channel:
-        reader = Reader(client.instance, client.origin, "orders", parse_asked("[epoch:now]"), holder="test")
+    with store.pipeline() as channel:
+        reader = LogReader(client.instance, client.origin, "orders", parse_bookmark_spec("[epoch:now]"), holder="test")
         store.run(reader.open(channel))
         entries = []
         while not reader.completed:

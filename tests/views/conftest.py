@@ -25,7 +25,7 @@ def view_duty(valkey, instance, redis):
 
         def begin():
             redis.delete(key(instance, "keepers"))
-            store = stack.enter_context(contextlib.closing(Store(valkey.url, instance, patience=0.5)))
+            store = stack.enter_context(contextlib.closing(Store(valkey.url, instance, retry_timeout=0.5)))
             views_duty = keeping.Views()
             return store, lambda: views_duty.run_once(store)
 

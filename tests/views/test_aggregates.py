@@ -16,7 +16,7 @@ from ampsq import AsyncClient, Client
 from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.coordinator import views as keeping
 from ampsq.expressions import Document
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.schema import key
 from ampsq.views import sources as view_sources
 from ampsq.views import upkeep as views
@@ -36,7 +36,7 @@ def follow(client):
     """Follow a view of the test's own; `settle` reads all that there is to read, and gives the rows."""
 
     def begin(view):
-        follower = client._store.run(views.follow(Scene(client.instance, client.origin), view))
+        follower = client._store.run(views.follow(InstanceContext(client.instance, client.origin), view))
 
         def settle():
             while client._store.run(follower.step()):
@@ -123,7 +123,7 @@ def test_a_server_that_started_anew_is_read_anew(start_server, instance, monkeyp
         define(client)
         client.publish(name, {"s": "a", "v": 1})
         view = the_view(underlying_topic=name)
-        follower = client._store.run(views.follow(Scene(client.instance, client.origin), view))
+        follower = client._store.run(views.follow(InstanceContext(client.instance, client.origin), view))
         assert client._store.run(views.next_rows(follower, 5.0)) == [{"s": "a", "n": 1, "sum": 1}]
         # Given a row that the server had told of, and lost with its end
         follower._rows.add(b"lost", Document(b'{"s":"lost"}'), for_good=name == "orders")

@@ -8,6 +8,6 @@ of the steps still to be made; it is published by the script that moves it on am
 """
 
 from ampsq.coordinator.actions.duty import Actions
-from ampsq.coordinator.actions.webhooks import Powers
+from ampsq.coordinator.actions.webhooks import OutsidePermissions
 
-__all__ = ["Actions", "Powers"]
+__all__ = ["Actions", "OutsidePermissions"]

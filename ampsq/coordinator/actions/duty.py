@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.coordinator.actions.failed_events import retry_failed
 from ampsq.coordinator.actions.follow import Followed
-from ampsq.coordinator.actions.webhooks import Powers
+from ampsq.coordinator.actions.webhooks import OutsidePermissions
 from ampsq.coordinator.duty import Definitions
 from ampsq.definitions.action import Action
 from ampsq.protocol.calls import queues as calls
@@ -57,8 +57,8 @@ class Actions:
 
     name = "actions"
 
-    def __init__(self, powers: Powers | None = None) -> None:
-        self._powers = powers or Powers()
+    def __init__(self, powers: OutsidePermissions | None = None) -> None:
+        self._powers = powers or OutsidePermissions()
         self._definitions = Definitions()
         self._owner = secrets.token_hex(8)
         self._retry_at: dict[str, float] = {}

@@ -15,14 +15,14 @@ from ampsq.queues.returns import CameBack, last_reason, read_returns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CONDITIONS", "Event", "always", "letter", "moment", "rendered"]
+__all__ = ["CONDITIONS", "ActionEvent", "always", "dead_letter_body", "iso_time", "rendered"]
 
 #: The step of an event whose conditions are still to be looked at.
 CONDITIONS: Final = -1
 
 
 @dataclass(slots=True)
-class Event:
+class ActionEvent:
     """One event.
 
     Attributes:
@@ -105,7 +105,7 @@ def always(instance: str) -> dict[str, bytes]:
     }
 
 
-def moment(milliseconds: int | str) -> str:
+def iso_time(milliseconds: int | str) -> str:
     """A time as people and programs read it: ISO-8601, UTC."""
     at = datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -119,7 +119,9 @@ def _bytes(value: str) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-def letter(queue: str, topic: str, bookmark: bytes, facts: Mapping[str, Any], fields: Mapping[bytes, bytes]) -> bytes:
+def dead_letter_body(
+    queue: str, topic: str, bookmark: bytes, facts: Mapping[str, Any], fields: Mapping[bytes, bytes]
+) -> bytes:
     """Write a dead letter: a JSON object whose last member is the original.
 
     Args:
@@ -151,5 +153,5 @@ def _returned(each: CameBack) -> dict[str, str]:
     """When a message came back, why, and from whom."""
     # What follows the slash is the number of the client's request.
     who = each.client.rpartition("/")[0] or each.client
-    found = {"came_back": moment(each.at), "cause": each.cause, "subscription": each.subscription, "client": who}
+    found = {"came_back": iso_time(each.at), "cause": each.cause, "subscription": each.subscription, "client": who}
     return {**found, "consumer_reason": each.consumer_reason} if each.consumer_reason else found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import Unavailable, UnknownTopic
 from ampsq.catalog.apply import add_topic
-from ampsq.coordinator.actions.event import Event, moment
+from ampsq.coordinator.actions.event import ActionEvent, iso_time
 from ampsq.coordinator.actions.follow import back_off, server_ms
 from ampsq.coordinator.actions.run import TRANSIENT, named_topic
 from ampsq.definitions.action_parts import Do
@@ -71,10 +71,10 @@ class _Retry:
             return
         revision, _, text = found.partition(b" ")
         self._revision, self._facts = int(revision), json.loads(text)
-        event = Event.from_facts(self._facts)
+        event = ActionEvent.from_facts(self._facts)
         # First comes the claim: whoever makes it tries, and the others see that it was tried.
         self._at = now + back_off(self._facts["tries"] + 1)
-        self._facts |= {"tries": self._facts["tries"] + 1, "next": moment(self._at), "by": secrets.token_hex(4)}
+        self._facts |= {"tries": self._facts["tries"] + 1, "next": iso_time(self._at), "by": secrets.token_hex(4)}
         if not self._write(event):
             return
         try:
@@ -88,7 +88,7 @@ class _Retry:
             self._facts["error"] = str(error)
             self._write(event)
 
-    def _go_on(self, event: Event) -> None:
+    def _go_on(self, event: ActionEvent) -> None:
         if event.step < 0:
             if not self._followed.performer.holds(event, self._action.if_):
                 self._end()
@@ -107,7 +107,7 @@ class _Retry:
                     return
         self._end()
 
-    def _publish(self, event: Event, step: Do.publish) -> bool:
+    def _publish(self, event: ActionEvent, step: Do.publish) -> bool:
         """Publish and move on in one step; False when somebody else did."""
         publisher = f"action:{self._action.name}@{self._followed.origin}:failed:{self._number}:{event.step}"
         letter = (named_topic(event, step), event.body(step.data), event.headers, publisher)
@@ -121,7 +121,7 @@ class _Retry:
             event.step -= 1
             raise
 
-    def _write(self, event: Event, letter: action_calls.Letter | None = None) -> bool:
+    def _write(self, event: ActionEvent, letter: action_calls.Letter | None = None) -> bool:
         """Write where the event is; False when somebody else did."""
         meta = {name: self._facts[name] for name in ("error", "tries", "failed", "next", "by")}
         value = event.to_json(**meta)

@@ -7,25 +7,25 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from ampsq.catalog.action_sources import sources
-from ampsq.coordinator.actions.event import Event, always, moment
-from ampsq.coordinator.actions.lasting_conditions import Timing
+from ampsq.catalog.action_sources import sources_of
+from ampsq.coordinator.actions.event import ActionEvent, always, iso_time
+from ampsq.coordinator.actions.lasting_conditions import LastingConditions
 from ampsq.coordinator.actions.run import Failure, Runner, named_topic, publisher_of
-from ampsq.coordinator.actions.sources import Reader, Slot, place_of, read_entries, stream_of
+from ampsq.coordinator.actions.sources import EventReader, Slot, place_of, read_entries, stream_of
 from ampsq.coordinator.actions.steps import Performer
 from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, On
 from ampsq.definitions.schedule import parse_schedule
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.calls.actions import Place
+from ampsq.protocol.calls.actions import SourcePosition
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BYTES, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.catalog.action_sources import Source
-    from ampsq.coordinator.actions.webhooks import Powers
+    from ampsq.catalog.action_sources import ActionSource
+    from ampsq.coordinator.actions.webhooks import OutsidePermissions
     from ampsq.definitions.action import Action
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
@@ -81,19 +81,19 @@ class Followed:
         is_repeatable: two coordinators may follow it at once without any effect being made twice.
     """
 
-    def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str, powers: Powers) -> None:
+    def __init__(self, store: Store, action: Action, catalog: Catalog, origin: str, powers: OutsidePermissions) -> None:
         self._store, self.action, self.catalog, self.origin = store, action, catalog, origin
         self.is_repeatable = all(step.is_pure or isinstance(step, Do.publish | Do.increment) for step in action.do)
         # Where effects are made at least once, as few as possible are made again.
         self._at_once = _TOGETHER if self.is_repeatable else 1
         self.performer = Performer(store, action.name, catalog, origin, powers)
         self._runner = Runner(store, action, origin, self.performer)
-        self._sources = sources(action, catalog)
+        self._sources = sources_of(action, catalog)
         self._cursors: dict[str, str] = {}
         self._count = _FIRST_READ
         self._say_at = 0.0
         self._turn = 0
-        self._timing = Timing(store, action, catalog, origin)
+        self._timing = LastingConditions(store, action, catalog, origin)
 
     def work(self) -> bool:
         """Act on what is new, for a while; True when there is more."""
@@ -109,7 +109,7 @@ class Followed:
                     return True
         return more
 
-    def _with_news(self) -> Iterator[Source]:
+    def _with_news(self) -> Iterator[ActionSource]:
         """The sources that may have something new, by one look at many of them."""
         yield from (source for source in self._sources if source.kind == "clock")
         streams = [source for source in self._sources if source.kind != "clock"]
@@ -128,23 +128,23 @@ class Followed:
             news = self._store.call(looking)
             yield from (source for source in some if self._stream(source) in news)
 
-    def _stream(self, source: Source) -> str:
+    def _stream(self, source: ActionSource) -> str:
         return stream_of(self._store.instance, self.action.name, source)
 
-    def _place(self, source: Source) -> Place:
+    def _place(self, source: ActionSource) -> SourcePosition:
         """Where the action is in a source, wherever it was seen last."""
         place = place_of(self._store, self.action.name, source.name)
         self._cursors[source.name] = place.cursor
         return place
 
-    def _follow(self, source: Source, until: float) -> bool:
+    def _follow(self, source: ActionSource, until: float) -> bool:
         """Act on what a source has next, up to a time; True when there may be more."""
         place = self._place(source)
         count = self._count
         entries = read_entries(self._store, self._stream(source), place.cursor, count)
         size = sum(len(value) for entry in entries for value in entry.fields.values())
         self._count = max(count // 2, 1) if size > BYTES else min(count * 2, _MOST_READ) if size < BYTES // 4 else count
-        slots = Reader(self._store, self.action, source, self.origin, self.catalog).slots(entries, place)
+        slots = EventReader(self._store, self.action, source, self.origin, self.catalog).slots(entries, place)
         for some in _together(slots, self._at_once):
             settled = self._settle(source, place, some)
             if settled is None or time.monotonic() >= until:
@@ -154,23 +154,23 @@ class Followed:
             self._store.call(command(["XTRIM", self._stream(source), "MINID", _whole(place.cursor)], int))
         return len(entries) == count
 
-    def _tick(self, source: Source) -> bool:
+    def _tick(self, source: ActionSource) -> bool:
         """Act when it is time: once, however many times were missed."""
         place, now = self._place(source), server_ms(self._store)
         if "-" in place.cursor:
-            self._advance(source, place, Place(str(now), place.sequence, place.read), 0)
+            self._advance(source, place, SourcePosition(str(now), place.sequence, place.read), 0)
             return False
         trigger = source.trigger
         tick = (
             parse_schedule(trigger.every).latest(int(place.cursor), now) if isinstance(trigger, On.schedule) else None
         )
         if tick is not None:
-            variables = {**always(self._store.instance), "AMPS_TIMESTAMP": moment(tick).encode()}
-            there = Place(str(tick), place.sequence + 1, place.read + 1)
-            self._settle(source, place, [Slot(Event(source.name, there.sequence, variables), there)])
+            variables = {**always(self._store.instance), "AMPS_TIMESTAMP": iso_time(tick).encode()}
+            there = SourcePosition(str(tick), place.sequence + 1, place.read + 1)
+            self._settle(source, place, [Slot(ActionEvent(source.name, there.sequence, variables), there)])
         return False
 
-    def _settle(self, source: Source, place: Place, slots: Sequence[Slot]) -> Place | None:
+    def _settle(self, source: ActionSource, place: SourcePosition, slots: Sequence[Slot]) -> SourcePosition | None:
         """Act on some events and move on past them; None when somebody else did it meanwhile."""
         most = len(slots)
         while slots:
@@ -198,10 +198,10 @@ class Followed:
         self._cursors[source.name] = place.cursor
         return place
 
-    def _advance(self, source: Source, place: Place, there: Place, done: int) -> bool:
+    def _advance(self, source: ActionSource, place: SourcePosition, there: SourcePosition, done: int) -> bool:
         return self._store.call(action_calls.advance(self.action.name, source.name, place.cursor, there, done))
 
-    def _set_aside(self, source: Source, place: Place, slot: Slot, failure: Failure) -> int:
+    def _set_aside(self, source: ActionSource, place: SourcePosition, slot: Slot, failure: Failure) -> int:
         """Put an event among those that failed; or see which of its steps somebody has made, and go on behind them."""
         event, now = failure.event, server_ms(self._store)
         event.step = failure.step
@@ -213,7 +213,7 @@ class Followed:
             for index in steps
         ]
         at = now + back_off(1)
-        known = event.to_json(error=str(failure.error), tries=1, failed=moment(now), next=moment(at))
+        known = event.to_json(error=str(failure.error), tries=1, failed=iso_time(now), next=iso_time(at))
         call = action_calls.set_aside(
             self.action.name, source.name, place.cursor, slot.place, known, str(failure.error), at, publishers
         )
@@ -232,7 +232,7 @@ class Followed:
         return answer
 
 
-def _topic(event: Event, step: object) -> str:
+def _topic(event: ActionEvent, step: object) -> str:
     """The topic of a step as far as it can be told; of what could not be published it says nothing."""
     try:
         return named_topic(event, step) if isinstance(step, Do.publish) else ""

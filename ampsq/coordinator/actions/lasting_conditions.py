@@ -21,13 +21,13 @@ from ampsq.records.query import key_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.coordinator.actions.sources import Entry
+    from ampsq.coordinator.actions.sources import SourceEntry
     from ampsq.definitions.action import Action
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
 
-__all__ = ["Timing"]
+__all__ = ["LastingConditions"]
 
 _BODY: Final = FIELDS["body"].encode()
 _RECORD: Final = FIELDS["record"].encode()
@@ -46,7 +46,7 @@ class _Watched(NamedTuple):
     places: Sequence[int] | None
 
 
-class Timing:
+class LastingConditions:
     """Keeps what an action's triggers on time-outs need to know.
 
     Args:
@@ -85,7 +85,7 @@ class Timing:
         self._store.call(tracked)
         return len(entries) == _ENTRIES
 
-    def _changes(self, watched: _Watched, entry: Entry) -> Iterator[tuple[bytes, str, str, bytes]]:
+    def _changes(self, watched: _Watched, entry: SourceEntry) -> Iterator[tuple[bytes, str, str, bytes]]:
         stream_id, fields, source = entry
         topic = watched.trigger.topic
         document = Document(

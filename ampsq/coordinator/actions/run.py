@@ -15,12 +15,12 @@ from ampsq.protocol.schema import BATCH, BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampsq.coordinator.actions.event import Event
+    from ampsq.coordinator.actions.event import ActionEvent
     from ampsq.coordinator.actions.steps import Performer
     from ampsq.definitions.action import Action
     from ampsq.transport.runner import Store
 
-__all__ = ["TRANSIENT", "Failure", "Outcome", "Runner", "named_topic", "publisher_of"]
+__all__ = ["TRANSIENT", "Failure", "RunResult", "Runner", "named_topic", "publisher_of"]
 
 #: Of these nobody can say that the step failed: the server is away or full, or the instance is changing. The same
 #: place is tried again, under the same numbers.
@@ -30,12 +30,12 @@ TRANSIENT = (Unavailable, ServerFull, FormatMismatch, CatalogChanged, Closed)
 class Failure(NamedTuple):
     """An event that failed: at which step (`CONDITIONS` for a condition), and why."""
 
-    event: Event
+    event: ActionEvent
     step: int
     error: Exception
 
 
-class Outcome(NamedTuple):
+class RunResult(NamedTuple):
     """How far a run came: so many events from the first on are done, and the one behind them failed, if any did."""
 
     done: int
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 class _Publication(NamedTuple):
     place: int
-    event: Event
+    event: ActionEvent
     topic: str
     body: bytes
 
@@ -61,7 +61,7 @@ def publisher_of(action: Action, origin: str, source: str, index: int) -> str:
     return f"action:{action.name}@{origin}:{source}:{topic}" + (f":{same + 1}" if same else "")
 
 
-def named_topic(event: Event, step: Do.publish) -> str:
+def named_topic(event: ActionEvent, step: Do.publish) -> str:
     """Where a step publishes an event."""
     return parse_name(event.text(step.topic).decode(errors="replace"))
 
@@ -81,7 +81,7 @@ class Runner:
         # What changes nothing outside may run for many events before the first of them is published.
         self._together = all(step.is_pure or isinstance(step, Do.publish | Do.echo) for step in action.do)
 
-    def run(self, events: Sequence[Event]) -> Outcome:
+    def run(self, events: Sequence[ActionEvent]) -> RunResult:
         """Do what the action does for each event, in order, up to the first that fails.
 
         Nothing is published for events behind one that failed at that step: by a publisher's last number one sees
@@ -92,10 +92,10 @@ class Runner:
         for done, event in enumerate(events):
             outcome = self._run([event])
             if outcome.failure:
-                return Outcome(done, outcome.failure)
-        return Outcome(len(events), None)
+                return RunResult(done, outcome.failure)
+        return RunResult(len(events), None)
 
-    def _run(self, events: Sequence[Event]) -> Outcome:
+    def _run(self, events: Sequence[ActionEvent]) -> RunResult:
         active, failure = self._wanted(events)
         for index, step in enumerate(self._action.do):
             todo = [(place, event) for place, event in active if event.step <= index]
@@ -108,12 +108,12 @@ class Runner:
                 at = next(place for place, event in active if event is found.event)
                 active = [(place, event) for place, event in active if place < at]
         if failure is None:
-            return Outcome(len(events), None)
-        return Outcome(next(i for i, event in enumerate(events) if event is failure.event), failure)
+            return RunResult(len(events), None)
+        return RunResult(next(i for i, event in enumerate(events) if event is failure.event), failure)
 
-    def _wanted(self, events: Sequence[Event]) -> tuple[list[tuple[int, Event]], Failure | None]:
+    def _wanted(self, events: Sequence[ActionEvent]) -> tuple[list[tuple[int, ActionEvent]], Failure | None]:
         """The events whose conditions are true, up to the first of which nobody can tell."""
-        active: list[tuple[int, Event]] = []
+        active: list[tuple[int, ActionEvent]] = []
         for place, event in enumerate(events):
             try:
                 if event.step > CONDITIONS or self._performer.holds(event, self._action.if_):
@@ -124,7 +124,7 @@ class Runner:
                 return active, Failure(event, CONDITIONS, error)
         return active, None
 
-    def _perform_all(self, index: int, todo: Sequence[tuple[int, Event]]) -> Failure | None:
+    def _perform_all(self, index: int, todo: Sequence[tuple[int, ActionEvent]]) -> Failure | None:
         for _, event in todo:
             try:
                 self._performer.perform(self._action.do[index], event, f"{event.source} {index}", event.number)
@@ -134,7 +134,7 @@ class Runner:
                 return Failure(event, index, error)
         return None
 
-    def _publish_all(self, index: int, step: Do.publish, todo: Sequence[tuple[int, Event]]) -> Failure | None:
+    def _publish_all(self, index: int, step: Do.publish, todo: Sequence[tuple[int, ActionEvent]]) -> Failure | None:
         publications: list[_Publication] = []
         failure = None
         for place, event in todo:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.catalog.action_sources import LINKED
-from ampsq.coordinator.actions.event import Event, always, letter, moment
+from ampsq.coordinator.actions.event import ActionEvent, always, dead_letter_body, iso_time
 from ampsq.definitions.action_parts import On
 from ampsq.expressions import Document, parse
 from ampsq.expressions.unparse import show
-from ampsq.protocol.calls.actions import Place
+from ampsq.protocol.calls.actions import SourcePosition
 from ampsq.protocol.calls.records import is_end
 from ampsq.protocol.entries import bookmark_of, read_entry
 from ampsq.protocol.reads.message_names import name_message
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ampsq.base.bookmarks import Bookmark
-    from ampsq.catalog.action_sources import Source
+    from ampsq.catalog.action_sources import ActionSource
     from ampsq.definitions.action import Action
     from ampsq.definitions.action_parts import Trigger
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
 
-__all__ = ["Entry", "Reader", "Slot", "place_of", "read_entries", "stream_of"]
+__all__ = ["EventReader", "Slot", "SourceEntry", "place_of", "read_entries", "stream_of"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -42,7 +42,7 @@ _STREAMS: Final = {"journal": "journal", "log": "log", "deliveries": "deliveries
 _LEAVING: Final = {"expire": (b"expired",), "delete": (b"acknowledged", b"delivered")}
 
 
-class Entry(NamedTuple):
+class SourceEntry(NamedTuple):
     """An entry of a stream: its ID, its own fields, and its source (`ampsq.protocol.entries.source_in`)."""
 
     id: str
@@ -61,11 +61,11 @@ class _Draft(NamedTuple):
 class Slot(NamedTuple):
     """One step through a source: the event there, None where nothing is wanted, and the place behind it."""
 
-    event: Event | None
-    place: Place
+    event: ActionEvent | None
+    place: SourcePosition
 
 
-def stream_of(instance: str, action: str, source: Source) -> str:
+def stream_of(instance: str, action: str, source: ActionSource) -> str:
     """The key of the stream that a source is read from."""
     if source.kind == "overdue":
         return key(instance, "overdue", action)
@@ -74,21 +74,21 @@ def stream_of(instance: str, action: str, source: Source) -> str:
     return key(instance, _STREAMS[source.kind], source.of)
 
 
-def read_entries(store: Store, stream: str, cursor: str, count: int) -> list[Entry]:
+def read_entries(store: Store, stream: str, cursor: str, count: int) -> list[SourceEntry]:
     """The entries behind a cursor; if a part of one is done, that one first."""
     start = cursor.partition("+")[0] if "+" in cursor else f"({cursor}"
     found = store.call(command(["XRANGE", stream, start, "+", "COUNT", count], list[tuple[bytes, list[bytes]]]))
-    return [Entry(stream_id.decode(), *read_entry(flat)) for stream_id, flat in found]
+    return [SourceEntry(stream_id.decode(), *read_entry(flat)) for stream_id, flat in found]
 
 
-def place_of(store: Store, action: str, source: str) -> Place:
+def place_of(store: Store, action: str, source: str) -> SourcePosition:
     """Where an action is in a source; at the beginning of one that it has not seen yet."""
     names = [f"{FIELDS[field]} {source}" for field in ("cursor", "sequence_of", "read")]
     cursor, sequence, read = store.call(command(["HMGET", key(store.instance, "action", action), *names], list[bytes]))
-    return Place(cursor.decode() if cursor else "0-0", int(sequence or 0), int(read or 0))
+    return SourcePosition(cursor.decode() if cursor else "0-0", int(sequence or 0), int(read or 0))
 
 
-class Reader:
+class EventReader:
     """Makes events of the entries of one source.
 
     Args:
@@ -99,36 +99,36 @@ class Reader:
         catalog: what is defined.
     """
 
-    def __init__(self, store: Store, action: Action, source: Source, origin: str, catalog: Catalog) -> None:
+    def __init__(self, store: Store, action: Action, source: ActionSource, origin: str, catalog: Catalog) -> None:
         self._store, self._action, self._source, self._origin = store, action, source, origin
         self._catalog = catalog
 
-    def slots(self, entries: Sequence[Entry], place: Place) -> Iterator[Slot]:
+    def slots(self, entries: Sequence[SourceEntry], place: SourcePosition) -> Iterator[Slot]:
         """The events of entries, in order, with their numbers, about a hundred of them read at a time.
 
         Every event has its number, wanted or not: numbers must not depend on the definition, which another coordinator
         may know in an older form.
         """
-        pending: list[tuple[_Draft | Event | None, Place]] = []
+        pending: list[tuple[_Draft | ActionEvent | None, SourcePosition]] = []
         for entry in entries:
             drafts = self._drafts(entry)
             partly, _, done = place.cursor.partition("+")
             first = int(done) if done and partly == entry.id else 0
             read = place.read + 1
             if not drafts:
-                place = Place(entry.id, place.sequence, read)
+                place = SourcePosition(entry.id, place.sequence, read)
                 pending.append((None, place))
             for index in range(first, len(drafts)):
                 last = index == len(drafts) - 1
                 cursor = entry.id if last else f"{entry.id}+{index + 1}"
-                place = Place(cursor, place.sequence + 1, read if last else place.read)
+                place = SourcePosition(cursor, place.sequence + 1, read if last else place.read)
                 pending.append((drafts[index], place))
                 if len(pending) >= _TOGETHER:
                     yield from self._filled(pending)
                     pending = []
         yield from self._filled(pending)
 
-    def _drafts(self, entry: Entry) -> list[_Draft | Event | None]:
+    def _drafts(self, entry: SourceEntry) -> list[_Draft | ActionEvent | None]:
         """What an entry has: as many as there are events, those that are wanted filled as far as they can be."""
         match self._source.kind:
             case "journal":
@@ -142,7 +142,7 @@ class Reader:
             case _:
                 return [self._published(entry)]
 
-    def _settled(self, entry: Entry) -> list[_Draft | Event | None]:
+    def _settled(self, entry: SourceEntry) -> list[_Draft | ActionEvent | None]:
         trigger, fields = self._source.trigger, entry.fields
         if fields.get(b"how") not in _LEAVING[trigger.word]:
             return []
@@ -161,7 +161,7 @@ class Reader:
         said = fields.get(b"consumer_reason", b"")
         if trigger.word == "delete":
             return [_Draft(ref, {**known, "AMPS_CONSUMER_REASON": said}) for ref in refs]
-        drafts: list[_Draft | Event | None] = []
+        drafts: list[_Draft | ActionEvent | None] = []
         for ref, count, came_back in zip(refs, attempts, history, strict=False):
             why = said.decode(errors="replace") or last_reason(read_returns(came_back))
             facts: dict[str, object] = {
@@ -173,7 +173,7 @@ class Reader:
             drafts.append(_Draft(ref, {**known, "AMPS_REASON": reason, "AMPS_CONSUMER_REASON": why.encode()}, facts))
         return drafts
 
-    def _delivered(self, fields: Mapping[bytes, bytes]) -> list[_Draft | Event | None]:
+    def _delivered(self, fields: Mapping[bytes, bytes]) -> list[_Draft | ActionEvent | None]:
         if fields.get(b"cause"):
             return []
         clients = fields[b"client"].decode(errors="replace").split()
@@ -184,7 +184,7 @@ class Reader:
             for ref, who in zip(fields[b"refs"].decode().split(), clients, strict=False)
         ]
 
-    def _published(self, entry: Entry) -> Event | None:
+    def _published(self, entry: SourceEntry) -> ActionEvent | None:
         stream_id, fields, source = entry
         if is_end(fields):
             return None
@@ -199,29 +199,29 @@ class Reader:
                 return None
         known = {
             "AMPS_TOPIC": self._source.of.encode(),
-            "AMPS_TIMESTAMP": moment(stream_id.partition("-")[0]).encode(),
+            "AMPS_TIMESTAMP": iso_time(stream_id.partition("-")[0]).encode(),
             "AMPS_CLIENT_NAME": fields.get(_PUBLISHER, b"") if _BODY in fields else b"",
         }
         return self._event(known, bookmark_of(self._source.of, self._origin, stream_id, source), fields)
 
-    def _overdue(self, fields: Mapping[bytes, bytes]) -> Event | None:
+    def _overdue(self, fields: Mapping[bytes, bytes]) -> ActionEvent | None:
         topic = fields[b"topic"].decode()
         if not any(isinstance(trigger, On.timeout) and trigger.topic == topic for trigger in self._action.on):
             return None
         known = {
             "AMPS_TOPIC": fields[b"topic"],
-            "AMPS_TIMESTAMP": moment(fields[b"since"].decode()).encode(),
+            "AMPS_TIMESTAMP": iso_time(fields[b"since"].decode()).encode(),
             "AMPS_SOW_KEY": fields[b"key"],
         }
         bookmark = self._store.run(name_message(topic, fields[b"id"].decode()))
         return self._event(known, bookmark, fields)
 
-    def _happened(self, fields: Mapping[bytes, bytes]) -> Event | None:
+    def _happened(self, fields: Mapping[bytes, bytes]) -> ActionEvent | None:
         trigger = self._source.trigger
         if fields[b"what"].decode() != trigger.word or not _concerns(trigger, fields):
             return None
         if isinstance(trigger, LINKED):
-            return Event(self._source.name, 0, {**always(self._store.instance), **_linked(fields)})
+            return ActionEvent(self._source.name, 0, {**always(self._store.instance), **_linked(fields)})
         known = {**always(self._store.instance), "AMPS_CLIENT_NAME": fields.get(b"client", b"")}
         if isinstance(trigger, On.subscribe | On.unsubscribe):
             tree = fields.get(b"tree", b"")
@@ -235,9 +235,9 @@ class Reader:
             if isinstance(trigger, On.disconnect):
                 # Of one that was too slow: the limit that it was beyond.
                 known["AMPS_REASON"] = fields.get(b"data", b"")
-        return Event(self._source.name, 0, known)
+        return ActionEvent(self._source.name, 0, known)
 
-    def _event(self, known: dict[str, bytes], bookmark: Bookmark, fields: Mapping[bytes, bytes]) -> Event:
+    def _event(self, known: dict[str, bytes], bookmark: Bookmark, fields: Mapping[bytes, bytes]) -> ActionEvent:
         """An event about a message."""
         body = embedded(fields) if _BODY not in fields else fields[_BODY]
         headers = fields.get(_HEADERS, b"") if _BODY in fields else b""
@@ -249,32 +249,34 @@ class Reader:
             "AMPS_CORRELATION_ID": _correlation(headers),
             "AMPS_BOOKMARK": bookmark.encode(),
         }
-        return Event(self._source.name, 0, variables, headers)
+        return ActionEvent(self._source.name, 0, variables, headers)
 
-    def _filled(self, pending: list[tuple[_Draft | Event | None, Place]]) -> Iterator[Slot]:
+    def _filled(self, pending: list[tuple[_Draft | ActionEvent | None, SourcePosition]]) -> Iterator[Slot]:
         """Read the messages that are still to be read, many at a time, and number the events."""
         drafts = [item for item, _ in pending if isinstance(item, _Draft)]
         bodies = iter(self._messages([draft.ref for draft in drafts]))
         for item, place in pending:
-            event = item if isinstance(item, Event) else None
+            event = item if isinstance(item, ActionEvent) else None
             if isinstance(item, _Draft):
                 topic, stream_id = parse_ref(item.ref)
                 fields, source = next(bodies)
                 event = self._event(item.known, bookmark_of(topic, self._origin, stream_id, source), fields)
                 if item.facts is not None:
-                    event.letter = letter(self._source.of, topic, event.variables["AMPS_BOOKMARK"], item.facts, fields)
+                    event.letter = dead_letter_body(
+                        self._source.of, topic, event.variables["AMPS_BOOKMARK"], item.facts, fields
+                    )
             if event is not None:
                 event.number = place.sequence
             yield Slot(event, place)
 
     def _messages(self, refs: Sequence[str]) -> Iterator[tuple[dict[bytes, bytes], str]]:
-        with self._store.channel() as channel:
+        with self._store.pipeline() as pipeline:
             for ref in refs:
                 topic, stream_id = parse_ref(ref)
                 log = key(self._store.instance, "log", topic)
-                channel.post(command(["XRANGE", log, stream_id, stream_id], _only))
-            while channel.open_calls:
-                yield channel.collect()
+                pipeline.post(command(["XRANGE", log, stream_id, stream_id], _only))
+            while pipeline.open_calls:
+                yield pipeline.collect()
 
 
 def _only(reply: list[tuple[bytes, list[bytes]]]) -> tuple[dict[bytes, bytes], str]:

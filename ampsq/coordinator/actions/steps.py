@@ -13,7 +13,7 @@ from ampsq.definitions.action_parts import Do, If
 from ampsq.expressions import Document, parse
 from ampsq.expressions.values import first, text_of
 from ampsq.protocol.calls import actions as action_calls
-from ampsq.protocol.context import Scene
+from ampsq.protocol.context import InstanceContext
 from ampsq.queues.browse import ack_matching
 from ampsq.queues.query import Query
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
@@ -22,9 +22,9 @@ from ampsq.views.upkeep import sow
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampsq.coordinator.actions.event import Event
-    from ampsq.coordinator.actions.webhooks import Powers
-    from ampsq.definitions.action_parts import Part, Step
+    from ampsq.coordinator.actions.event import ActionEvent
+    from ampsq.coordinator.actions.webhooks import OutsidePermissions
+    from ampsq.definitions.action_parts import ActionStep, Part
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
 
@@ -47,15 +47,15 @@ class Performer:
         powers: what may be done outside.
     """
 
-    def __init__(self, store: Store, name: str, catalog: Catalog, origin: str, powers: Powers) -> None:
+    def __init__(self, store: Store, name: str, catalog: Catalog, origin: str, powers: OutsidePermissions) -> None:
         self._store, self._name, self._catalog, self._powers = store, name, catalog, powers
-        self._scene = Scene(store.instance, origin)
+        self._context = InstanceContext(store.instance, origin)
 
-    def holds(self, event: Event, conditions: Iterable[Part]) -> bool:
+    def holds(self, event: ActionEvent, conditions: Iterable[Part]) -> bool:
         """Whether all conditions are true of an event."""
         return all(self._holds(event, condition) for condition in conditions)
 
-    def _holds(self, event: Event, condition: Part) -> bool:
+    def _holds(self, event: ActionEvent, condition: Part) -> bool:
         if isinstance(condition, If.file_system_usage):
             usage = shutil.disk_usage(event.text(condition.path))
             return usage.used * _PERCENT > condition.greater_than * usage.total
@@ -65,13 +65,13 @@ class Performer:
             )
         raise StepFailed(f"{condition.word}: this version does not know this condition")
 
-    def _document(self, event: Event, body: bytes, *, published: bool) -> Document:
+    def _document(self, event: ActionEvent, body: bytes, *, published: bool) -> Document:
         """What expressions read of a text: JSON, unless it is the body of the event's message, as it was published."""
         topic = event.variables.get("AMPS_TOPIC", b"").decode(errors="replace")
         found = self._catalog.message_type(topic) if published else JSON
-        return Document(body, origin=self._scene.origin, instance=self._scene.instance, message_type=found)
+        return Document(body, origin=self._context.origin, instance=self._context.instance, message_type=found)
 
-    def perform(self, step: Step, event: Event, place: str, sequence: int) -> None:
+    def perform(self, step: ActionStep, event: ActionEvent, place: str, sequence: int) -> None:
         """Make one step that is no publish.
 
         Args:
@@ -93,15 +93,15 @@ class Performer:
             case _:
                 self._affect(step, event)
 
-    def _affect(self, step: Step, event: Event) -> None:
+    def _affect(self, step: ActionStep, event: ActionEvent) -> None:
         """Make a step whose effect is outside of the event: at least once."""
         match step:
             case Do.delete():
                 for queue in self._named(step.topic, self._catalog.queues):
-                    self._store.run(ack_matching(self._scene, queue, _utf8(event.text(step.filter))))
+                    self._store.run(ack_matching(self._context, queue, _utf8(event.text(step.filter))))
             case Do.event():
                 client = event.variables.get("AMPS_CLIENT_NAME", b"").decode(errors="replace")
-                self._store.call(action_calls.happen("event", client, step.event, event.text(step.data)))
+                self._store.call(action_calls.emit_event("event", client, step.event, event.text(step.data)))
             case Do.echo():
                 _log.info("%s: %s", self._name, event.text(step.message).decode(errors="backslashreplace"))
             case Do.downgrade_replication():
@@ -119,7 +119,7 @@ class Performer:
     def _named(topic: str, names: Iterable[str]) -> list[str]:
         return [topic] if is_name(topic) else sorted(name for name in names if pattern_of(topic).search(name))
 
-    def _extract(self, step: Do.extract, event: Event) -> None:
+    def _extract(self, step: Do.extract, event: ActionEvent) -> None:
         document = self._document(event, event.text(step.data), published=step.data == _DATA)
         for item in step.value:
             name, _, text = item.partition("=")
@@ -127,7 +127,7 @@ class Performer:
             event.variables[name.strip()] = b"" if value is None else text_of(value)
 
     @staticmethod
-    def _translate(step: Do.translate, event: Event) -> None:
+    def _translate(step: Do.translate, event: ActionEvent) -> None:
         given = event.text(step.data)
         pairs = dict(case.partition("=")[::2] for case in reversed(step.case))
         found = pairs.get(_utf8(given))
@@ -136,11 +136,11 @@ class Performer:
         else:
             event.variables[step.value] = given if step.default is None else event.text(step.default)
 
-    def _found(self, step: Do.query, event: Event) -> bytes:
+    def _found(self, step: Do.query, event: ActionEvent) -> bytes:
         """The body of the first message or row that a query finds, else its default."""
         filter_ = _utf8(event.text(step.filter)) if step.filter is not None else None
         for name in self._named(step.topic, {*self._catalog.queues, *self._catalog.views}):
-            found = self._store.run(sow(self._scene, name, Query(filter_, list(step.order_by), 1)))
+            found = self._store.run(sow(self._context, name, Query(filter_, list(step.order_by), 1)))
             if found:
                 return found[0].raw
         return event.text(step.default_data)

@@ -17,7 +17,7 @@ from ampsq.definitions.action_parts import Do
 if TYPE_CHECKING:
     from ampsq.definitions.action import Action
 
-__all__ = ["Powers", "StepFailed"]
+__all__ = ["OutsidePermissions", "StepFailed"]
 
 #: Characters of what a program said on standard error that a failure shows.
 _SHOWN = 200
@@ -28,7 +28,7 @@ class StepFailed(AmpsqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Powers:
+class OutsidePermissions:
     """What a coordinator may do for actions outside of the instance.
 
     Attributes:

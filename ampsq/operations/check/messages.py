@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from ampsq.protocol.calls import check as check_calls
 from ampsq.protocol.reads.message_names import name_messages
-from ampsq.protocol.transitions import Event
+from ampsq.protocol.transitions import MessageEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.check import Entries
 
 
-__all__ = ["Findings", "Judge", "Ledger"]
+__all__ = ["Findings", "Ledger", "Recheck"]
 
 #: Messages of one call.
 _BATCH: Final = 100
@@ -56,7 +56,7 @@ class Findings:
             known.append(bookmark)
 
 
-class Judge:
+class Recheck:
     """Judges messages of one queue, and mends them.
 
     Args:
@@ -81,7 +81,7 @@ class Judge:
             if not page.is_full:
                 return
 
-    async def judge(self, refs: Iterable[bytes]) -> None:
+    async def run(self, refs: Iterable[bytes]) -> None:
         """Say what is wrong with some messages and mend that, until nothing is left of it."""
         pending = list(dict.fromkeys(refs))
         for _ in range(_ROUNDS if self.repair else 1):
@@ -95,7 +95,7 @@ class Judge:
         while at < len(refs):
             await self.catch_up()
             claims = self.ledger.claims(refs[at : at + _BATCH])
-            judged = await check_calls.judge(self.queue, self.ledger.after, claims, repair=self.repair)
+            judged = await check_calls.recheck(self.queue, self.ledger.after, claims, repair=self.repair)
             for (ref, _), word in zip(claims, judged.words or (), strict=False):
                 if word:
                     wrong.append(ref)
@@ -108,8 +108,8 @@ class Judge:
 
 #: Kilobytes of memory; what is more goes to a temporary file, which ends with the ledger.
 _MEMORY: Final = 32_000
-_BACK: Final = Event.GIVEN_BACK.value.encode()
-_TRANSFERRED: Final = Event.TRANSFERRED.value.encode()
+_BACK: Final = MessageEvent.GIVEN_BACK.value.encode()
+_TRANSFERRED: Final = MessageEvent.TRANSFERRED.value.encode()
 
 
 class Ledger:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import UnknownQueue
 from ampsq.catalog.apply import redefine
-from ampsq.catalog.suggestions import taught
+from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.operations.check.copies import check_copies, check_owners
 from ampsq.operations.check.findings import DIFFERENCES
-from ampsq.operations.check.messages import Findings, Judge, Ledger
+from ampsq.operations.check.messages import Findings, Ledger, Recheck
 from ampsq.operations.check.structures import check_state, check_timetable
 from ampsq.operations.rebuild import rebuild
 from ampsq.protocol.calls import check as check_calls
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ampsq.operations.rebuild import Rebuilt
     from ampsq.protocol.calls.check import LogPage
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.queues.explain import Place
+    from ampsq.queues.explain import InstanceIdentity
 
-__all__ = ["Checked", "Difference", "check", "rebuild_queue"]
+__all__ = ["CheckReport", "StateDifference", "check", "rebuild_queue"]
 
 #: Suspects that are judged together.
 _TOGETHER: Final = 1_000
@@ -45,7 +45,7 @@ _NEED_REBUILD: Final = ("cursor_missing", "paused")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """One kind of difference between what a queue's live state is and what it should be.
 
     Attributes:
@@ -62,7 +62,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckReport:
     """What checking a queue came to.
 
     Attributes:
@@ -79,7 +79,7 @@ class Checked:
     queue: str
     messages: int
     settled: int
-    differences: tuple[Difference, ...]
+    differences: tuple[StateDifference, ...]
     undecided: tuple[str, ...]
     rebuilt: Rebuilt | None
     repaired: bool
@@ -110,21 +110,21 @@ class Checked:
 class _Walk:
     """Walks the logs of one queue and has judged what seems wrong."""
 
-    def __init__(self, judge: Judge, *, once: bool) -> None:
-        self._judge, self._once = judge, once
+    def __init__(self, recheck: Recheck, *, once: bool) -> None:
+        self._recheck, self._once = recheck, once
         self._suspects: list[bytes] = []
         self.messages = self.settled = 0
 
     async def walk(self, topics: Sequence[str]) -> None:
         """Look at all that the logs have now."""
-        starts, ends = (await recorded_starts(self._judge.instance, self._judge.queue)), []
+        starts, ends = (await recorded_starts(self._recheck.instance, self._recheck.queue)), []
         for topic in topics:
             found = await check_calls.locate(topic, "+")
             ends.append(found.id)
         for topic, end in zip(topics, ends, strict=True):
             after: str | None = starts.get(topic, "0-0")
             while after is not None:
-                page = await check_calls.check_log(self._judge.queue, topic, after, end)
+                page = await check_calls.check_log(self._recheck.queue, topic, after, end)
                 self._note(page)
                 if len(self._suspects) >= _TOGETHER:
                     await self._have_judged()
@@ -132,7 +132,7 @@ class _Walk:
         await self._have_judged()
 
     def _note(self, page: LogPage) -> None:
-        weights = self._judge.ledger.weights(page.refs)
+        weights = self._recheck.ledger.weights(page.refs)
         self.messages += len(page.refs)
         for ref, letter in zip(page.refs, page.letters, strict=True):
             settled = weights.get(ref, 0) > 0
@@ -144,11 +144,11 @@ class _Walk:
     async def _have_judged(self) -> None:
         suspects, self._suspects = self._suspects, []
         if suspects:
-            await self._judge.judge(suspects)
+            await self._recheck.run(suspects)
 
 
-@taught("queue")
-async def check(place: Place, names: Sequence[str] = (), *, repair: bool = False) -> list[Checked]:
+@with_suggestions("queue")
+async def check(place: InstanceIdentity, names: Sequence[str] = (), *, repair: bool = False) -> list[CheckReport]:
     """Compare queues' live state with what log and journal alone say; traffic goes on.
 
     Args:
@@ -171,17 +171,19 @@ async def check(place: Place, names: Sequence[str] = (), *, repair: bool = False
     return out
 
 
-async def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Timetable, *, repair: bool) -> Checked:
+async def _check_queue(
+    place: InstanceIdentity, catalog: Catalog, name: str, timetable: Timetable, *, repair: bool
+) -> CheckReport:
     began = time.monotonic()
     queue = Queue.from_json(catalog.queues[name])
     topics = sorted(topic for topic in catalog.topics if queue.feeds_from(topic))
     whole = await _check_whole(name, topics, repair=repair)
     rebuilt: Rebuilt | None = None
     with Ledger() as ledger:
-        judge = Judge(place.instance, name, ledger, repair=repair)
+        recheck = Recheck(place.instance, name, ledger, repair=repair)
         if "rebuilding" in whole.numbers:
             whole.undecided.append("somebody is rebuilding the queue")
-            return _checked(queue, whole, judge.findings, _Walk(judge, once=False), None, began, repair=repair)
+            return _checked(queue, whole, recheck.findings, _Walk(recheck, once=False), None, began, repair=repair)
         if "undefined" in whole.numbers and repair:
             await redefine(name)
             again = await _check_whole(name, topics, repair=repair)
@@ -191,14 +193,14 @@ async def _check_queue(place: Place, catalog: Catalog, name: str, timetable: Tim
         await check_copies(place.instance, topics, whole, repair=repair)
         if repair and any(word in whole.numbers for word in _NEED_REBUILD):
             rebuilt, findings = await rebuild(place.instance, name, topics, filtered=queue.filter is not None)
-            judge.findings = findings
-        walk = _Walk(judge, once=queue.semantics == "at-most-once")
+            recheck.findings = findings
+        walk = _Walk(recheck, once=queue.semantics == "at-most-once")
         if repair or "undefined" not in whole.numbers:
-            await judge.catch_up()
+            await recheck.catch_up()
             if rebuilt or not any(word in whole.numbers for word in _NEED_REBUILD):
                 await walk.walk(topics)
-            await check_state(judge, timetable, topics)
-        return _checked(queue, whole, judge.findings, walk, rebuilt, began, repair=repair)
+            await check_state(recheck, timetable, topics)
+        return _checked(queue, whole, recheck.findings, walk, rebuilt, began, repair=repair)
 
 
 async def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Findings:
@@ -212,14 +214,14 @@ async def _check_whole(name: str, topics: Sequence[str], *, repair: bool) -> Fin
 
 def _checked(  # noqa: PLR0917
     queue: Queue, whole: Findings, found: Findings, walk: _Walk, rebuilt: Rebuilt | None, began: float, *, repair: bool
-) -> Checked:
+) -> CheckReport:
     numbers = whole.numbers + found.numbers
     differences = []
     for word, kind in DIFFERENCES.items():
         if numbers[word]:
             sentence = kind.meaning.format(n=numbers[word]) + (f"; {kind.mended}" if repair else "")
-            differences.append(Difference(word, numbers[word], sentence, tuple(found.examples.get(word, ()))))
-    return Checked(
+            differences.append(StateDifference(word, numbers[word], sentence, tuple(found.examples.get(word, ()))))
+    return CheckReport(
         queue=queue.name,
         messages=rebuilt.messages if rebuilt else walk.messages,
         settled=rebuilt.settled if rebuilt else walk.settled,
@@ -231,8 +233,8 @@ def _checked(  # noqa: PLR0917
     )
 
 
-@taught("queue")
-async def rebuild_queue(place: Place, name: str) -> Rebuilt:
+@with_suggestions("queue")
+async def rebuild_queue(place: InstanceIdentity, name: str) -> Rebuilt:
     """Rebuild a queue from log and journal, whatever its state is.
 
     Raises:

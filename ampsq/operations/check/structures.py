@@ -15,7 +15,7 @@ from ampsq.protocol.schema import FIELDS, VALUES, key
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampsq.operations.check.messages import Judge
+    from ampsq.operations.check.messages import Recheck
     from ampsq.protocol.calls.check import LivePart
     from ampsq.protocol.request import Flow
 
@@ -79,63 +79,63 @@ async def check_timetable(*, repair: bool) -> Timetable:
             return found
 
 
-async def check_state(judge: Judge, timetable: Timetable, topics: Sequence[str]) -> None:
+async def check_state(recheck: Recheck, timetable: Timetable, topics: Sequence[str]) -> None:
     """Check all structures of a queue."""
-    judge.findings.add("due_stray", timetable.strays)
+    recheck.findings.add("due_stray", timetable.strays)
     timetable.strays = 0
-    await judge.judge(timetable.refs.get(judge.queue, ()))
+    await recheck.run(timetable.refs.get(recheck.queue, ()))
     holders: Counter[str] = Counter()
     gone = 0
     for source in _SOURCES:
-        gone += await _check_source(judge, source, holders)
-    await _check_counts(judge)
-    await _check_indexes(judge)
-    await _check_subscriptions(judge, holders)
+        gone += await _check_source(recheck, source, holders)
+    await _check_counts(recheck)
+    await _check_indexes(recheck)
+    await _check_subscriptions(recheck, holders)
     for topic in topics:
-        await _check_unread(judge, topic, gone)
+        await _check_unread(recheck, topic, gone)
 
 
-async def _check_source(judge: Judge, source: str, holders: Counter[str]) -> int:
+async def _check_source(recheck: Recheck, source: str, holders: Counter[str]) -> int:
     gone = 0
 
     async def visit(part: LivePart) -> None:
         nonlocal gone
-        judge.findings.add("holder_gone", part.unheld)
+        recheck.findings.add("holder_gone", part.unheld)
         holders.update(part.holders)
         gone += part.gone
         if part.refs:
-            await judge.judge(part.refs)
+            await recheck.run(part.refs)
 
-    await parts(judge.queue, source, repair=judge.repair, visit=visit)
+    await parts(recheck.queue, source, repair=recheck.repair, visit=visit)
     return gone
 
 
 # -- numbers
 
 
-async def _check_counts(judge: Judge) -> None:
-    found = await check_calls.check_counts(judge.queue, repair=judge.repair)
+async def _check_counts(recheck: Recheck) -> None:
+    found = await check_calls.check_counts(recheck.queue, repair=recheck.repair)
     if found.delayed_counted < 0:
-        await _count_in_steps(judge)
+        await _count_in_steps(recheck)
         return
-    judge.findings.add("delayed_count", abs(found.delayed - found.delayed_counted))
-    judge.findings.add("scheduled_count", abs(found.scheduled - found.scheduled_counted))
+    recheck.findings.add("delayed_count", abs(found.delayed - found.delayed_counted))
+    recheck.findings.add("scheduled_count", abs(found.scheduled - found.scheduled_counted))
 
 
-async def _count_in_steps(judge: Judge) -> None:
+async def _count_in_steps(recheck: Recheck) -> None:
     """A long timetable is walked; that tells only if nothing changed meanwhile, so it is tried some times."""
     for _ in range(_LOOKS):
-        before = await check_calls.check_counts(judge.queue, repair=False)
+        before = await check_calls.check_counts(recheck.queue, repair=False)
         walked = await check_timetable(repair=False)
-        after = await check_calls.check_counts(judge.queue, repair=False)
-        delayed, scheduled = walked.counts.get(judge.queue, (0, 0))
+        after = await check_calls.check_counts(recheck.queue, repair=False)
+        delayed, scheduled = walked.counts.get(recheck.queue, (0, 0))
         if (before.delayed, before.scheduled) == (delayed, scheduled):
             return
         if before.version == after.version:
-            judge.findings.add("delayed_count", abs(before.delayed - delayed))
-            judge.findings.add("scheduled_count", abs(before.scheduled - scheduled))
-            if judge.repair:
-                name = key(judge.instance, "queue", judge.queue)
+            recheck.findings.add("delayed_count", abs(before.delayed - delayed))
+            recheck.findings.add("scheduled_count", abs(before.scheduled - scheduled))
+            if recheck.repair:
+                name = key(recheck.instance, "queue", recheck.queue)
                 off = (
                     (FIELDS["delayed"], delayed - before.delayed),
                     (FIELDS["scheduled"], scheduled - before.scheduled),
@@ -144,19 +144,19 @@ async def _count_in_steps(judge: Judge) -> None:
                     if difference:
                         await check_calls.add_to(name, field_name, difference)
             return
-    judge.findings.undecided.append(
+    recheck.findings.undecided.append(
         "the numbers of delayed and scheduled messages: the timetable is long, and changed at every look"
     )
 
 
-async def _check_unread(judge: Judge, topic: str, gone: int) -> None:
+async def _check_unread(recheck: Recheck, topic: str, gone: int) -> None:
     """The number of entries that a queue has not read, against those that there are.
 
     What others removed from the log while the queue had not read it is counted until the queue comes there.
     """
     offs = set()
     for _ in range(_LOOKS):
-        figures = await calls.stats(judge.queue)
+        figures = await calls.stats(recheck.queue)
         if topic not in figures.topics:
             return
         unread, cursor, last = figures.topics[topic]
@@ -166,63 +166,63 @@ async def _check_unread(judge: Judge, topic: str, gone: int) -> None:
         offs.add(counted - unread)
     if len(offs) == 1:
         off = offs.pop()
-        judge.findings.add("unread_count", abs(off))
-        if judge.repair:
-            await check_calls.correct_count(judge.queue, topic, -off)
+        recheck.findings.add("unread_count", abs(off))
+        if recheck.repair:
+            await check_calls.correct_count(recheck.queue, topic, -off)
     else:
-        judge.findings.undecided.append(f"the number of unread messages of topic {topic}: the log was being trimmed")
+        recheck.findings.undecided.append(f"the number of unread messages of topic {topic}: the log was being trimmed")
 
 
 # -- filters and subscriptions
 
 
-async def _filters(judge: Judge) -> list[str]:
+async def _filters(recheck: Recheck) -> list[str]:
     """The filters of a queue that judges its messages."""
-    name = key(judge.instance, "queue", judge.queue)
+    name = key(recheck.instance, "queue", recheck.queue)
     text = await command(["HGET", name, FIELDS["sorted"]], lambda reply: reply.decode() if reply else "")
     return [each for each in text.split(" ") if each and each != _NONE]
 
 
-async def _check_indexes(judge: Judge) -> None:
-    filters = await _filters(judge)
+async def _check_indexes(recheck: Recheck) -> None:
+    filters = await _filters(recheck)
     for name in filters:
         for source in ("index", "all"):
             cursor = "0"
             while True:
                 cursor, strangers, missing = await check_calls.check_index(
-                    judge.queue, name, source, cursor, repair=judge.repair
+                    recheck.queue, name, source, cursor, repair=recheck.repair
                 )
-                judge.findings.add("index_stranger", strangers)
-                judge.findings.add("index_missing", missing)
+                recheck.findings.add("index_stranger", strangers)
+                recheck.findings.add("index_missing", missing)
                 if cursor == "0":
                     break
 
 
-async def _check_subscriptions(judge: Judge, holders: Counter[str]) -> None:
-    filters = await _filters(judge)
+async def _check_subscriptions(recheck: Recheck, holders: Counter[str]) -> None:
+    filters = await _filters(recheck)
     names: set[str] = set(holders)
     for source in ("all", "members", f" {_NONE}", *(f" {each}" for each in filters)):
         cursor = "0"
         while True:
-            room = await check_calls.check_room(judge.queue, source, cursor, repair=judge.repair)
-            judge.findings.add("member_gone", room.gone)
-            judge.findings.add("member_missing" if source == "all" else "free_wrong", room.wrong)
-            judge.findings.add("free_stranger", room.strangers)
+            room = await check_calls.check_room(recheck.queue, source, cursor, repair=recheck.repair)
+            recheck.findings.add("member_gone", room.gone)
+            recheck.findings.add("member_missing" if source == "all" else "free_wrong", room.wrong)
+            recheck.findings.add("free_stranger", room.strangers)
             names.update(room.subscriptions)
             cursor = room.next
             if cursor == "0":
                 break
     for name in sorted(names):
-        await _check_leased(judge, name, holders[name])
+        await _check_leased(recheck, name, holders[name])
 
 
-async def _check_leased(judge: Judge, subscription: str, seen: int) -> None:
+async def _check_leased(recheck: Recheck, subscription: str, seen: int) -> None:
     """A subscription's number of leases; `seen` is what was seen on the way, of this queue alone."""
     for _ in range(_LOOKS):
-        noted, counted = await check_calls.check_leased(subscription, repair=judge.repair)
+        noted, counted = await check_calls.check_leased(subscription, repair=recheck.repair)
         if noted < 0 or noted == counted or (counted < 0 and noted == seen):
             return
         if counted >= 0:
-            judge.findings.add("leased_count")
+            recheck.findings.add("leased_count")
             return
-    judge.findings.undecided.append(f"the number of leases of {subscription}: there are too many to count at once")
+    recheck.findings.undecided.append(f"the number of leases of {subscription}: there are too many to count at once")

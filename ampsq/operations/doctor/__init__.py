@@ -3,11 +3,11 @@
 A look reads facts about the server (`ampsq.operations.doctor.server_facts`) and the instance
 (`ampsq.operations.doctor.instance_facts`), and rules judge them (`ampsq.operations.doctor.server_rules`;
 `ampsq.operations.doctor.instance_rules`, `ampsq.operations.doctor.serving`). Any server that answers is looked at
-(`ampsq.operations.doctor.reaching`), also one that no client would work with. Nothing is changed.
+(`ampsq.operations.doctor.any_server`), also one that no client would work with. Nothing is changed.
 """
 
+from ampsq.operations.doctor.any_server import open_any_server
 from ampsq.operations.doctor.examination import examine
 from ampsq.operations.doctor.instance_facts import Finding
-from ampsq.operations.doctor.reaching import reach
 
-__all__ = ["Finding", "examine", "reach"]
+__all__ = ["Finding", "examine", "open_any_server"]

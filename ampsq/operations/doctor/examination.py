@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import FormatMismatch, NotPermitted, Unavailable
-from ampsq.base.suggestions import no_instance
-from ampsq.operations.doctor.instance_facts import Finding, glance, life_sign, look
+from ampsq.base.suggestions import explain_missing_instance
+from ampsq.operations.doctor.instance_facts import Finding, life_sign, read_instance_facts, read_repeated_facts
 from ampsq.operations.doctor.instance_rules import RULES
-from ampsq.operations.doctor.server_facts import look_at_server, rules_of
+from ampsq.operations.doctor.server_facts import read_server_facts, rules_of
 from ampsq.operations.doctor.server_rules import SERVER_RULES
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import FIELDS, INSTANCES, key
 
 if TYPE_CHECKING:
-    from ampsq.transport.pipeline import Channel
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = ["examine"]
 
@@ -26,26 +26,26 @@ _PAUSE: Final = 0.25
 _UNSEEN: Final = "how coordinator, queues, links and logs are cannot be told"
 
 
-async def examine(instance: str, channel: Channel, interval: float) -> list[Finding]:
+async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Finding]:
     """Look at the server, and twice at the instance, and judge: what is wrong first.
 
     Whatever keeps us from looking at a part is a finding of its own.
 
     Args:
         instance: its name.
-        channel: for calls on their way together, of the store that runs this.
+        pipeline: for calls on their way together, of the store that runs this.
         interval: seconds between the two looks: what grows and what stands still shows in them. A coordinator shows
             its life every tenth of a second.
 
     Raises:
         Unavailable: the server does not answer.
     """
-    server = await look_at_server(instance)
+    server = await read_server_facts(instance)
     found = [finding for rule in SERVER_RULES for finding in rule(server)]
     if server.is_readable:
         subject = f"instance {instance}"
         try:
-            found += await _examine_instance(instance, channel, interval, is_full=server.is_full)
+            found += await _examine_instance(instance, pipeline, interval, is_full=server.is_full)
         except FormatMismatch as error:
             mend = "the version of ampsq that wrote them; or --instance NAME for another instance"
             found.append(Finding("format", subject, well=False, text=str(error), why=_UNSEEN, mend=mend))
@@ -58,21 +58,24 @@ async def examine(instance: str, channel: Channel, interval: float) -> list[Find
     return sorted(found, key=lambda finding: finding.well)
 
 
-async def _examine_instance(instance: str, channel: Channel, interval: float, *, is_full: bool) -> list[Finding]:
+async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, *, is_full: bool) -> list[Finding]:
     if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
         others: list[str] = await command(
             ["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)
         )
         why = "nothing is defined or recorded under this name; --instance NAME or AMPSQ_INSTANCE says another one"
-        text, mend = f"the server has {no_instance(instance, others)}", f"ampsq apply FILE --instance {instance}"
+        text, mend = (
+            f"the server has {explain_missing_instance(instance, others)}",
+            f"ampsq apply FILE --instance {instance}",
+        )
         return [Finding("instance", f"instance {instance}", well=False, text=text, why=why, mend=mend)]
     origin = await read_origin(instance)
-    before = await glance(instance, channel)
+    before = await read_repeated_facts(instance, pipeline)
     await Pause(interval)
     for _ in range(_LOOKS):
         if (await life_sign(instance)) not in {"", before.sign}:
             break
         await Pause(_PAUSE)
-    after = await look(instance, origin, channel)
+    after = await read_instance_facts(instance, origin, pipeline)
     after = replace(after, is_full=is_full)
     return [finding for rule in RULES for finding in rule(before, after)]

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
-    from ampsq.operations.figures import Figures
-    from ampsq.transport.pipeline import Channel
+    from ampsq.operations.figures import InstanceFigures
+    from ampsq.transport.pipeline import Pipeline
 
 __all__ = [
     "LETTERS",
     "RECENT",
+    "DeadLetterCounts",
     "Finding",
-    "Glance",
-    "Letters",
-    "Look",
+    "InstanceFacts",
+    "RepeatedFacts",
     "dead_letter_topics",
-    "glance",
     "life_sign",
-    "look",
+    "read_instance_facts",
+    "read_repeated_facts",
 ]
 
 #: Entries of the timetable that are read, those that are due first.
@@ -69,7 +69,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class RepeatedFacts:
     """What is looked at twice, since it tells something by what becomes of it.
 
     Attributes:
@@ -78,10 +78,10 @@ class Glance:
     """
 
     sign: str
-    figures: Figures
+    figures: InstanceFigures
 
 
-class Letters(NamedTuple):
+class DeadLetterCounts(NamedTuple):
     """The dead letters of the last hour in one topic.
 
     Attributes:
@@ -94,7 +94,7 @@ class Letters(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class InstanceFacts:
     """An instance at one moment.
 
     Attributes:
@@ -103,16 +103,16 @@ class Look:
         late: what is due and since when, ms: `<kind> <name> ...` of the timetable.
         keepers: view, `link <destination>`, `action:<action>` -> until when a coordinator has promised to keep it, ms.
         topics: as of `Client.topics`.
-        letters: topic of dead letters -> those of the last hour.
+        dead_letters: topic of dead letters -> those of the last hour.
         is_full: whether the server takes no life sign, since its memory is full.
     """
 
     now: int
-    seen: Glance
+    seen: RepeatedFacts
     late: Mapping[str, int]
     keepers: Mapping[str, int]
     topics: Mapping[str, Mapping[str, Any]]
-    letters: Mapping[str, Letters]
+    dead_letters: Mapping[str, DeadLetterCounts]
     is_full: bool = False
 
 
@@ -123,19 +123,19 @@ async def life_sign(instance: str) -> str:
     return sign
 
 
-async def glance(instance: str, channel: Channel) -> Glance:
-    """Read what is looked at twice; arguments as of `look`."""
+async def read_repeated_facts(instance: str, pipeline: Pipeline) -> RepeatedFacts:
+    """Read what is looked at twice; arguments as of `read_instance_facts`."""
     sign = await life_sign(instance)
-    return Glance(sign, (await read_figures(instance, channel)))
+    return RepeatedFacts(sign, (await read_figures(instance, pipeline)))
 
 
-async def look(instance: str, origin: str, channel: Channel) -> Look:
+async def read_instance_facts(instance: str, origin: str, pipeline: Pipeline) -> InstanceFacts:
     """Read all facts; nothing is changed.
 
     Args:
         instance: its name.
         origin: as bookmarks have it.
-        channel: for calls on their way together, of the store that runs this.
+        pipeline: for calls on their way together, of the store that runs this.
     """
     now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
     asked: list[EncodableT] = [
@@ -154,15 +154,17 @@ async def look(instance: str, origin: str, channel: Channel) -> Look:
         ["HGETALL", key(instance, "keepers")],
         lambda reply: {name: int(text.split(" ")[-1]) for name, text in _pairs(reply)},
     )
-    seen = await glance(instance, channel)
+    seen = await read_repeated_facts(instance, pipeline)
     letters = {}
     for topic in dead_letter_topics(seen.figures):
-        letters[topic] = await _letters(instance, topic, now, seen.figures, channel)
+        letters[topic] = await _count_dead_letters(instance, topic, now, seen.figures, pipeline)
     topics = await read_topics(instance, origin)
-    return Look(now, seen, late, keepers, topics, letters)
+    return InstanceFacts(now, seen, late, keepers, topics, letters)
 
 
-async def _letters(instance: str, topic: str, now: int, figures: Figures, channel: Channel) -> Letters:
+async def _count_dead_letters(
+    instance: str, topic: str, now: int, figures: InstanceFigures, pipeline: Pipeline
+) -> DeadLetterCounts:
     """Look where the latest letters of a topic are in the queues over it."""
     asked: list[EncodableT] = ["XREVRANGE", key(instance, "log", topic), "+", now - RECENT, "COUNT", LETTERS]
     ids: list[str] = await command(asked, lambda reply: [entry.decode() for entry, _ in reply])
@@ -170,14 +172,14 @@ async def _letters(instance: str, topic: str, now: int, figures: Figures, channe
     for queue in (name for name, each in figures.queues.items() if topic in each.stats.topics):
         waiting[queue] = 0
         for stream_id in ids:
-            await Post(channel, calls.explain(queue, ref_of(topic, stream_id)))
+            await Post(pipeline, calls.explain(queue, ref_of(topic, stream_id)))
         for _ in ids:
-            facts = dict(await Collect(channel))
+            facts = dict(await Collect(pipeline))
             waiting[queue] += facts.get("where", "") not in _DONE
-    return Letters(len(ids), waiting)
+    return DeadLetterCounts(len(ids), waiting)
 
 
-def dead_letter_topics(figures: Figures) -> list[str]:
+def dead_letter_topics(figures: InstanceFigures) -> list[str]:
     """The topics to which actions publish what queues give up."""
     return sorted(
         {

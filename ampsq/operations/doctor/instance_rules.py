@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ampsq.operations.doctor.instance_facts import Glance, Look
+    from ampsq.operations.doctor.instance_facts import InstanceFacts, RepeatedFacts
     from ampsq.operations.figures import QueueFigures
     from ampsq.replication.report import LinkStatus
 
@@ -24,7 +24,7 @@ _LONG: Final = 60.0
 _LATE: Final = 2_000
 
 
-def leases(_before: Glance, now: Look) -> Iterator[Finding]:
+def leases(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Leases past their deadlines: a coordinator takes them back in a moment."""
     stuck = {
         member.split(" ")[1]: now.now - at
@@ -40,7 +40,7 @@ def leases(_before: Glance, now: Look) -> Iterator[Finding]:
         yield Finding("leases", "queues", well=True, text=f"{leased:,} leased, none past its deadline")
 
 
-def unattended(before: Glance, now: Look) -> Iterator[Finding]:
+def unattended(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Queues with nobody subscribed in which messages wait or become more."""
     letters, wrong = set(dead_letter_topics(now.seen.figures)), False
     for name, queue in now.seen.figures.queues.items():
@@ -60,14 +60,14 @@ def unattended(before: Glance, now: Look) -> Iterator[Finding]:
         yield Finding("consumers", "queues", well=True, text=text)
 
 
-def _came(before: Glance, name: str, queue: QueueFigures) -> int:
+def _came(before: RepeatedFacts, name: str, queue: QueueFigures) -> int:
     earlier = before.figures.queues.get(name)
     return max(queue.entered - earlier.entered, 0) if earlier is not None else 0
 
 
-def dead_letters(_before: Glance, now: Look) -> Iterator[Finding]:
+def dead_letters(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Whether messages that were given up in the last hour wait: those that were put back, or settled, do not."""
-    for topic, letters in sorted(now.letters.items()):
+    for topic, letters in sorted(now.dead_letters.items()):
         subject, why = f"topic {topic}", "what a queue gives up was processed by nobody"
         if letters.number and not letters.waiting:
             text, show = _many(letters.number), f"ampsq subscribe {topic} --bookmark '[epoch:now)'"
@@ -93,7 +93,7 @@ def _many(number: int) -> str:
     return f"{f'{LETTERS} or more' if number >= LETTERS else number} messages were given up in the last hour"
 
 
-def links(before: Glance, now: Look) -> Iterator[Finding]:
+def links(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Links that do not run, stand still, or are not waited for."""
     earlier = {link.destination: link for link in before.figures.links if link.direction == "out"}
     for link in now.seen.figures.links:
@@ -133,7 +133,7 @@ def _link(link: LinkStatus, earlier: LinkStatus | None) -> Iterator[Finding]:
         )
 
 
-def logs(_before: Glance, now: Look) -> Iterator[Finding]:
+def logs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Logs that are kept beyond their retention, since somebody needs a message."""
     pinned = {name: facts for name, facts in now.topics.items() if facts["pinned"]}
     for name, facts in sorted(pinned.items()):
@@ -156,7 +156,7 @@ def _unpin(facts: Mapping[str, Any]) -> str:
     return commands.get(kind, "ampsq topics")
 
 
-def actions(before: Glance, now: Look) -> Iterator[Finding]:
+def actions(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Actions whose events failed, or that do not move."""
     for name, action in now.seen.figures.actions.items():
         earlier = before.figures.actions.get(name)
@@ -180,6 +180,6 @@ def actions(before: Glance, now: Look) -> Iterator[Finding]:
 
 
 #: All rules about an instance, in the order of the report.
-RULES: Final[Sequence[Callable[[Glance, Look], Iterator[Finding]]]] = (
+RULES: Final[Sequence[Callable[[RepeatedFacts, InstanceFacts], Iterator[Finding]]]] = (
     serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, actions,
 )  # fmt: skip

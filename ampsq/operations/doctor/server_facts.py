@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ["ServerLook", "look_at_server", "rules_of"]
+__all__ = ["ServerFacts", "read_server_facts", "rules_of"]
 
 #: Round trips that are timed.
 _PINGS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLook:
+class ServerFacts:
     """A server at one moment.
 
     Attributes:
@@ -85,7 +85,7 @@ def rules_of(instance: str) -> str:
     return f"ampsq acl admin --instance {instance}    # the rules of a user who may"
 
 
-async def look_at_server(instance: str) -> ServerLook:
+async def read_server_facts(instance: str) -> ServerFacts:
     """Read what can be read of a server; nothing is changed.
 
     Args:
@@ -110,7 +110,7 @@ async def look_at_server(instance: str) -> ServerLook:
     # Why not is told by who looks at the instance.
     with contextlib.suppress(AmpsqError):
         clock = await command(["GET", key(instance, "clock")], lambda reply: int(reply.split(b"-")[0]) if reply else 0)
-    return ServerLook(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance))
+    return ServerFacts(now, ahead, latency, clock, info, settings, tuple(refused), rules_of(instance))
 
 
 async def _timed() -> tuple[int, float, float]:

@@ -11,7 +11,7 @@ from ampsq.protocol.reads.server import is_too_old
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ampsq.operations.doctor.server_facts import ServerLook
+    from ampsq.operations.doctor.server_facts import ServerFacts
 
 __all__ = ["SERVER_RULES"]
 
@@ -22,7 +22,7 @@ _FAR: Final = 20.0
 _FULL: Final = 0.9
 
 
-def version(now: ServerLook) -> Iterator[Finding]:
+def version(now: ServerFacts) -> Iterator[Finding]:
     """Kind and version, and whether we can use it."""
     if not now.kind:
         return
@@ -35,7 +35,7 @@ def version(now: ServerLook) -> Iterator[Finding]:
         yield Finding("version", "server", well=True, text=text)
 
 
-def role(now: ServerLook) -> Iterator[Finding]:
+def role(now: ServerFacts) -> Iterator[Finding]:
     """Whether it takes changes: it is no replica, and no Sentinel."""
     if now.info.get("redis_mode") == "sentinel":
         why, mend = "it has no data; it tells where those are", "--url sentinel://HOST:PORT/SERVICE"
@@ -48,7 +48,7 @@ def role(now: ServerLook) -> Iterator[Finding]:
         yield Finding("role", "server", well=False, text=f"it is a replica of {primary}{lost}", why=why, mend=mend)
 
 
-def loading(now: ServerLook) -> Iterator[Finding]:
+def loading(now: ServerFacts) -> Iterator[Finding]:
     """Whether it still reads its data."""
     if now.is_loading:
         text = f"it loads its data, {float(now.info.get('loading_loaded_perc') or 0):.0f}% are there"
@@ -58,7 +58,7 @@ def loading(now: ServerLook) -> Iterator[Finding]:
         yield Finding("loading", "server", well=False, text=text, why=why, mend=mend)
 
 
-def rights(now: ServerLook) -> Iterator[Finding]:
+def rights(now: ServerFacts) -> Iterator[Finding]:
     """What this user may not ask of the server."""
     if now.refused:
         text = f"this user may not use {' and '.join(now.refused)}"
@@ -66,7 +66,7 @@ def rights(now: ServerLook) -> Iterator[Finding]:
         yield Finding("rights", "server", well=False, text=text, why=why, mend=now.rules)
 
 
-def persistence(now: ServerLook) -> Iterator[Finding]:
+def persistence(now: ServerFacts) -> Iterator[Finding]:
     """What a crash takes back."""
     if not now.kind:
         return
@@ -82,7 +82,7 @@ def persistence(now: ServerLook) -> Iterator[Finding]:
         yield Finding("persistence", "server", well=True, text=words.get(flushed or "", unknown))
 
 
-def _unsafe(now: ServerLook) -> Iterator[Finding]:
+def _unsafe(now: ServerFacts) -> Iterator[Finding]:
     def wrong(text: str, why: str, mend: str) -> Finding:
         return Finding("persistence", "server", well=False, text=text, why=why, mend=mend)
 
@@ -101,7 +101,7 @@ def _unsafe(now: ServerLook) -> Iterator[Finding]:
         yield wrong("the append-only file could not be written", why, "df -h    # its disk is full, or broken")
 
 
-def memory(now: ServerLook) -> Iterator[Finding]:
+def memory(now: ServerFacts) -> Iterator[Finding]:
     """What happens when memory is full, and how soon it is."""
 
     def told(text: str, why: str = "", mend: str = "") -> Finding:
@@ -126,7 +126,7 @@ def memory(now: ServerLook) -> Iterator[Finding]:
         )
 
 
-def clock(now: ServerLook) -> Iterator[Finding]:
+def clock(now: ServerFacts) -> Iterator[Finding]:
     """The server's clock beside ours, and beside what it was."""
     if not now.now:
         return
@@ -146,7 +146,7 @@ def clock(now: ServerLook) -> Iterator[Finding]:
         yield Finding("clock", "server", well=True, text=text)
 
 
-def latency(now: ServerLook) -> Iterator[Finding]:
+def latency(now: ServerFacts) -> Iterator[Finding]:
     """What a round trip takes."""
     if not now.now:
         return
@@ -166,6 +166,6 @@ def latency(now: ServerLook) -> Iterator[Finding]:
 
 
 #: All of them, in the order of the report.
-SERVER_RULES: Final[Sequence[Callable[[ServerLook], Iterator[Finding]]]] = (
+SERVER_RULES: Final[Sequence[Callable[[ServerFacts], Iterator[Finding]]]] = (
     version, role, loading, rights, persistence, memory, clock, latency,
 )  # fmt: skip

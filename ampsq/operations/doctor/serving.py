@@ -11,7 +11,7 @@ from ampsq.operations.doctor.instance_facts import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampsq.operations.doctor.instance_facts import Glance, Look
+    from ampsq.operations.doctor.instance_facts import InstanceFacts, RepeatedFacts
 
 __all__ = ["coordinator", "keepers"]
 
@@ -21,7 +21,7 @@ _NEEDED: Final = "so lapsed leases, delays, expirations, dead letters, views and
 _START: Final = "ampsq coordinator"
 
 
-def coordinator(before: Glance, now: Look) -> Iterator[Finding]:
+def coordinator(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Whether one runs, and does in time what is due."""
     oldest = max((now.now - at for at in now.late.values()), default=0)
     if now.is_full and oldest <= _LATE:
@@ -40,7 +40,7 @@ def coordinator(before: Glance, now: Look) -> Iterator[Finding]:
         yield Finding("coordinator", "coordinator", well=True, text="at work, and nothing that is due waits for it")
 
 
-def keepers(before: Glance, now: Look) -> Iterator[Finding]:
+def keepers(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
     """Whether somebody keeps the views: each has one coordinator, which says so every few seconds."""
     is_attended = now.is_full or _is_attended(before, now)
     # Those of actions and of links have other names; the rules of these tell of them.
@@ -54,6 +54,6 @@ def keepers(before: Glance, now: Look) -> Iterator[Finding]:
             yield Finding("views", subject, well=True, text="is kept up to date")
 
 
-def _is_attended(before: Glance, now: Look) -> bool:
+def _is_attended(before: RepeatedFacts, now: InstanceFacts) -> bool:
     """Whether a coordinator showed its life between the looks."""
     return bool(now.seen.sign) and now.seen.sign != before.sign

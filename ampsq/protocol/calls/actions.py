@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Letter",
-    "Place",
+    "SourcePosition",
     "advance",
     "count",
-    "happen",
+    "emit_event",
     "overdue",
     "redo",
     "set_aside",
@@ -27,7 +27,7 @@ __all__ = [
 Letter = tuple[str, bytes, bytes, str]
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Where an action is in a source.
 
     Attributes:
@@ -41,13 +41,13 @@ class Place(NamedTuple):
     read: int
 
 
-def advance(action: str, source: str, expected: str, place: Place, done: int) -> Call[bool]:
+def advance(action: str, source: str, expected: str, place: SourcePosition, done: int) -> Call[bool]:
     """Move an action on from the cursor `expected` of a source; False when somebody else did it before."""
     return script_call("advance_action", [action, source, expected, *place, done], bool, repeatable=True)
 
 
 def set_aside(  # noqa: PLR0917  (in the order of the script's head)
-    action: str, source: str, expected: str, place: Place, event: bytes, error: str, at: int,
+    action: str, source: str, expected: str, place: SourcePosition, event: bytes, error: str, at: int,
     publishers: Sequence[tuple[str, str]],
 ) -> Call[tuple[int, int]]:  # fmt: skip
     """Put the event at an action's place among those that failed; what the two numbers mean is in the script's head."""
@@ -79,7 +79,7 @@ def count(action: str, place: str, sequence: int, counter: bytes) -> Call[bytes]
     return script_call("raise_counter", [action, place, sequence, counter], bytes, repeatable=True)
 
 
-def happen(what: str, client: str, topic: str = "", data: bytes = b"") -> Call[bool]:
+def emit_event(what: str, client: str, topic: str = "", data: bytes = b"") -> Call[bool]:
     """Tell those actions that ask for it: `connect`, `disconnect`, or an `event`, whose name is the topic.
 
     Comings and goings are told once each; an event whose answer was lost is raised again.

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Counts",
     "Entries",
-    "Judged",
     "LivePart",
-    "Located",
     "LogPage",
+    "LogPoint",
+    "RecheckReply",
     "Room",
     "TimetablePart",
     "add_to",
@@ -33,12 +33,12 @@ __all__ = [
     "check_room",
     "correct_count",
     "count",
+    "drop_before_recovery_point",
     "journal_page",
-    "judge",
-    "leave",
     "locate",
     "pause_queue",
     "rebuild",
+    "recheck",
     "resume_queue",
 ]
 
@@ -69,7 +69,7 @@ class LogPage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RecheckReply:
     """Verdicts on some messages: the journal's last ID and a word each; None: the journal has to be read on first."""
 
     last: str
@@ -117,7 +117,7 @@ class Room(NamedTuple):
     subscriptions: list[str]
 
 
-class Located(NamedTuple):
+class LogPoint(NamedTuple):
     """A point of a log: the last ID up to there, the last of all, entries ever added, entries there."""
 
     id: str
@@ -162,7 +162,7 @@ def check_log(queue: str, topic: str, after: str, until: str) -> Call[LogPage]:
     )
 
 
-def judge(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair: bool) -> Call[Judged]:
+def recheck(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair: bool) -> Call[RecheckReply]:
     """Say what is wrong with messages, all in one moment; the answer may be about the first ones only, at least one.
 
     Args:
@@ -172,9 +172,9 @@ def judge(queue: str, after: str, claims: Sequence[tuple[bytes, int]], *, repair
         repair: mend what is found, one thing a message.
     """
 
-    def read(reply: list[Any]) -> Judged:
+    def read(reply: list[Any]) -> RecheckReply:
         words = None if reply[0] < 0 else [word.decode() for word in reply[2:]]
-        return Judged(reply[1].decode(), words)
+        return RecheckReply(reply[1].decode(), words)
 
     return script_call("repair" if repair else "verify", ["", queue, after, *_claimed(claims)], read, repeatable=True)
 
@@ -265,17 +265,17 @@ def correct_count(queue: str, topic: str, difference: int) -> Call[None]:
     return script_call("correct_read_count", [queue, topic, difference], lambda _: None)
 
 
-def leave(queue: str, refs: Sequence[bytes]) -> Call[int]:
+def drop_before_recovery_point(queue: str, refs: Sequence[bytes]) -> Call[int]:
     """Take messages before the recovery point out of a queue, unless they are leased; gives how many left."""
     return script_call("drop_before_start", [queue, *refs], int, repeatable=True)
 
 
-def locate(topic: str, point: str) -> Call[Located]:
+def locate(topic: str, point: str) -> Call[LogPoint]:
     """Find a point of a topic's log: an ID, ``+`` or ``-``."""
     return script_call(
         "locate_in_log",
         [topic, point],
-        lambda reply: Located(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3])),
+        lambda reply: LogPoint(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3])),
         repeatable=True,
     )
 

@@ -166,7 +166,7 @@ def define_action(
     definition: str,
     orders: Iterable[tuple[str, str, str]],
     *,
-    heard: bool,
+    has_listeners: bool,
 ) -> Call[None]:
     """Add or change an action.
 
@@ -175,10 +175,10 @@ def define_action(
         name: the action.
         definition: as JSON.
         orders: what the script's head lists: a word, what it is about, and a stream or "".
-        heard: whether any action asks for happenings.
+        has_listeners: whether any action asks for happenings.
     """
     values = [text for order in orders for text in order]
-    return script_call("define_action", ["", version, name, definition, int(heard), *values], lambda _: None)
+    return script_call("define_action", ["", version, name, definition, int(has_listeners), *values], lambda _: None)
 
 
 def remove_queue(version: int, name: str) -> Call[bool]:
@@ -206,13 +206,13 @@ def remove_transport(version: int, name: str) -> Call[bool]:
     return script_call("remove_transport", [version, name], bool)
 
 
-def remove_action(version: int, name: str, queues: Iterable[str], *, heard: bool) -> Call[bool]:
+def remove_action(version: int, name: str, queues: Iterable[str], *, has_listeners: bool) -> Call[bool]:
     """Remove an action; says whether there was one.
 
     Args:
         version: of the catalog that this was worked out from.
         name: the action.
         queues: those whose deliveries nobody follows without it.
-        heard: whether any other action asks for happenings.
+        has_listeners: whether any other action asks for happenings.
     """
-    return script_call("remove_action", [version, name, int(heard), *queues], bool)
+    return script_call("remove_action", [version, name, int(has_listeners), *queues], bool)

@@ -23,9 +23,9 @@ __all__ = [
     "confirm",
     "logoff",
     "logon",
+    "pack_messages",
     "publish",
     "publish_logged_on",
-    "shaped",
 ]
 
 
@@ -109,12 +109,12 @@ def publish(
         times: how long all of them live and when they are due.
         delta: the bodies are merged into the records of their keys, where the topic has a key.
     """
-    shape, values = shaped(bodies, headers, times, delta=delta)
+    shape, values = pack_messages(bodies, headers, times, delta=delta)
     arguments: list[EncodableT] = ["", topic, publisher, sequence if publisher else "", shape, *values]
     return script_call("publish", arguments, _read_published, repeatable=bool(publisher))
 
 
-def shaped(
+def pack_messages(
     bodies: Sequence[bytes], headers: Sequence[bytes], times: Times | None, *, delta: bool = False
 ) -> tuple[str, Sequence[bytes]]:
     """The shape and the values of a publish: a letter for each value of a message, and all values in turn."""

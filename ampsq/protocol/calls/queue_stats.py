@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.protocol.schema import COMPILED
 
 if TYPE_CHECKING:
-    from ampsq.protocol.calls.queues import Figures
+    from ampsq.protocol.calls.queues import QueueCounts
 
 __all__ = ["QueueStats"]
 
@@ -41,7 +41,7 @@ class QueueStats:
         "transferred_out", "waiting",
     )  # fmt: skip
 
-    def __init__(self, name: str, figures: Figures) -> None:
+    def __init__(self, name: str, figures: QueueCounts) -> None:
         def count(field: str) -> int:
             return int(figures.fields.get(field, "0"))
 

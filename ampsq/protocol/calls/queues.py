@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "BrowsePage",
     "Browsed",
     "Catalog",
-    "Figures",
     "Groups",
-    "Opened",
-    "Page",
+    "OpenReply",
+    "QueueCounts",
     "Rank",
-    "Replaced",
-    "Taken",
+    "ReplaceReply",
+    "SubscribeRequest",
+    "TakeReply",
     "Verb",
     "Walk",
-    "Wish",
-    "beat",
-    "block",
+    "begin_walk",
     "browse",
     "catalog",
     "explain",
+    "find_available",
+    "heartbeat",
     "hold_view",
-    "look",
     "note_flushing",
-    "notice",
     "open_instance",
     "redrive",
     "replace",
     "resize",
     "resume",
+    "scan_foreign_entries",
     "settle",
     "stats",
     "subscribe",
     "sweep",
     "take",
     "unsubscribe",
-    "walk",
-    "watch",
+    "wait_for_push",
+    "watch_availability",
 ]
 
 Verb = Literal["acknowledged", "cancelled", "expired", "extended", "given_back"]
@@ -59,7 +59,7 @@ Groups = Mapping[bytes, tuple[Sequence[bytes], Sequence[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenReply:
     """An instance ready for use: its origin (name and incarnation) and the server's time, ms."""
 
     origin: str
@@ -95,7 +95,7 @@ class Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakeReply:
     """What was picked up, heads and bodies in turn, and the acknowledgements refused: ref, code.
 
     `unfinished`: nothing yet, but messages are still being judged by filters or priorities; ask again at once.
@@ -107,7 +107,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class QueueCounts:
     """One queue's figures; `topics` is topic -> (unread, last ID read, last ID)."""
 
     fields: dict[str, str]
@@ -122,7 +122,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubscribeRequest:
     """What a subscription asks for.
 
     Attributes:
@@ -146,7 +146,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplaceReply:
     """What became of a subscription that was replaced.
 
     Attributes:
@@ -209,7 +209,7 @@ class Browsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class BrowsePage:
     """One step of a walk: where the next begins (None: nowhere), available messages looked at, and those that match."""
 
     next: str | None
@@ -232,12 +232,12 @@ def _flatten(groups: Groups) -> list[EncodableT]:
     return out
 
 
-def open_instance(name: str, incarnation: str) -> Call[Opened]:
+def open_instance(name: str, incarnation: str) -> Call[OpenReply]:
     """Make an instance ready for use; `incarnation` names it if it is new."""
     return script_call(
         "open",
         ["", name, incarnation],
-        lambda reply: Opened(reply[0].decode(), int(reply[2])),
+        lambda reply: OpenReply(reply[0].decode(), int(reply[2])),
         repeatable=True,
     )
 
@@ -266,31 +266,31 @@ def redrive(
     return script_call("redrive", arguments, lambda reply: (int(reply[0]), _refusals(reply[1:])), repeatable=True)
 
 
-def subscribe(client: str, wish: Wish, patience: int) -> Call[tuple[str, int]]:
+def subscribe(client: str, request: SubscribeRequest, session_timeout: int) -> Call[tuple[str, int]]:
     """Register a subscription; gives its name and its effective backlog. `client` is unlike in every other request."""
-    version = "" if wish.version is None else wish.version
-    arguments = ["", version, client, *wish.arguments, patience, *wish.queues]
+    version = "" if request.version is None else request.version
+    arguments = ["", version, client, *request.arguments, session_timeout, *request.queues]
     return script_call("subscribe", arguments, lambda reply: (reply[0].decode(), int(reply[1])), repeatable=True)
 
 
-def replace(subscription: str, number: int, wish: Wish) -> Call[Replaced]:
+def replace(subscription: str, number: int, request: SubscribeRequest) -> Call[ReplaceReply]:
     """Change what a subscription asks for; `number` rises with each wish, so that a late call changes nothing."""
-    version = "" if wish.version is None else wish.version
-    arguments = ["", version, subscription, number, *wish.arguments, *wish.queues]
+    version = "" if request.version is None else request.version
+    arguments = ["", version, subscription, number, *request.arguments, *request.queues]
 
-    def read(reply: list[Any]) -> Replaced:
+    def read(reply: list[Any]) -> ReplaceReply:
         tokens = {reply[i]: int(reply[i + 1]) for i in range(2, len(reply), 2)}
-        return Replaced(int(reply[0]), bool(reply[1]), tokens)
+        return ReplaceReply(int(reply[0]), bool(reply[1]), tokens)
 
     return script_call("replace_subscription", arguments, read, repeatable=True)
 
 
-def take(subscription: str, wanted: int, acks: Groups) -> Call[Taken]:
+def take(subscription: str, wanted: int, acks: Groups) -> Call[TakeReply]:
     """Pick up messages, carrying acknowledgements. A lost reply's messages come again by `push_again`."""
     return script_call(
         "take",
         ["", subscription, wanted, *_flatten(acks)],
-        lambda reply: Taken(reply[0], _refusals(reply[1]), bool(reply[2])),
+        lambda reply: TakeReply(reply[0], _refusals(reply[1]), bool(reply[2])),
         repeatable=True,
     )
 
@@ -330,11 +330,11 @@ def resize(subscription: str, asked: int) -> Call[int]:
     return script_call("resize_backlog", ["", subscription, asked], int, repeatable=True)
 
 
-def beat(patience: int, subscriptions: Sequence[str]) -> Call[list[str]]:
+def heartbeat(session_timeout: int, subscriptions: Sequence[str]) -> Call[list[str]]:
     """Show that subscriptions live; gives those that do not exist any more."""
     return script_call(
         "heartbeat",
-        ["", patience, *subscriptions],
+        ["", session_timeout, *subscriptions],
         lambda reply: [name.decode() for name in reply],
         repeatable=True,
     )
@@ -350,7 +350,7 @@ def sweep() -> Call[tuple[bool, float | None]]:
     )
 
 
-def notice(topics: Mapping[str, str]) -> Call[dict[str, str]]:
+def scan_foreign_entries(topics: Mapping[str, str]) -> Call[dict[str, str]]:
     """Find what others wrote into logs; topic -> last ID seen, gives topic -> last ID."""
     arguments: list[EncodableT] = [text for pair in topics.items() for text in pair]
     return script_call(
@@ -371,20 +371,20 @@ def resume(subscription: str, queue: bytes, cursor: str, tokens: Sequence[bytes]
     )
 
 
-def _read_figures(reply: list[Any]) -> Figures:
+def _read_figures(reply: list[Any]) -> QueueCounts:
     fields, leased, ready, subscriptions, ahead, placed, held, remote, *rest = reply
     topics = {
         rest[i].decode(): (int(rest[i + 1]), rest[i + 2].decode(), rest[i + 3].decode()) for i in range(0, len(rest), 4)
     }
-    return Figures(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
+    return QueueCounts(_pairs(fields), leased, ready, subscriptions, ahead, placed, held, remote, topics)
 
 
-def stats(queue: str) -> Call[Figures]:
+def stats(queue: str) -> Call[QueueCounts]:
     """Read one queue's figures."""
     return script_call("read_stats", [queue], _read_figures, repeatable=True)
 
 
-def walk(queue: str) -> Call[Walk]:
+def begin_walk(queue: str) -> Call[Walk]:
     """Begin a walk over a queue's messages."""
 
     def read(reply: list[Any]) -> Walk:
@@ -402,7 +402,7 @@ def _browsed(flat: list[Any]) -> list[Browsed]:
     ]
 
 
-def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[Page]:
+def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[BrowsePage]:
     """Look through a part of one source: ready, sorted, held, leases, or "log <topic>" up to an ID; nothing changes.
 
     Args:
@@ -415,12 +415,12 @@ def browse(queue: str, source: str, after: str, until: str, tree: str) -> Call[P
     return script_call(
         "browse",
         ["", queue, source, after, until, tree],
-        lambda reply: Page(reply[0].decode() or None, int(reply[1]), _browsed(reply[2:])),
+        lambda reply: BrowsePage(reply[0].decode() or None, int(reply[1]), _browsed(reply[2:])),
         repeatable=True,
     )
 
 
-def look(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
+def find_available(queue: str, refs: Sequence[bytes]) -> Call[list[Browsed | None]]:
     """Which of at most 500 messages are available now; None in the place of one that is not.
 
     The answer may be about the first ones only, at least one, where they are large: ask again for the rest.
@@ -443,7 +443,7 @@ def explain(queue: str, ref: str) -> Call[list[tuple[str, str]]]:
     return script_call("explain", ["", queue, ref], read, repeatable=True)
 
 
-def watch(queue: str, period: int) -> Call[tuple[str, str]]:
+def watch_availability(queue: str, period: int) -> Call[tuple[str, str]]:
     """Let a queue tell for `period` ms which messages' availability may have changed.
 
     Gives the last ID of its events and since when, ms, it tells without a gap.
@@ -463,7 +463,7 @@ def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:
     return script_call("note_flushing", [run, appendfsync, on_rewrite], bool, repeatable=True)
 
 
-def block(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
+def wait_for_push(instance: str, subscription: str, messages: int, seconds: float) -> Call[list[bytes]]:
     """Wait for what is pushed to a subscription; heads and bodies in turn, empty when the time is over."""
     inbox = schema.key(instance, "inbox", subscription)
     return command(

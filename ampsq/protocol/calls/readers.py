@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.base.log_positions import FIRST, parse_id, text_of
+from ampsq.base.log_positions import FIRST, id_text, parse_id
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import FIELDS, key
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import Id
     from ampsq.protocol.request import Call
 
-__all__ = ["Lag", "Order", "Report", "claim", "holder_of", "lag", "leave_report", "note_place", "report"]
+__all__ = ["Lag", "ReaderOrder", "Report", "claim", "holder_of", "lag", "leave_report", "note_place", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReaderOrder:
     """What a reader is told: nothing, ``offline`` or ``disconnect``; why, what is used, and the limit."""
 
     word: str
@@ -61,7 +61,7 @@ class Order:
 
 def lag(places: Iterable[tuple[str, Id]]) -> Call[list[Lag]]:
     """How far topics' logs go on behind IDs."""
-    arguments = [text for topic, stream_id in places for text in (topic, text_of(stream_id))]
+    arguments = [text for topic, stream_id in places for text in (topic, id_text(stream_id))]
     return script_call("measure_lag", arguments, _read_lags, repeatable=True)
 
 
@@ -72,7 +72,7 @@ def _read_lags(reply: Any) -> list[Lag]:
     ]
 
 
-def report(reader: str, transport: str, told: Report, *, period: int, client: str, facts: str) -> Call[Order]:
+def report(reader: str, transport: str, told: Report, *, period: int, client: str, facts: str) -> Call[ReaderOrder]:
     """Say how far behind a reader is.
 
     Args:
@@ -87,13 +87,13 @@ def report(reader: str, transport: str, told: Report, *, period: int, client: st
     return script_call("report_reader", [*arguments, period, client, facts], _read_order, repeatable=True)
 
 
-def leave_report(reader: str) -> Call[Order]:
+def leave_report(reader: str) -> Call[ReaderOrder]:
     """Say that a reader ended."""
     return script_call("report_reader", ["", reader, "*", "", 0, 0, 0, 0, "", ""], _read_order, repeatable=True)
 
 
-def _read_order(reply: Any) -> Order:
-    return Order(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]))
+def _read_order(reply: Any) -> ReaderOrder:
+    return ReaderOrder(reply[0].decode(), reply[1].decode(), int(reply[2]), int(reply[3]))
 
 
 def claim(subscription: str, client: str, former: int | None = None) -> Call[int]:

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deleted",
-    "Record",
     "RecordPage",
+    "StoredRecord",
     "browse_records",
+    "call_caught_up",
     "catch_up",
-    "caught_up",
+    "catch_up_records",
     "is_end",
     "record_of",
     "sow_delete",
     "sow_delete_logged_on",
-    "when_caught_up",
 ]
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ _NOWHERE: Final = str(VALUES["nowhere"]).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredRecord:
     """The last message of a key.
 
     Attributes:
@@ -65,9 +65,9 @@ def is_end(fields: Mapping[bytes, bytes]) -> bool:
     return fields.get(_ADDRESSED) == _NOWHERE and _BODY in fields
 
 
-def record_of(topic: str, key: bytes, stream_id: bytes, flat: Sequence[bytes]) -> Record:
+def record_of(topic: str, key: bytes, stream_id: bytes, flat: Sequence[bytes]) -> StoredRecord:
     """Make a record of its key and of the log entry of its message, fields in turn."""
-    return Record(key, Browsed.of(ref_of(topic, stream_id.decode()).encode(), flat))
+    return StoredRecord(key, Browsed.of(ref_of(topic, stream_id.decode()).encode(), flat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class RecordPage:
     """One step of a walk over records: where the next begins (None: nowhere), and those that match."""
 
     next: str | None
-    records: list[Record]
+    records: list[StoredRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def sow_delete_logged_on(publisher: str, session: int, sequence: int, arguments:
 _CATCH_UPS: Final = 50
 
 
-async def caught_up(topic: str) -> str:
+async def catch_up_records(topic: str) -> str:
     """Let a topic's records come to the end of its log; gives the last ID there.
 
     Raises:
@@ -158,7 +158,7 @@ async def caught_up(topic: str) -> str:
     return str(read_to)
 
 
-async def when_caught_up(call: Call[T]) -> T:
+async def call_caught_up(call: Call[T]) -> T:
     """Make a call that needs the records as the log says they are: they are let come there, and it is made again.
 
     Raises:
@@ -168,7 +168,7 @@ async def when_caught_up(call: Call[T]) -> T:
         try:
             result: T = await call
         except RecordsBehind as error:
-            await caught_up(error.detail["topic"])
+            await catch_up_records(error.detail["topic"])
             continue
         return result
     last: T = await call

@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Applied",
+    "EntryRun",
     "JournalPage",
+    "JournalRow",
     "Now",
     "OwnerCounts",
-    "Run",
-    "Told",
     "apply",
     "apply_journal",
-    "assume",
-    "behind",
+    "assume_ownership",
+    "behind_since",
     "count_owners",
     "downgrade",
-    "grant",
-    "lacking",
-    "mark",
-    "proxy",
+    "grant_ownership",
+    "lacking_destinations",
     "read_journal",
-    "received",
+    "read_received",
     "relay",
     "report_sent",
-    "request",
+    "request_ownership",
+    "set_mark",
+    "set_proxied_transfer",
 ]
 
 
@@ -64,7 +64,7 @@ class Applied(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EntryRun:
     """Entries of one origin's log that came the same way and have the same fields.
 
     Attributes:
@@ -98,7 +98,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JournalRow:
     """One entry of a queue's journal as other instances take it: twelve texts and the bookmarks.
 
     Attributes:
@@ -157,16 +157,16 @@ class JournalPage(NamedTuple):
     """A page of a queue's journal: where to go on (None: nothing was new), what is told, whether there is more."""
 
     after: str | None
-    rows: list[Told]
+    rows: list[JournalRow]
     is_more: bool
 
 
-def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[Applied]:
+def apply(runs: Iterable[EntryRun], *, refill: bool = False, now: Now = "") -> Call[Applied]:
     """Record copies; at most 500 entries and a megabyte.
 
     Args:
         runs: in the order in which the source received them.
-        refill: a filter was widened: what is at or below `received` may be missing.
+        refill: a filter was widened: what is at or below `read_received` may be missing.
         now: milliseconds; default the server's time.
     """
     arguments: list[EncodableT] = [now, int(refill)]
@@ -177,7 +177,9 @@ def apply(runs: Iterable[Run], *, refill: bool = False, now: Now = "") -> Call[A
     )
 
 
-def apply_journal(queue: str, starts: str, rows: Iterable[tuple[Told, str]], *, now: Now = "") -> Call[tuple[int, int]]:
+def apply_journal(
+    queue: str, starts: str, rows: Iterable[tuple[JournalRow, str]], *, now: Now = ""
+) -> Call[tuple[int, int]]:
     """Follow another instance's journal; gives how many messages changed and how many are still to come.
 
     Args:
@@ -195,8 +197,8 @@ def read_journal(queue: str, after: str, count: int) -> Call[JournalPage]:
     return script_call("read_journal", [queue, after, count], _page, repeatable=True)
 
 
-def grant(
-    queue: str, by: str, bookmarks: Sequence[bytes], *, rooms: EncodableT, heard: EncodableT = "", now: Now = ""
+def grant_ownership(
+    queue: str, by: str, bookmarks: Sequence[bytes], *, rooms: EncodableT, followed: EncodableT = "", now: Now = ""
 ) -> Call[tuple[int, bool]]:
     """Make an origin that asked the owner of messages.
 
@@ -207,14 +209,14 @@ def grant(
         by: the origin that asked.
         bookmarks: of the messages that it asked for.
         rooms: owners, and for how many messages of each it had room, as the request has them.
-        heard: up to where it had the journals of others then, likewise.
+        followed: up to where it had the journals of others then, likewise.
         now: ms; default: the server's.
     """
-    arguments: list[EncodableT] = [now, queue, by, rooms, heard, *bookmarks]
+    arguments: list[EncodableT] = [now, queue, by, rooms, followed, *bookmarks]
     return script_call("grant_messages", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
 
 
-def request(queue: str) -> Call[int]:
+def request_ownership(queue: str) -> Call[int]:
     """Ask other instances for what somebody here is free for; gives for how many messages."""
     return script_call("request_messages", ["", queue], int, repeatable=True)
 
@@ -224,7 +226,7 @@ def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
     return script_call("count_owners", [queue, limit], _counts, repeatable=True)
 
 
-def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
+def assume_ownership(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
     """Own what was asked for in the place of owners out of reach; gives how many, and how many others own still.
 
     Args:
@@ -235,17 +237,17 @@ def assume(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int
     return script_call("assume_ownership", ["", queue, limit, *owners], _pair, repeatable=True)
 
 
-def proxy(queue: str, *, enabled: bool) -> Call[None]:
+def set_proxied_transfer(queue: str, *, enabled: bool) -> Call[None]:
     """Enable or disable proxied transfer of a queue."""
     return script_call("set_proxied_transfer", [queue, int(enabled)], lambda _: None, repeatable=True)
 
 
-def mark() -> Call[str]:
+def set_mark() -> Call[str]:
     """Set a mark behind everything that was recorded; "" where no destination is waited for."""
     return script_call("set_mark", [], bytes.decode, repeatable=True)
 
 
-def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
+def lacking_destinations(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
     """Which sync destinations do not have everything up to a mark, or to places, yet.
 
     Args:
@@ -259,7 +261,7 @@ def lacking(after: str, wanted: Mapping[str, str]) -> Call[list[str]]:
     )
 
 
-def behind(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
+def behind_since(destination: str, names: Iterable[str] = ()) -> Call[tuple[int | None, int]]:
     """Since when a destination has not acknowledged the oldest message that it is sent.
 
     Args:
@@ -296,7 +298,7 @@ def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
     return script_call("report_sent", arguments, lambda _: None, repeatable=True)
 
 
-def received(instance: str) -> Call[dict[str, tuple[str, str]]]:
+def read_received(instance: str) -> Call[dict[str, tuple[str, str]]]:
     """What an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
     return command(["HGETALL", key(instance, "received")], _received)
 
@@ -322,5 +324,5 @@ def _pair(reply: Any) -> tuple[int, int]:
 
 
 def _page(reply: Any) -> JournalPage:
-    rows = [Told(row[0], row[1], tuple(row[2:9]), tuple(row[10:]), row[9].endswith(b"late")) for row in reply[1]]
+    rows = [JournalRow(row[0], row[1], tuple(row[2:9]), tuple(row[10:]), row[9].endswith(b"late")) for row in reply[1]]
     return JournalPage(reply[0].decode() or None, rows, bool(reply[2]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.base.log_positions import FIRST, Id, parse_id, text_of
+from ampsq.base.log_positions import FIRST, Id, id_text, parse_id
 from ampsq.protocol.request import command, script_call
 from ampsq.protocol.schema import INDEX_STEP, key
 
@@ -32,7 +32,7 @@ def find_point(topic: str, stream_id: Id) -> Call[tuple[Id, int]]:
     """The last point of the index at an ID or before it, and its rank."""
     return script_call(
         "find_index_point",
-        [topic, text_of(stream_id)],
+        [topic, id_text(stream_id)],
         lambda reply: (parse_id(reply[0]), int(reply[1])),
         repeatable=True,
     )
@@ -43,7 +43,7 @@ def skip_entries(topic: str, after: Id, last: Id | None, most: int) -> Call[tupl
 
     Gives the last one, how many, and whether there are no more.
     """
-    arguments: list[EncodableT] = [topic, text_of(after), "+" if last is None else text_of(last), most]
+    arguments: list[EncodableT] = [topic, id_text(after), "+" if last is None else id_text(last), most]
     return script_call(
         "skip_entries", arguments, lambda reply: (parse_id(reply[0]), int(reply[1]), bool(reply[2])), repeatable=True
     )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["Named", "find_bookmark", "find_bookmarks", "name_message", "name_messages"]
+__all__ = ["LocatedMessage", "find_bookmark", "find_bookmarks", "name_message", "name_messages"]
 
 
-class Named(NamedTuple):
+class LocatedMessage(NamedTuple):
     """Where a message is that a bookmark names.
 
     Attributes:
@@ -58,7 +58,7 @@ def _name(refs: Sequence[str | bytes]) -> Call[list[bytes]]:
     return script_call("name_messages", list(refs), list[bytes], repeatable=True)
 
 
-async def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> list[Named]:
+async def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> list[LocatedMessage]:
     """Find the messages that bookmarks name; one call for many of other origins, none for the others.
 
     Args:
@@ -70,18 +70,18 @@ async def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> list[N
     """
     bookmarks = [Bookmark.parse(text) for text in texts]
     foreign = [bookmark for bookmark in dict.fromkeys(bookmarks) if bookmark.origin != origin]
-    known: dict[str, Named] = {}
+    known: dict[str, LocatedMessage] = {}
     for first in range(0, len(foreign), BATCH):
         some = foreign[first : first + BATCH]
         found: list[bytes] = await _find(some)
         for bookmark, word in zip(some, found, strict=True):
-            known[bookmark] = Named(bookmark, "" if word in (b"+", b"-") else word.decode(), word == b"+")
-    return [known.get(bookmark) or Named(bookmark, bookmark.id, may_come=False) for bookmark in bookmarks]
+            known[bookmark] = LocatedMessage(bookmark, "" if word in (b"+", b"-") else word.decode(), word == b"+")
+    return [known.get(bookmark) or LocatedMessage(bookmark, bookmark.id, may_come=False) for bookmark in bookmarks]
 
 
-async def find_bookmark(origin: str, text: Bookmark | str) -> Named:
+async def find_bookmark(origin: str, text: Bookmark | str) -> LocatedMessage:
     """The same of one bookmark."""
-    found: list[Named] = await find_bookmarks(origin, [text])
+    found: list[LocatedMessage] = await find_bookmarks(origin, [text])
     return found[0]
 
 

@@ -87,7 +87,7 @@ def _refuse_old(kind: str, version: str) -> None:
         raise ServerUnsuitable(f"{kind} {version} is too old; allowed: Redis 7.0 or newer, Valkey 8.0 or newer")
 
 
-def _judge(info: dict[str, str], settings: dict[str, str]) -> list[str]:
+def _check_flushing(info: dict[str, str], settings: dict[str, str]) -> list[str]:
     notes = []
     policy = info.get("maxmemory_policy", settings.get("maxmemory-policy", "noeviction"))
     if policy != "noeviction":
@@ -149,7 +149,7 @@ async def examine(instance: str) -> Server:
     settings, told = await _flushing(instance, facts.get("run_id", ""))
     kind, version = kind_and_version(facts)
     _refuse_old(kind, version)
-    notes = _judge(facts, settings) + told
+    notes = _check_flushing(facts, settings) + told
     appends = facts.get("aof_enabled") == "1"
     return Server(
         kind,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ampsq.operations.figures import QueueFigures
 
-__all__ = ["PAGE", "SORTS", "Listed", "listed", "span", "wait"]
+__all__ = ["PAGE", "SORTS", "Listed", "choose_queues", "span", "wait"]
 
 #: Queues on one page.
 PAGE: Final = 50
@@ -47,7 +47,7 @@ class Listed:
     number: int
 
 
-def listed(queues: Iterable[QueueFigures], search: str, sort: str, page: str) -> Listed:
+def choose_queues(queues: Iterable[QueueFigures], search: str, sort: str, page: str) -> Listed:
     """Choose the queues of a page; what is asked for and does not exist is taken as the default."""
     wanted = search.strip().lower()
     found = [each for each in queues if wanted in each.stats.name.lower()]

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import is_name, shown
-from ampsq.gateway.deletion import Numbered
+from ampsq.gateway.deletion import PublisherSequence
+from ampsq.gateway.json_messages import Problem, body_of
 from ampsq.gateway.requests import name_of
-from ampsq.gateway.wire import Problem, body_of
 from ampsq.protocol.schema import BATCH
 from ampsq.publishing.envelope import Envelope
-from ampsq.publishing.persistence_level import Persisted
+from ampsq.publishing.persistence_level import PersistenceLevel
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
 
-    from ampsq.gateway.client import Recorded
-    from ampsq.gateway.persistence import Wanted
-    from ampsq.gateway.persisting import Persisting
-    from ampsq.gateway.requests import Desk
+    from ampsq.gateway.client import PublishResult
+    from ampsq.gateway.persistence_steps import PersistenceWait
+    from ampsq.gateway.persistence_waits import Persisting
+    from ampsq.gateway.requests import RequestHandler
 
 __all__ = ["Writing"]
 
@@ -49,7 +49,7 @@ class Writing:
         persisting: waits for what they want to be persisted.
     """
 
-    def __init__(self, desk: Desk, persisting: Persisting) -> None:
+    def __init__(self, desk: RequestHandler, persisting: Persisting) -> None:
         self._desk, self._persisting = desk, persisting
 
     async def publish(self, user: str, request: Request) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Writing:
         messages: list[dict[str, Any]],
         *,
         delta: bool = False,
-    ) -> Recorded:
+    ) -> PublishResult:
         began = time.monotonic()
         topic, bodies = name_of(given.get("topic"), "topic"), [body_of(each) for each in messages]
         envelope, numbered = _envelope(given), _numbered(user, request.headers)
@@ -121,11 +121,11 @@ class Writing:
             await self._wait(wanted, topic, began, "the deletion is recorded")
         return {"deleted": number} | ({"duplicate": was_before} if numbered else {})
 
-    async def _wanted(self, given: dict[str, Any]) -> Wanted | None:
+    async def _wanted(self, given: dict[str, Any]) -> PersistenceWait | None:
         level = given.get("persisted")
-        return None if level is None else await self._persisting.begin(Persisted.parse(level))
+        return None if level is None else await self._persisting.begin(PersistenceLevel.parse(level))
 
-    async def _wait(self, wanted: Wanted, topic: str, began: float, what: str) -> None:
+    async def _wait(self, wanted: PersistenceWait, topic: str, began: float, what: str) -> None:
         until = began + _SHARE * self._desk.rules.bounds.request_timeout
         if not await self._persisting.wait(wanted, topic, until):
             raise Problem(
@@ -136,13 +136,13 @@ class Writing:
             )
 
 
-def _of_one(recorded: Recorded) -> dict[str, Any]:
+def _of_one(recorded: PublishResult) -> dict[str, Any]:
     bookmark = recorded.bookmarks[0]
     answer: dict[str, Any] = {"bookmark": str(bookmark) if bookmark else None}
     return answer | ({"duplicate": recorded.duplicates > 0} if recorded.is_numbered else {})
 
 
-def _numbered(user: str, headers: Headers) -> Numbered | None:
+def _numbered(user: str, headers: Headers) -> PublisherSequence | None:
     """Whose number a request has; its publishers are the user's own, whatever others call theirs.
 
     Raises:
@@ -162,7 +162,7 @@ def _numbered(user: str, headers: Headers) -> Numbered | None:
     if key is not None:
         if not _KEY.fullmatch(key):
             raise DefinitionError("Idempotency-Key: allowed are 1 to 255 visible characters of ASCII")
-        return Numbered(f"gateway-key/{hashlib.sha256(f'{whose}/{key}'.encode()).hexdigest()[:48]}", 1)
+        return PublisherSequence(f"gateway-key/{hashlib.sha256(f'{whose}/{key}'.encode()).hexdigest()[:48]}", 1)
     name = f"gateway/{whose}/{publisher}"
     if not publisher or not is_name(name):
         raise DefinitionError(
@@ -171,7 +171,7 @@ def _numbered(user: str, headers: Headers) -> Numbered | None:
     text = sequence or ""
     if not text.isascii() or not text.isdigit() or len(text) > 16 or not 1 <= int(text) <= _LAST_NUMBER:  # noqa: PLR2004
         raise DefinitionError(f"Ampsq-Sequence: {shown(text)}; allowed is a whole number from 1 to {_LAST_NUMBER}")
-    return Numbered(name, int(text))
+    return PublisherSequence(name, int(text))
 
 
 def _envelope(given: dict[str, Any]) -> Envelope:

@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ampsq.base.errors import DefinitionError, Unavailable
-from ampsq.base.log_positions import FIRST, parse_id, text_of
+from ampsq.base.log_positions import FIRST, id_text, parse_id
 from ampsq.base.values import shown
 from ampsq.protocol.reads.server import examine_flushing
 from ampsq.protocol.request import Collect, Post, command
 from ampsq.protocol.schema import key
-from ampsq.publishing.flush_watch import Flushed
-from ampsq.publishing.sync_acknowledgement import Acknowledged
+from ampsq.publishing.flush_watch import FlushWatch
+from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 from ampsq.publishing.sync_state import sync_states
 
 if TYPE_CHECKING:
@@ -42,23 +42,23 @@ class Durability(Generic[Asked]):
 
     Args:
         instance: the instance's name.
-        wish: `fully_durable` of a subscription: True or ``fsync``: on the server's disk; ``replicas=<n>``: acknowledged
+        spec: `fully_durable` of a subscription: True or ``fsync``: on the server's disk; ``replicas=<n>``: acknowledged
             by so many replicas.
 
     Raises:
         DefinitionError: it is none of these.
     """
 
-    def __init__(self, instance: str, wish: object) -> None:
-        found = _REPLICAS.fullmatch(wish) if isinstance(wish, str) else None
-        if wish is not True and wish != _YES and found is None:
-            raise DefinitionError(f"fully_durable={shown(wish)}: allowed is {_ALLOWED}")
+    def __init__(self, instance: str, spec: object) -> None:
+        found = _REPLICAS.fullmatch(spec) if isinstance(spec, str) else None
+        if spec is not True and spec != _YES and found is None:
+            raise DefinitionError(f"fully_durable={shown(spec)}: allowed is {_ALLOWED}")
         self._instance, self._marker = instance, key(instance, "marker")
         self._logs = key(instance, "log", "")
-        self._acknowledged = Acknowledged(instance)
+        self._acknowledged = SyncAcknowledgement(instance)
         self._replicas = int(found[1]) if found else 0
         # None: the server flushes before it answers, or replicas are waited for.
-        self._flushed: Flushed | None = None
+        self._flushed: FlushWatch | None = None
         # Of each log: everything up to this ID is on the disk.
         self._on_disk: dict[str, Id] = {}
         self._reached: tuple[float, dict[str, Id]] | None = None
@@ -83,11 +83,11 @@ class Durability(Generic[Asked]):
                     *(self._replicas, connected),
                 )
             return
-        self._flushed = Flushed.watch(
+        self._flushed = FlushWatch.watch(
             (await examine_flushing(self._instance)), "fully_durable (where it is not 'replicas=1')"
         )
 
-    async def read(self, channel: Any, request: Asked, call: Call[Any], wait: float) -> tuple[Asked, Any] | None:
+    async def read(self, pipeline: Any, request: Asked, call: Call[Any], wait: float) -> tuple[Asked, Any] | None:
         """Read something, and give it when it is durable; None when it is not within `wait` seconds: ask again.
 
         What is given was asked for by that request, or by the one before that was not answered yet. When the
@@ -96,13 +96,13 @@ class Durability(Generic[Asked]):
         until = time.monotonic() + wait
         try:
             if self._pending is None:
-                reply = await self._ask(channel, call)
+                reply = await self._ask(pipeline, call)
                 if not reply:
                     return request, reply
                 self._pending = request, reply
-            if not (await self._is_durable(channel, self._pending[1], until)):
+            if not (await self._is_durable(pipeline, self._pending[1], until)):
                 return None
-            if not (await self._is_acknowledged(channel, self._pending[1], until)):
+            if not (await self._is_acknowledged(pipeline, self._pending[1], until)):
                 return None
             self._tell_at = None
             found, self._pending = self._pending, None
@@ -116,13 +116,13 @@ class Durability(Generic[Asked]):
             raise
         return found
 
-    async def _ask(self, channel: Any, call: Call[Any]) -> Any:
+    async def _ask(self, pipeline: Any, call: Call[Any]) -> Any:
         if self._flushed is None and not self._replicas:
             return await call
-        reply = await _asked(channel, call)
+        reply = await _asked(pipeline, call)
         if reply and self._replicas:
             # A server waits for the last write of a connection: this one, behind all that was read before on it.
-            await _asked(channel, command(["SET", self._marker, "1"], bool))
+            await _asked(pipeline, command(["SET", self._marker, "1"], bool))
         return reply
 
     def forget(self) -> None:
@@ -130,9 +130,9 @@ class Durability(Generic[Asked]):
         self._pending = self._reached = None
         self._on_disk = {}
 
-    async def _is_durable(self, channel: Any, reply: Any, until: float) -> bool:
+    async def _is_durable(self, pipeline: Any, reply: Any, until: float) -> bool:
         if self._replicas:
-            return await self._is_replicated(channel, until)
+            return await self._is_replicated(pipeline, until)
         if self._flushed is None:
             return True
         if all(self._on_disk.get(name, FIRST) >= last for name, last in _lasts(reply)):
@@ -141,10 +141,10 @@ class Durability(Generic[Asked]):
             # All of the log, so that the next pages need not wait again.
             ends: dict[str, Id] = {}
             for name, _ in _lasts(reply):
-                ends[name] = await _asked(channel, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first))
+                ends[name] = await _asked(pipeline, command(["XREVRANGE", name, "+", "-", "COUNT", 1], _id_of_first))
             self._reached = time.monotonic(), ends
         moment, ends = self._reached
-        if await self._flushed.wait(channel, moment, until):
+        if await self._flushed.wait(pipeline, moment, until):
             self._on_disk |= ends
             self._reached = None
             return True
@@ -152,11 +152,11 @@ class Durability(Generic[Asked]):
             self._tell("they are not on its disk")
         return False
 
-    async def _is_replicated(self, channel: Any, until: float) -> bool:
+    async def _is_replicated(self, pipeline: Any, until: float) -> bool:
         while True:
             left = max(min(round((until - time.monotonic()) * 1000), _WAIT), 1)
             wait: list[str | int] = ["WAIT", self._replicas, left]
-            count: int = await _asked(channel, command(wait, int, blocks=left / 1000))
+            count: int = await _asked(pipeline, command(wait, int, blocks=left / 1000))
             if count >= self._replicas:
                 return True
             if self._is_to_be_told():
@@ -164,11 +164,11 @@ class Durability(Generic[Asked]):
             if time.monotonic() >= until:
                 return False
 
-    async def _is_acknowledged(self, channel: Any, reply: Any, until: float) -> bool:
-        if not (await self._acknowledged.is_needed(channel)):
+    async def _is_acknowledged(self, pipeline: Any, reply: Any, until: float) -> bool:
+        if not (await self._acknowledged.is_needed(pipeline)):
             return True
-        wanted = {f"log {name.removeprefix(self._logs)}": text_of(last) for name, last in _lasts(reply)}
-        if await self._acknowledged.wait(channel, "", wanted, until):
+        wanted = {f"log {name.removeprefix(self._logs)}": id_text(last) for name, last in _lasts(reply)}
+        if await self._acknowledged.wait(pipeline, "", wanted, until):
             return True
         if self._is_to_be_told():
             states: dict[str, SyncState] = await sync_states(self._instance)
@@ -190,9 +190,9 @@ class Durability(Generic[Asked]):
         _log.warning("a fully durable subscription hands out nothing: messages wait on the server, and %s", lacking)
 
 
-async def _asked(channel: Any, call: Call[Any]) -> Any:
-    await Post(channel, call)
-    return await Collect(channel)
+async def _asked(pipeline: Any, call: Call[Any]) -> Any:
+    await Post(pipeline, call)
+    return await Collect(pipeline)
 
 
 def _lasts(reply: Any) -> list[tuple[str, Id]]:

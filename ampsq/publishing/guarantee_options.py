@@ -8,7 +8,7 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, shown
 from ampsq.publishing.file_store import FilePublishStore
 from ampsq.publishing.memory_store import PublishStore
-from ampsq.publishing.persistence_level import Persisted
+from ampsq.publishing.persistence_level import PersistenceLevel
 
 if TYPE_CHECKING:
     import os
@@ -53,7 +53,7 @@ class Guarantee(NamedTuple):
     """What a client is asked for: the arguments of `Client` that are about guaranteed publishing."""
 
     store: PublishStore
-    level: Persisted
+    level: PersistenceLevel
     conflation: float
     on_failed_write: Callable[[FailedWrite], object] | None
     on_persisted: Callable[[PersistedAck], object] | None
@@ -74,7 +74,7 @@ class Guarantee(NamedTuple):
         Raises:
             DefinitionError: an argument is wrong, or goes only with another one.
         """
-        level, interval = Persisted.parse(persisted), Interval.parse(conflation) / 1000
+        level, interval = PersistenceLevel.parse(persisted), Interval.parse(conflation) / 1000
         if store is None:
             if level.level != "memory" or on_failed_write or on_persisted:
                 raise DefinitionError(

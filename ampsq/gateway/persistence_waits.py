@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import Unavailable
-from ampsq.gateway.persistence import PersistenceSteps, Wanted
+from ampsq.gateway.persistence_steps import PersistenceSteps, PersistenceWait
 from ampsq.protocol.reads.server import examine
 
 if TYPE_CHECKING:
     from ampsq.protocol.reads.server import Server
     from ampsq.protocol.request import Flow
-    from ampsq.publishing.persistence_level import Persisted
+    from ampsq.publishing.persistence_level import PersistenceLevel
     from ampsq.transport.runner import AsyncStore
 
 __all__ = ["Persisting"]
@@ -33,14 +33,14 @@ class Persisting:
 
     def __init__(self, store: AsyncStore, instance: str, server: Server) -> None:
         self._store, self._instance, self._server = store, instance, server
-        self._channel = store.channel()
-        self._steps = PersistenceSteps(self._channel, instance)
+        self._pipeline = store.pipeline()
+        self._steps = PersistenceSteps(self._pipeline, instance)
         self._turn = asyncio.Lock()
         # Another one after each failure: a server that came back need not have what was recorded before.
         self._life = 0
         self._place: Any = None
 
-    async def begin(self, level: Persisted) -> Wanted:
+    async def begin(self, level: PersistenceLevel) -> PersistenceWait:
         """Begin to watch, before something is recorded.
 
         Raises:
@@ -54,9 +54,9 @@ class Persisting:
             if level.level == "fsync" and self._steps.flushed is None:
                 self._steps.flushed = watched
             await self._do(self._steps.connect())
-            return Wanted(level, self._life)
+            return PersistenceWait(level, self._life)
 
-    async def wait(self, wanted: Wanted, topic: str, until: float) -> bool:
+    async def wait(self, wanted: PersistenceWait, topic: str, until: float) -> bool:
         """Wait until what was just recorded in a topic is where it is to be; whether it is.
 
         Args:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.queues.query import SowMessage
     from ampsq.topics.message import AsyncTopicMessage
 
-__all__ = ["Problem", "body_of", "dumped", "leased", "loaded", "problem_of", "told"]
+__all__ = ["Problem", "body_of", "dumped", "leased_frame", "loaded", "message_frame", "problem_of"]
 
 
 @dataclass
@@ -142,7 +142,7 @@ def _body(message: Any) -> dict[str, Any]:
     return {"base64": base64.b64encode(message.raw).decode()}
 
 
-def told(message: AsyncTopicMessage | SowMessage) -> dict[str, Any]:
+def message_frame(message: AsyncTopicMessage | SowMessage) -> dict[str, Any]:
     """A message of a topic, a record or a row."""
     facts: dict[str, Any] = {
         "type": getattr(message, "command", "message"),
@@ -157,7 +157,7 @@ def told(message: AsyncTopicMessage | SowMessage) -> dict[str, Any]:
     return facts
 
 
-def leased(message: AsyncMessage, number: int) -> dict[str, Any]:
+def leased_frame(message: AsyncMessage, number: int) -> dict[str, Any]:
     """A message of a queue, under the number by which its subscriber settles it."""
     return {
         "type": "barrier" if message.is_barrier else "message",

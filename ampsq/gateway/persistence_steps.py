@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.request import Collect, Post, command
 from ampsq.protocol.schema import key
-from ampsq.publishing.sync_acknowledgement import Acknowledged
+from ampsq.publishing.sync_acknowledgement import SyncAcknowledgement
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
-    from ampsq.publishing.flush_watch import Flushed
-    from ampsq.publishing.persistence_level import Persisted
+    from ampsq.publishing.flush_watch import FlushWatch
+    from ampsq.publishing.persistence_level import PersistenceLevel
 
-__all__ = ["PersistenceSteps", "Wanted"]
+__all__ = ["PersistenceSteps", "PersistenceWait"]
 
 #: ms of one step, after which it is the next one's turn.
 _STEP: Final = 50
 
 
 @dataclass
-class Wanted:
+class PersistenceWait:
     """What somebody waits for.
 
     Attributes:
@@ -35,7 +35,7 @@ class Wanted:
         is_behind: whether the connection that waits for replicas has written something behind it.
     """
 
-    level: Persisted
+    level: PersistenceLevel
     life: int
     recorded: float = 0.0
     lacking: str = ""
@@ -56,19 +56,19 @@ class PersistenceSteps:
 
     def __init__(self, channel: Any, instance: str) -> None:
         self._channel, self._marker = channel, key(instance, "marker")
-        self._acknowledged = Acknowledged(instance)
-        self.flushed: Flushed | None = None
+        self._acknowledged = SyncAcknowledgement(instance)
+        self.flushed: FlushWatch | None = None
 
     async def connect(self) -> None:
         """Have the connection open before something is recorded."""
         await _asked(self._channel, command(["PING"], bool))
 
-    async def look(self, wanted: Wanted, topic: str) -> bool:
+    async def look(self, wanted: PersistenceWait, topic: str) -> bool:
         """Return whether what was recorded in a topic is where it is to be; else `wanted.lacking` has the reason."""
         if wanted.mark is None:
             # Links carry it on while this server flushes.
             needed = await self._acknowledged.is_needed(self._channel)
-            wanted.mark = (await _asked(self._channel, replication_calls.mark())) if needed else ""
+            wanted.mark = (await _asked(self._channel, replication_calls.set_mark())) if needed else ""
         now = time.monotonic()
         if wanted.level.level == "fsync" and self.flushed is not None:
             if not (await self.flushed.wait(self._channel, wanted.recorded, now + _STEP / 1000)):
@@ -83,7 +83,7 @@ class PersistenceSteps:
             return False
         return True
 
-    async def _is_replicated(self, wanted: Wanted) -> bool:
+    async def _is_replicated(self, wanted: PersistenceWait) -> bool:
         if not wanted.is_behind:
             # A server waits for the last write of a connection: this one, behind what was recorded.
             await _asked(self._channel, command(["SET", self._marker, "1"], bool))

@@ -9,7 +9,7 @@ from typing import Final
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, parse_size, shown
 
-__all__ = ["Pace"]
+__all__ = ["RateLimiter"]
 
 _TIMES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)[xX]")
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -25,7 +25,7 @@ def _is_number(rate: object) -> bool:
     return isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate <= sys.float_info.max
 
 
-class Pace:
+class RateLimiter:
     """When the next message may go, by `time.monotonic`.
 
     Args:

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Literal
 
-from ampsq.base.addresses import joined
+from ampsq.base.addresses import join_addresses
 from ampsq.base.errors import AmpsqError
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from ampsq.server.embedded import EmbeddedServer
 
-__all__ = ["Address", "AppendFsync"]
+__all__ = ["AppendFsync", "ServerLocation"]
 
 _log = logging.getLogger("ampsq")
 AppendFsync = Literal["everysec", "always"]
 
 
-class Address:
+class ServerLocation:
     """Where the server is: what is given, else ``AMPSQ_URL``, else the embedded one, which is started."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Address:
         self._data_dir, self._appendfsync = data_dir, appendfsync
         self._embedded: EmbeddedServer | None = None
         self._changing = threading.Lock()
-        found = joined(url) if url is not None and url != "" else os.environ.get("AMPSQ_URL")
+        found = join_addresses(url) if url is not None and url != "" else os.environ.get("AMPSQ_URL")
         if found:
             self.url = found
         else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Catalog
 
-__all__ = ["definitions_of", "left_out", "read_definitions"]
+__all__ = ["definitions_left_out", "definitions_of", "read_definitions"]
 
 #: Elements of a topic that its messages need.
 _OF_MESSAGES: Final = {"name", "message_type", "field_separator"}
@@ -47,7 +47,7 @@ async def read_definitions() -> list[Definition]:
     return definitions_of(catalog)
 
 
-def left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
+def definitions_left_out(defined: Iterable[Definition], definitions: Iterable[Definition]) -> list[Definition]:
     """What is defined and has no counterpart among other definitions, so that it would be removed.
 
     Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 from ampsq.base.errors import AmpsqError, DefinitionError
 from ampsq.base.values import shown
 from ampsq.gateway.frames import Cancel, Extend, read_handled, read_order
-from ampsq.gateway.wire import leased, loaded, problem_of, told
+from ampsq.gateway.json_messages import leased_frame, loaded, message_frame, problem_of
 from ampsq.protocol.schema import BATCH
 from ampsq.queues.message import AsyncMessage
 from ampsq.topics.message import AsyncTopicMessage
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Sending = Callable[[dict[str, Any]], Awaitable[None]]
 
-__all__ = ["Handling", "Leases", "said_by"]
+__all__ = ["DurableStream", "LeasedStream", "receive_text"]
 
 Held = TypeVar("Held", AsyncMessage, AsyncTopicMessage)
 #: Seconds that one look for a message takes at most.
@@ -37,7 +37,7 @@ _LOOK: Final = 1.0
 _REMEMBERED: Final = 4
 
 
-class _Said(NamedTuple):
+class _Frame(NamedTuple):
     """What a subscriber said: an order, or what is wrong with it."""
 
     number: int | None
@@ -49,7 +49,7 @@ class _Said(NamedTuple):
         return self.order is not None and self.order.do == "ack"
 
 
-async def said_by(socket: WebSocket) -> str | bytes:
+async def receive_text(socket: WebSocket) -> str | bytes:
     """What a subscriber says, as text or not.
 
     Raises:
@@ -81,7 +81,7 @@ class _Orders(abc.ABC, Generic[Held]):
 
         Acknowledgements that are here by then are done in one call: those that came while others were done.
         """
-        waiting: asyncio.Queue[_Said | None] = asyncio.Queue(BATCH)
+        waiting: asyncio.Queue[_Frame | None] = asyncio.Queue(BATCH)
         reading = asyncio.create_task(self._read(waiting))
         try:
             while True:
@@ -97,15 +97,15 @@ class _Orders(abc.ABC, Generic[Held]):
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _read(self, waiting: asyncio.Queue[_Said | None]) -> None:
+    async def _read(self, waiting: asyncio.Queue[_Frame | None]) -> None:
         try:
             while True:
-                await waiting.put(self._said(await said_by(self._socket)))
+                await waiting.put(self._read_frame(await receive_text(self._socket)))
         except WebSocketDisconnect:
             # What was said before is done.
             await waiting.put(None)
 
-    def _said(self, text: str | bytes) -> _Said:
+    def _read_frame(self, text: str | bytes) -> _Frame:
         given = None
         try:
             given = loaded(text)
@@ -113,15 +113,15 @@ class _Orders(abc.ABC, Generic[Held]):
         except AmpsqError as error:
             number = given.get("id") if isinstance(given, dict) else None
             # Infinity, of which Python makes a number, is none that JSON has.
-            return _Said(number if type(number) is int else None, wrong=error)
-        return _Said(order.id, order)
+            return _Frame(number if type(number) is int else None, wrong=error)
+        return _Frame(order.id, order)
 
-    async def _answer_all(self, said: list[_Said]) -> None:
+    async def _answer_all(self, said: list[_Frame]) -> None:
         orders = [each.order for each in said if each.order is not None]
         for order, wrong in zip(orders, await self._acknowledge(orders), strict=True):
             await self._answer(order.id, order, wrong)
 
-    async def _answer_each(self, said: list[_Said]) -> None:
+    async def _answer_each(self, said: list[_Frame]) -> None:
         for number, order, wrong in said:
             error = wrong
             if order is not None:
@@ -157,7 +157,7 @@ class _Orders(abc.ABC, Generic[Held]):
             await self._to(facts)
 
 
-class Leases(_Orders[AsyncMessage]):
+class LeasedStream(_Orders[AsyncMessage]):
     """A subscription to a queue, whose messages are leased."""
 
     def __init__(self, socket: WebSocket, send: Sending, subscription: AsyncSubscription) -> None:
@@ -177,7 +177,7 @@ class Leases(_Orders[AsyncMessage]):
             # What lapsed is not told, and must not pile up.
             while len(self._held) > self._subscription.max_backlog * _REMEMBERED:
                 del self._held[next(iter(self._held))]
-            await self._send(leased(message, number))
+            await self._send(leased_frame(message, number))
 
     def _order(self, given: Any) -> Order:
         return read_order(given)
@@ -213,7 +213,7 @@ class Leases(_Orders[AsyncMessage]):
             await message.expire(reason=order.reason)
 
 
-class Handling(_Orders[AsyncTopicMessage]):
+class DurableStream(_Orders[AsyncTopicMessage]):
     """A durable subscription to a topic: what its subscriber has handled is kept at the server.
 
     Args:
@@ -238,7 +238,7 @@ class Handling(_Orders[AsyncTopicMessage]):
             if message is not None:
                 number = next(self._numbers)
                 self._held[number] = message
-                await self._send({**told(message), "id": number})
+                await self._send({**message_frame(message), "id": number})
         await self._send({"type": "completed"})
 
     async def _wait_for_room(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.calls.queues import Verb
-    from ampsq.protocol.reads.message_names import Named
+    from ampsq.protocol.reads.message_names import LocatedMessage
     from ampsq.publishing.settlements import Settlements
 
 __all__ = ["settle_named"]
@@ -84,7 +84,7 @@ def _refusal(queue: str, bookmark: Bookmark, code: str) -> Rejected:
     return error(queue=queue, bookmark=str(bookmark))
 
 
-def _not_here(queue: str, named: Named) -> Rejected:
+def _not_here(queue: str, named: LocatedMessage) -> Rejected:
     return UnknownMessage(queue=queue, bookmark=str(named.bookmark), absent=named.absence)
 
 

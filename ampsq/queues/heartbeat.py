@@ -19,24 +19,24 @@ import redis
 
 from ampsq.base.errors import AmpsqError, Unavailable
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.schema import channel
-from ampsq.queues.registration import PATIENCE
+from ampsq.protocol.schema import keepalive_channel
+from ampsq.queues.registration import SESSION_TIMEOUT
 from ampsq.transport.connection_state import ConnectionState
-from ampsq.transport.errors import translated
+from ampsq.transport.errors import translate_error
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
     from ampsq.queues.subscription_core import SubscriptionCore
-    from ampsq.transport.connection_pool import Line
+    from ampsq.transport.connection_pool import Connection
     from ampsq.transport.route import Route
 
-__all__ = ["Presence"]
+__all__ = ["Keepalive"]
 
 _log = logging.getLogger("ampsq")
 _TICK: Final = 0.1
 
 
-class Presence:
+class Keepalive:
     """A client's signs of life.
 
     Args:
@@ -47,23 +47,23 @@ class Presence:
 
     def __init__(self, route: Route, client: str, ack_timeout: float) -> None:
         self._route = route
-        self._store = Store(route, route.instance, patience=1.0)
-        self._channel = channel(route.instance, client)
+        self._store = Store(route, route.instance, retry_timeout=1.0)
+        self._channel = keepalive_channel(route.instance, client)
         self._ack_timeout = ack_timeout
         self._subscriptions: list[SubscriptionCore] = []
         # Closed, and the server does not know it yet: it would push to them.
         self._leaving: deque[SubscriptionCore] = deque()
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._asked: float | None = None
         self._was_attached, self._returning = False, False
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"ampsq-presence-{client}", daemon=True)
-        self._next_beat = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"ampsq-keepalive-{client}", daemon=True)
+        self._next_heartbeat = 0.0
         self._started = False
         self._starting = threading.Lock()
 
     def start(self) -> None:
-        """Show presence from now on; returns when the server sees it. Safe to call again."""
+        """Send heartbeats from now on; returns when the server sees it. Safe to call again."""
         with self._starting:
             if self._started:
                 return
@@ -71,13 +71,13 @@ class Presence:
                 self._attach()
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The thread tries again ten times a second; who subscribes meanwhile is told that there is no server.
-                _log.debug("presence: %s", error)
+                _log.debug("keepalive: %s", error)
             self._thread.start()
             self._started = True
 
     @property
     def is_started(self) -> bool:
-        """Whether presence was shown."""
+        """Whether heartbeats are sent."""
         return self._started
 
     def add(self, subscription: SubscriptionCore) -> None:
@@ -100,23 +100,23 @@ class Presence:
         self._store.close()
 
     def _attach(self) -> None:
-        line = self._store.line()
+        connection = self._store.take_connection()
         try:
-            line.ask("SUBSCRIBE", self._channel)
-            line.read()
+            connection.ask("SUBSCRIBE", self._channel)
+            connection.read()
         except BaseException:
-            line.drop()
-            line.release()
+            connection.drop()
+            connection.release()
             raise
-        self._line, self._asked, self._next_beat = line, None, 0.0
+        self._connection, self._asked, self._next_heartbeat = connection, None, 0.0
         self._returning, self._was_attached = self._was_attached, True
-        self._route.tell(line.place, ConnectionState.HEARTBEAT_INITIATED)
+        self._route.tell(connection.server, ConnectionState.HEARTBEAT_INITIATED)
 
     def _detach(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.drop()
-            line.release()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()
+            connection.release()
 
     def _run(self) -> None:
         while not self._stopped.wait(_TICK):
@@ -124,7 +124,7 @@ class Presence:
                 self._tick()
             except (AmpsqError, redis.RedisError, OSError) as error:
                 # The next tick tries again; until then absence is what others rightly see.
-                _log.debug("presence: %s", error)
+                _log.debug("keepalive: %s", error)
                 self._lost(error)
             except Exception:  # noqa: BLE001  (without this thread no lease is renewed and nobody is seen to live)
                 _log.exception("presence failed; trying again")
@@ -136,59 +136,59 @@ class Presence:
 
     def _lost(self, error: Exception) -> None:
         """Of what the store did not see, our own connection's end, tell all others who use the same server."""
-        if self._line is not None and not isinstance(error, AmpsqError):
-            ours = translated(error, None, self._line.place.url)
+        if self._connection is not None and not isinstance(error, AmpsqError):
+            ours = translate_error(error, None, self._connection.server.url)
             if isinstance(ours, Unavailable):
-                self._route.failed(self._line.place, ours)
+                self._route.failed(self._connection.server, ours)
 
     def _tick(self) -> None:
-        if self._line is not None and self._line.place is not self._route.current:
+        if self._connection is not None and self._connection.server is not self._route.current:
             # Another connection found out that the server is away, or is another one now.
             self._detach()
-        if self._line is None:
+        if self._connection is None:
             self._attach()
         else:
-            self._listen(self._line)
-        self._leave()
+            self._listen(self._connection)
+        self._unsubscribe_closed()
         for subscription in list(self._subscriptions):
             if subscription.acks_waiting() >= self._ack_timeout:
                 self._store.run(subscription.send_acks())
             if subscription.renewed:
                 self._store.run(subscription.renew())
-        if time.monotonic() >= self._next_beat and self._subscriptions:
-            self._beat()
+        if time.monotonic() >= self._next_heartbeat and self._subscriptions:
+            self._heartbeat()
 
-    def _listen(self, line: Line) -> None:
-        if line.is_readable():
-            line.read()
+    def _listen(self, connection: Connection) -> None:
+        if connection.is_readable():
+            connection.read()
             self._asked = None
         elif self._asked is not None and time.monotonic() - self._asked >= self._route.heartbeat:
             raise redis.TimeoutError(f"no answer to a heartbeat within {self._route.heartbeat:g} s")
 
-    def _leave(self) -> None:
+    def _unsubscribe_closed(self) -> None:
         while self._leaving:
             try:
-                self._store.run(self._leaving[0].leave())
+                self._store.run(self._leaving[0].unsubscribe())
             except Unavailable:
                 raise
             except AmpsqError as error:
                 _log.warning("subscription %s could not be ended: %s", self._leaving[0].id, error)
             self._leaving.popleft()
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""
-        self._next_beat = time.monotonic() + self._route.heartbeat
-        line = self._line
-        if line is not None and self._asked is None:
-            line.ask("PING")
+        self._next_heartbeat = time.monotonic() + self._route.heartbeat
+        connection = self._connection
+        if connection is not None and self._asked is None:
+            connection.ask("PING")
             self._asked = time.monotonic()
         ids = [subscription.id for subscription in self._subscriptions if subscription.id]
-        gone = self._store.call(calls.beat(PATIENCE, ids))
+        gone = self._store.call(calls.heartbeat(SESSION_TIMEOUT, ids))
         if not self._returning:
             return
         if gone:
             # Whoever reads a subscription makes it again; that is looked at soon.
-            self._next_beat = time.monotonic() + _TICK
-        elif line is not None:
+            self._next_heartbeat = time.monotonic() + _TICK
+        elif connection is not None:
             self._returning = False
-            self._route.tell(line.place, ConnectionState.RESUBSCRIBED)
+            self._route.tell(connection.server, ConnectionState.RESUBSCRIBED)

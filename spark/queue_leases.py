@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.base.errors import Rejected
 from ampsq.client.client import Client
-from ampsq.spark.queue_offsets import Leased, QueueOffset
+from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.queues.message import Message
-    from ampsq.spark.stores import InstanceAddress
+    from ampsq.spark.stores import SparkInstance
 
-__all__ = ["Leasing"]
+__all__ = ["QueueLeases"]
 
 _log = logging.getLogger("ampsq")
 #: Seconds that a look at the queue may wait for messages that filters and priorities are being applied to.
@@ -26,7 +26,7 @@ _LOOK: Final = 0.02
 _TOGETHER: Final = 500
 
 
-class Leasing:
+class QueueLeases:
     """A subscription to a queue, and the batches that it holds.
 
     Args:
@@ -34,21 +34,21 @@ class Leasing:
         queue: the queue.
         filter: what is wanted of it; None: everything.
         most: messages held at once.
-        patience: seconds for which calls are repeated while the server is away.
+        retry_timeout: seconds for which calls are repeated while the server is away.
     """
 
     def __init__(
         self,
-        address: InstanceAddress,
+        address: SparkInstance,
         queue: str,
         filter: str | None,  # noqa: A002  (AMPS's word)
         most: int,
-        patience: float,
+        retry_timeout: float,
     ) -> None:
         # Up to which batch all is acknowledged, and how many messages may still be taken.
         self._queue, self._done, self._left = queue, 0, sys.maxsize
         self._batches: dict[int, list[Message]] = {}
-        self._client = Client(address.url, instance=address.instance, patience=patience)
+        self._client = Client(address.url, instance=address.instance, retry_timeout=retry_timeout)
         # It renews all that it holds for as long as this process lives.
         self._subscription = self._client.subscribe(queue, max_backlog=most, filter=filter, renew=True)
         if self._subscription.max_backlog < most:
@@ -80,7 +80,7 @@ class Leasing:
                 return None
             self._batches[number] = messages
             self._left -= len(messages)
-        leased = [Leased(*parse_ref(each.parts[5].decode()), each.delivery) for each in self._batches[number]]
+        leased = [LeasedMessage(*parse_ref(each.parts[5].decode()), each.delivery) for each in self._batches[number]]
         return QueueOffset(number, self._queue, tuple(leased))
 
     def finish(self, offset: QueueOffset) -> None:
@@ -100,7 +100,7 @@ class Leasing:
                 )
         self._done = offset.batch
 
-    def _acknowledge_by_bookmark(self, messages: Sequence[Leased]) -> None:
+    def _acknowledge_by_bookmark(self, messages: Sequence[LeasedMessage]) -> None:
         """Of a driver that died before this one: its leases went back, and nobody should do the work again."""
         # IDs in this instance's logs, which are known under its origin, wherever the messages are from.
         bookmarks = [Bookmark.of(each.topic, self._client.origin, each.id) for each in messages]

@@ -7,7 +7,7 @@ import logging
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
-from ampsq.replication.report import heard_of
+from ampsq.replication.report import linked_instances
 
 __all__ = ["assume_lost"]
 
@@ -28,12 +28,12 @@ async def assume_lost(instance: str, queue: str, limit: int) -> int:
     if not (await command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)):
         return 0
     counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue, limit)
-    heard = await heard_of(instance)
+    linked = await linked_instances(instance)
     # An owner is a name, or a name and an incarnation.
-    lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & heard]
+    lost = [owner for owner in counted.owners if not {owner, owner.rpartition(".")[0]} & linked]
     if not lost:
         return 0
-    number, _ = await replication_calls.assume(queue, limit, lost)
+    number, _ = await replication_calls.assume_ownership(queue, limit, lost)
     if number:
         _log.warning(
             "queue %s of %s: %d messages of %s, which is out of reach, are delivered here: proxied transfer is enabled",

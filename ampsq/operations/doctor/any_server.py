@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import NotPermitted, Unavailable
 from ampsq.protocol.request import command
-from ampsq.transport.instances import parse_homes
+from ampsq.transport.instances import parse_instances
 from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT
 
-__all__ = ["reach"]
+__all__ = ["open_any_server"]
 
 
 class _AnyServer(Route):
@@ -26,7 +26,7 @@ class _AnyServer(Route):
         return []
 
 
-def reach(url: str | Sequence[str], instance: str) -> Store:
+def open_any_server(url: str | Sequence[str], instance: str) -> Store:
     """A store at the first server that can be used, or else at the first one that answers.
 
     Args:
@@ -36,10 +36,12 @@ def reach(url: str | Sequence[str], instance: str) -> Store:
     Raises:
         Unavailable: none of them answers. DefinitionError: an address or a name is wrong.
     """
-    homes, failures = parse_homes(url, instance), list[Unavailable]()
+    instances, failures = parse_instances(url, instance), list[Unavailable]()
     for kind in (Route, _AnyServer):
-        for home in homes:
-            store = Store(kind(home.url, home.instance), home.instance, patience=0.0)
+        for instance_address in instances:
+            store = Store(
+                kind(instance_address.url, instance_address.instance), instance_address.instance, retry_timeout=0.0
+            )
             try:
                 store.call(command(["ROLE"], bool))
             except NotPermitted:
@@ -49,4 +51,4 @@ def reach(url: str | Sequence[str], instance: str) -> Store:
                 failures.append(error)
             else:
                 return store
-    raise failures[0] if len(homes) == 1 else Unavailable("; ".join(map(str, failures[: len(homes)])))
+    raise failures[0] if len(instances) == 1 else Unavailable("; ".join(map(str, failures[: len(instances)])))

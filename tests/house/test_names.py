@@ -1,0 +1,164 @@
+"""Names of the house: none means two things, and those that were given up for the field's terms do not come back."""
+
+import ast
+import collections
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("ampsq", "cli", "spark", "bench")
+
+#: What was given up -> what is said instead. Keys and fields that servers hold keep their names.
+DICTIONARY = {
+    "holding": "LeaseTable, leases",
+    "held": "leases",
+    "presence": "Keepalive",
+    "beat": "heartbeat",
+    "wish": "SubscriptionSpec, or SubscribeRequest as it travels",
+    "wanted": "SubscriptionSpec, or what is waited for by its own name",
+    "manner": "ConnectionOptions",
+    "attached": "InstanceConnection",
+    "home": "InstanceAddress",
+    "homes": "instances",
+    "line": "Connection",
+    "lines": "ConnectionPool",
+    "channel": "Pipeline; a channel of pub/sub by what it is for, as keepalive_channel",
+    "pinned_channel": "PinnedPipeline",
+    "patience": "retry_timeout",
+    "doubt": "outcome_unknown",
+    "in_doubt": "outcome_unknown",
+    "elsewhere": "prepare_failover",
+    "leave": "suspend, or what is given up by its own name",
+    "move": "resume_at",
+    "vectors": "VersionVector",
+    "bearings": "VersionVector",
+    "scene": "InstanceContext",
+    "gate": "DurabilityGate",
+    "judge": "Recheck, recheck",
+    "judging": "recheck",
+    "look": "Snapshot, or read_ and what is read",
+    "look_at": "read_ and what is read",
+    "letter": "dead_letter",
+    "letters": "dead_letters",
+    "happen": "emit_event",
+    "heard": "has_listeners",
+    "is_heard": "has_listeners",
+    "told": "notify, reported, or the thing's own name",
+    "said": "notify, reported, or the thing's own name",
+    "written": "formatting, or the thing's own name",
+    "unknown": "suggestions",
+    "taught": "with_suggestions",
+    "notice": "scan_foreign_entries",
+    "place": "LogPosition, ServerAddress, FilePosition, or the position of what it is",
+    "places": "positions of what they are",
+    "whereabouts": "what it finds",
+    "standing": "what it counts",
+    "limbs": "what they are parts of",
+    "enough": "what is bounded",
+    "heads": "what they begin",
+    "forgotten": "what is removed",
+}
+
+
+def modules():
+    return [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+
+
+def plain(name):
+    """A name as the dictionary has it: `AsyncLine` and `_Line` are `line`, `PinnedChannel` is `pinned_channel`."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("_")).lower()
+    return snake.removeprefix("async_")
+
+
+def definitions(text, kinds):
+    """The classes or functions of a module's top level, those under a condition too."""
+    found, rest = [], list(ast.parse(text).body)
+    while rest:
+        node = rest.pop(0)
+        if isinstance(node, kinds):
+            found.append(node.name)
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            rest += [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt | ast.ExceptHandler)]
+        elif isinstance(node, ast.ExceptHandler):
+            rest += node.body
+    return found
+
+
+def twice(sources):
+    """Public class -> the files that define one of this name, where several do."""
+    files = collections.defaultdict(list)
+    for path, text in sources:
+        for name in definitions(text, ast.ClassDef):
+            if not name.startswith("_"):
+                files[name].append(path)
+    return {name: paths for name, paths in files.items() if len(paths) > 1}
+
+
+def given_up(path, text):
+    """Of the names of a module, its classes and its public functions those that the dictionary has."""
+    functions = definitions(text, (ast.FunctionDef, ast.AsyncFunctionDef))
+    names = [
+        Path(path).stem,
+        *definitions(text, ast.ClassDef),
+        *(each for each in functions if not each.startswith("_")),
+    ]
+    return [name for name in names if plain(name) in DICTIONARY]
+
+
+def test_no_public_class_has_the_name_of_another():
+    sources = [(str(path.relative_to(ROOT)), path.read_text()) for path in modules()]
+    found = twice(sources)
+    assert not found, "\n".join(
+        f"class {name} is in {' and in '.join(paths)}: say in each name what the thing is; a name that users import "
+        "from ampsq stays, and the other one gets another"
+        for name, paths in sorted(found.items())
+    )
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_names_that_were_given_up_do_not_come_back(part):
+    found = [
+        f"{path.relative_to(ROOT)}: {name}: say {DICTIONARY[plain(name)]} (docs: the words of the house)"
+        for path in modules()
+        if path.relative_to(ROOT).parts[0] == part
+        for name in given_up(path, path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_two_classes_of_one_name_are_found():
+    sources = [("a.py", "class Place: ..."), ("b.py", "if True:\n    class Place: ..."), ("c.py", "class _Place: ...")]
+    assert twice(sources) == {"Place": ["a.py", "b.py"]}
+
+
+def test_nested_classes_and_private_ones_may_share_a_name():
+    sources = [("a.py", "class On:\n    class Timer: ..."), ("b.py", "class Do:\n    class Timer: ...")]
+    assert twice(sources) == {}
+
+
+def test_a_name_of_the_dictionary_is_found_as_module_class_and_function():
+    text = "class AsyncLine: 1\nclass _Said: 1\ndef look(): 1\nasync def taught(): 1\ndef _told(): 1\ndef offline(): 1"
+    assert given_up("ampsq/transport/lines.py", text) == ["lines", "AsyncLine", "_Said", "look", "taught"]
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "lease",
+        "subscription",
+        "publish",
+        "acknowledge",
+        "dead_letters",
+        "failover",
+        "retention",
+        "heartbeat",
+        "ownership",
+    ],
+)
+def test_what_people_search_for_is_in_the_name_of_a_file(topic):
+    names = [path.stem for path in (ROOT / "ampsq").rglob("*.py")]
+    assert any(topic in name for name in names), (
+        f"no file of ampsq/ is named for {topic!r}: name the one in which it is done so that a search finds it"
+    )
