@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ampsq.definitions.instance import Instance
     from ampsq.definitions.queue import Action, Do, GroupLocalQueue, If, LocalQueue, On, Queue, Topic, View
     from ampsq.definitions.topic import ConflatedTopic
+    from ampsq.definitions.transport import Transport
     from ampsq.publishing.file_store import FilePublishStore
     from ampsq.publishing.guarantee_options import FailedWrite
     from ampsq.publishing.memory_store import MemoryPublishStore

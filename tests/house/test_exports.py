@@ -72,6 +72,19 @@ def test_a_look_at_the_package_shows_what_it_is_for():
     assert {name for name in dir(ampsq) if not name.startswith("__")} == set(ampsq.__all__)
 
 
+def test_checkers_are_told_of_the_same_names_as_the_package_exports():
+    (block,) = [node for node in ast.parse(PATHS["ampsq"].read_text()).body if is_type_checking(node)]
+    told = {alias.asname or alias.name: node.module for node in block.body for alias in node.names}
+
+    assert set(ampsq._HOMES) == set(ampsq.__all__)
+    assert told == {name: f"ampsq.{home}" for name, home in ampsq._HOMES.items()}
+
+
+@pytest.mark.parametrize("name", ampsq.__all__)
+def test_every_exported_name_is_found(name):
+    assert getattr(ampsq, name).__module__.startswith("ampsq.")
+
+
 def test_only_lines_and_finding_open_connections():
     made = ("Redis.from_url(", "ConnectionPool.from_url(", "Sentinel(", "RedisCluster(")
 
