@@ -12,7 +12,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(
-    r"\]\((?:\.\./)+((?:examples|bench|tests|lua|ampsq)/[^)#]+|README\.md|SECURITY\.md|compose\.yaml)(#[^)]*)?\)"
+    r"\]\((?:\.\./)+((?:examples|bench|cli|spark|tests|lua|ampsq)/[^)#]+|README\.md|SECURITY\.md|compose\.yaml)(#[^)]*)?\)"
 )
 
 

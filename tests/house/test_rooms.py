@@ -6,6 +6,7 @@ Imports made for types count. `cli`, `spark` and `bench` are rooms too.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -113,3 +114,18 @@ def test_inside_a_room_files_form_no_circle(room):
 
     for module in sorted(graph):
         walk(module, ())
+
+
+def test_the_picture_shows_the_rooms_in_their_order():
+    picture = (ROOT / "docs" / "images" / "rooms.svg").read_text()
+
+    assert re.findall(r"<text x=[^>]*>(\w+)</text></g>", picture) == LINE
+
+
+def test_the_page_on_the_design_tells_of_each_room():
+    page = (ROOT / "docs" / "design.md").read_text().partition("## The rooms")[2].partition("\n## ")[0]
+
+    told = [
+        room for item in re.findall(r"^- (\*\*[^:]*):", page, re.MULTILINE) for room in re.findall(r"\*\*(\w+)", item)
+    ]
+    assert told == LINE
