@@ -121,6 +121,7 @@ def _within(variable, value, function):
 
 def _as(owner, role, methods=None, variable=_acting):
     """Let methods of a class, by default all that it has itself and are public, run in a role."""
+    assert not (missing := (methods or set()) - vars(owner).keys()), f"{owner.__name__} has no {missing}"
     for name, function in list(vars(owner).items()):
         is_wanted = name in methods if methods is not None else not name.startswith("_") or name in _ITERATING
         if is_wanted and inspect.isfunction(function) and not inspect.isasyncgenfunction(function):
@@ -168,7 +169,7 @@ def _in_roles():
             if (owner, name) not in seen and name not in {"add_connection_state_listener", "connect"}:
                 seen.add((owner, name))
                 _as(owner, _of_client(name), {name})
-        _as(kind, "worker", {"_move"})
+        _as(kind, "worker", {"_fail_over"})
     _as(ampsq.Client, _opening, {"_begin"})
     _as(ampsq.AsyncClient, _opening, {"_begin"})
     for name in HANDED_OUT:
@@ -183,7 +184,7 @@ def _in_roles():
         _as(kind, "worker")
     for kind in (Keepalive, Reporting):
         _as(kind, "worker", {"__init__"}, _making)
-    _as(GuaranteedPublisher, "publisher+worker", {"__init__", "may_move", "move"}, _making)
+    _as(GuaranteedPublisher, "publisher+worker", {"__init__", "check_resume_at", "resume_at"}, _making)
     _as(main.Coordinator, "coordinator", {"run", "_serve"})
     _as(main.Coordinator, "coordinator", {"run", "_serve"}, _making)
     _as(Gateway, "gateway", {"start"}, _making)

@@ -414,7 +414,7 @@ def test_without_kernel_help_a_watcher_ends_the_child(folder):
     program = """
 import pathlib, sys, time
 from ampsq.server import supervisor
-child = supervisor.Child("it", ["sleep", "30"], pathlib.Path("/dev/null"), tied_by_kernel=False)
+child = supervisor.SupervisedProcess("it", ["sleep", "30"], pathlib.Path("/dev/null"), tied_by_kernel=False)
 child.start()
 child.stop()
 assert child.start()

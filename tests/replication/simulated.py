@@ -45,8 +45,8 @@ class LossyStore(Store):
     def lose_nothing(self):
         self._left = None
 
-    def channel(self):
-        return LossyChannel(self)
+    def pipeline(self):
+        return LossyPipeline(self)
 
     def call(self, call):
         is_lost = self._left == 0
@@ -61,7 +61,7 @@ class LossyStore(Store):
         return reply
 
 
-class LossyChannel:
+class LossyPipeline:
     """Calls ahead on a `LossyStore`: each runs when it is posted, and what became of it is heard later."""
 
     def __init__(self, store):
