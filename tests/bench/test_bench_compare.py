@@ -18,6 +18,8 @@ from ampsq.bench.checkouts import RunFailed, laid_out
 from ampsq.bench.compare import compare, judged, table
 from ampsq.bench.verdicts import Better, direction, flattened, quotient, verdict
 
+pytestmark = pytest.mark.slow
+
 GIT = shutil.which("git") or "git"
 ROOT = Path(__file__).parents[2]
 PARTS = ("ampsq", "bench", "cli", "lua", "spark")

@@ -16,6 +16,8 @@ from ampsq.cli.demo_crew import Deadline, DemoFailed, DemoProcess, DemoRecord
 from ampsq.cli.demo_evidence import Evidence, Journal
 from ampsq.cli.demo_worker import Spec
 
+pytestmark = pytest.mark.slow
+
 NEVER_LEFT = 521
 
 

@@ -11,6 +11,8 @@ from observing import eventually
 
 from ampsq.server import embedded
 
+pytestmark = pytest.mark.slow
+
 TASKS = """
 import ampsq
 

@@ -19,6 +19,8 @@ from playwright.sync_api import expect, sync_playwright
 from ampsq import Action, Client, Destination, Instance, LocalQueue, Queue, Topic
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",

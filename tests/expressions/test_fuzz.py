@@ -15,6 +15,8 @@ from test_vectors_lua import KNOWN, Case, ServerSide
 
 from ampsq.base.errors import ExpressionError
 
+pytestmark = pytest.mark.slow
+
 _EXAMPLES = int(os.environ.get("AMPSQ_EXAMPLES", "150"))
 _PAIRS = 20
 _NAMES = "abcde"

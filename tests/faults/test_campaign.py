@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from campaign import Campaign
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)

@@ -25,6 +25,8 @@ from ampsq.transport.errors import translate_connect_error
 from ampsq.transport.route import Route
 from ampsq.transport.runner import AsyncStore
 
+pytestmark = pytest.mark.slow
+
 SECRET = "do-not-print-me"  # noqa: S105 - it is looked for in texts
 
 

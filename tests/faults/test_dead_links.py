@@ -15,6 +15,8 @@ from observing import eventually
 from ampsq import AsyncClient, Client, Queue
 from ampsq.base.errors import DefinitionError, NoAnswer, Unavailable
 
+pytestmark = pytest.mark.slow
+
 HEARTBEAT = 0.6
 #: Twice the heartbeat, and what a busy machine may add.
 NOTICED_WITHIN = 2 * HEARTBEAT + 8

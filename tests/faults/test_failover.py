@@ -19,6 +19,8 @@ from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.discovery import slot_of
 from ampsq.transport.runner import Store
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["redis", "valkey"]
 #: The password of the Sentinels.
 WATCHING = "watching"

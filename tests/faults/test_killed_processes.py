@@ -17,6 +17,8 @@ from observing import eventually
 from ampsq import Action, Do, On, Queue
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).parent / "child.py"
 
 

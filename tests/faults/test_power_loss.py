@@ -17,6 +17,8 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.transport.runner import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def power(start_server):

@@ -22,6 +22,8 @@ from proxy import Proxy
 from ampsq import Client, FilePublishStore, MemoryPublishStore, Queue
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).parent / "child.py"
 ROUNDS = int(os.environ.get("AMPSQ_ROUNDS", "6"))
 

@@ -11,6 +11,8 @@ from observing import eventually
 
 from ampsq import Queue
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).parent / "child.py"
 NUMBER = 600
 

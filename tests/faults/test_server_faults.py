@@ -13,6 +13,8 @@ from observing import eventually
 from ampsq import Client, Queue, Worker
 from ampsq.base.errors import AmpsqError, FormatMismatch, ServerFull, StaleLease
 
+pytestmark = pytest.mark.slow
+
 
 def define(client, **elements):
     client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=500, **elements))

@@ -20,6 +20,8 @@ from ampsq import Client
 from ampsq.gateway.failed_logins import Failures
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
 

@@ -15,6 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from ampsq import Client
 from ampsq.base.errors import Unavailable
 
+pytestmark = pytest.mark.slow
+
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
 RULES = "gateway: {server_timeout: 300ms}\n"

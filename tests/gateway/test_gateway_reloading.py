@@ -19,6 +19,8 @@ from ampsq.gateway import rules_reload as reloading
 from ampsq.gateway.rules import marks_of
 from ampsq.gateway.rules_reload import RulesFile
 
+pytestmark = pytest.mark.slow
+
 #: Seconds that everything has on a crowded machine.
 WITHIN = 30
 

@@ -15,6 +15,8 @@ from ownership_search import TooManyStates, search
 from ownership_steps import Steps
 from ownership_variants import VARIANTS
 
+pytestmark = pytest.mark.slow
+
 _WORLDS = int(os.environ.get("AMPSQ_WORLDS", "0"))
 _SCENARIOS = SMALL | (LARGE if _WORLDS else {})
 

@@ -14,6 +14,8 @@ from scene import pick_up
 from ampsq import FilePublishStore, MemoryPublishStore, Queue
 from ampsq.base.errors import Closed, NotPersisted, PublishStoreError, PublishStoreFull, ServerUnsuitable, StaleLease
 
+pytestmark = pytest.mark.slow
+
 
 def free_port():
     with contextlib.closing(socket.socket()) as found:

@@ -10,6 +10,8 @@ from observing import eventually
 from ampsq import AsyncClient, MemoryBookmarkStore, MemoryPublishStore
 from ampsq.base.errors import NotPersisted, StaleLease
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"heartbeat": "1s", "retry_timeout": "15s"}
 
 

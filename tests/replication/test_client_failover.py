@@ -15,6 +15,8 @@ from ampsq.base.errors import DefinitionError, NotPersisted, StaleLease
 from ampsq.protocol.schema import key
 from ampsq.transport.instances import InstanceAddress, parse_instances
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pair(homes):

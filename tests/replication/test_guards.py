@@ -13,6 +13,8 @@ from unguarded import Guard, without
 
 from ampsq.base.errors import AmpsqError
 
+pytestmark = pytest.mark.slow
+
 #: Seeds of which one at least has to notice.
 SEEDS = 40
 

@@ -20,6 +20,8 @@ from observing import eventually
 from ampsq import Client, Destination, Queue, Topic
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS = itertools.count(1)
 _IP = shutil.which("ip") or "ip"
 

@@ -11,6 +11,8 @@ from observing import eventually
 
 from ampsq import Client, MemoryBookmarkStore, RedisBookmarkStore, SqliteBookmarkStore
 
+pytestmark = pytest.mark.slow
+
 
 def take(messages, number, seconds=10.0):
     """The data of so many messages, and of those that come at once behind them."""

@@ -9,9 +9,12 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from observing import eventually
 
 from ampsq import Worker
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-m", "ampsq.cli"]
 

@@ -15,6 +15,8 @@ from ampsq.coordinator import Coordinator
 from ampsq.files.config import load
 from ampsq.protocol.schema import key
 
+pytestmark = pytest.mark.slow
+
 TOPOLOGIES = Path(__file__).parents[2] / "examples" / "topologies"
 EACH = 10
 

@@ -18,6 +18,8 @@ import pytest
 
 from ampsq import Client, Queue
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 

@@ -14,6 +14,8 @@ from ampsq.spark.instance_writers import Job, SequencedWriter, StagedWriter, dra
 from ampsq.spark.job_calls import commit_job
 from ampsq.transport.runner import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(client, valkey, instance):

@@ -16,6 +16,8 @@ from ampsq.spark.columns import read_schema
 from ampsq.spark.queue_offsets import LeasedMessage, QueueOffset
 from ampsq.spark.queue_stream import QueueStreamReader
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def work(client, valkey, coordinate):

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from ampsq import Client, Queue
 
+pytestmark = pytest.mark.slow
+
 DONE_WITHOUT = {("command", "config|get"), ("command", "client|setinfo"), ("command", "client")}
 
 

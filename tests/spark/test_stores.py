@@ -10,6 +10,8 @@ from ampsq.base.errors import Unavailable
 from ampsq.protocol.schema import key
 from ampsq.spark.stores import SparkInstance, opened_store, store_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def address(valkey, instance):

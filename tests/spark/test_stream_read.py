@@ -18,6 +18,8 @@ from ampsq.spark.columns import read_schema
 from ampsq.spark.reading import read_part
 from ampsq.spark.stream_reading import stream_reader
 
+pytestmark = pytest.mark.slow
+
 ALL = ReadAllAvailable()
 LIMITED = ReadMaxRows(1)
 

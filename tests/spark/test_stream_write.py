@@ -7,6 +7,8 @@ from test_batch_write import PROTOCOLS, failing, leftovers, recorded, values
 
 from ampsq import Queue
 
+pytestmark = pytest.mark.slow
+
 
 def files(folder, *contents):
     """Text files, one a micro-batch."""

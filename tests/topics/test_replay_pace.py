@@ -14,6 +14,8 @@ from ampsq.base.errors import BookmarkNotFound, DefinitionError, ServerUnsuitabl
 from ampsq.protocol.schema import key
 from ampsq.topics import fully_durable as durability
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_rate_in_messages_is_kept(client):
     client.apply(Topic(name="orders"))

@@ -18,6 +18,8 @@ from ampsq.topics import reader_reports as reporting
 from ampsq.topics import slow_reader as limited_reader
 from ampsq.topics.spool import Spool
 
+pytestmark = pytest.mark.slow
+
 #: A body of about a kilobyte.
 PAD = "x" * 1000
 
