@@ -9,7 +9,7 @@ JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
-# Folders or files whose tests `make roles` runs, and those of them that `make test` does.
+# Folders or files whose tests `make roles` runs, and those of them that `make test-all` does.
 ROLES ?= $(addprefix tests/,queues publishing topics records views catalog client operations tracing lua replication faults cli \
 	coordinator/test_actions.py coordinator/test_foreign_entries.py gateway/test_gateway.py gateway/test_gateway_writing.py)
 ROLES_IN_ALL := tests/replication/test_running.py tests/operations/test_check.py \
