@@ -176,3 +176,7 @@ def test_a_terminal_without_colours_gets_none(process, listed_instance):
 
     assert coloured()
     assert not coloured(NO_COLOR="1")
+
+
+def test_the_version_is_told_with_those_of_what_it_stands_on(run):
+    assert run("version").out.startswith("ampsq 0.1.0, Python 3.")

@@ -91,3 +91,9 @@ def test_a_destination_is_removed_by_its_name(replicated):
     assert "london, nyc-2" in replicated("replication", "remove", "nyc-3", code=1).err
     assert replicated("replication", "remove", "nyc-2").out == "nyc-2 is removed\n"
     assert [link["destination"] for link in replicated("replication", "--json").json[0]["links"]] == ["london"]
+
+
+def test_recovering_without_nobody_in_particular_is_refused(replicated):
+    refused = replicated("replication", "recover-without", "nobody", code=1)
+
+    assert "nobody" in refused.err
