@@ -43,7 +43,7 @@ BUSY = 75  # exit code: another supervisor has the folder
 
 _TICK = 0.1
 _GRACE = 0.3  # how long nobody must be left: a user that comes right after another keeps the server
-_GRACE = 5.0  # from SIGTERM to SIGKILL
+_KILL_AFTER = 5.0  # from SIGTERM to SIGKILL
 _STEADY = 10.0  # a child that lived this long starts again without delay
 _START_ATTEMPTS = 5
 _SOCKET_LIMIT = 100  # bytes; sun_path has 104 on macOS and 108 on Linux, with the final NUL
@@ -236,7 +236,7 @@ class SupervisedProcess:
         self.process = None
         return True
 
-    def stop(self, grace: float = _GRACE) -> None:
+    def stop(self, grace: float = _KILL_AFTER) -> None:
         """End the child and all that it forked: SIGTERM, and SIGKILL when it is there after `grace`."""
         if self.process is None:
             return
@@ -246,7 +246,7 @@ class SupervisedProcess:
                 self.process.wait(grace)
         kill_group(self.process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_GRACE)
+            self.process.wait(_KILL_AFTER)
         self._dismiss_watcher()
         self.process = None
 
@@ -344,7 +344,7 @@ class Supervisor:
 
     def _stop_children(self) -> None:
         # A server that ends in peace removes its socket, and without the folder that may be a successor's.
-        grace = _GRACE if self._has_folder() else 0.0
+        grace = _KILL_AFTER if self._has_folder() else 0.0
         self.coordinator.stop(grace)
         self.server.stop(grace)
         if grace:
@@ -379,7 +379,7 @@ class Supervisor:
             self.server.start()
         elif not self.socket.exists():
             # A young server has not made it yet.
-            if not self._ready and self.server.age < _GRACE:
+            if not self._ready and self.server.age < _KILL_AFTER:
                 return
             say(f"{self.socket} was removed; starting the server again")
             self.server.stop()
@@ -480,7 +480,7 @@ def _end_former_server(folder: Path) -> bool:
     """Make sure that no server of a killed supervisor is left, nor what it forked; False when it stays."""
     lock = open_lock(folder / SERVER)
     try:
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + _KILL_AFTER
         while not try_lock(lock, fcntl.LOCK_EX):
             # The lock is held, so what it names is the group of a holder and not of a stranger.
             leader = recorded_process(folder / SERVER)

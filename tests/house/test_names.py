@@ -162,3 +162,25 @@ def test_what_people_search_for_is_in_the_name_of_a_file(topic):
     assert any(topic in name for name in names), (
         f"no file of ampsq/ is named for {topic!r}: name the one in which it is done so that a search finds it"
     )
+
+
+def bound_twice(body, inside=""):
+    """The names that a module or a class binds more than once, other than by overloads, setters and conditions."""
+    bound = collections.Counter()
+    for node in body:
+        if isinstance(node, ast.Assign):
+            bound.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            bound[node.target.id] += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            marks = " ".join(map(ast.unparse, node.decorator_list))
+            bound[node.name] += not re.search(r"\boverload\b|\.setter\b|\.deleter\b", marks)
+            if isinstance(node, ast.ClassDef):
+                yield from bound_twice(node.body, f"{inside}{node.name}.")
+    yield from (f"{inside}{name}" for name, number in bound.items() if number > 1)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_name_of_a_module_or_a_class_is_bound_twice(path):
+    """A second binding takes the first one's place in silence, as a rename may make one."""
+    assert list(bound_twice(ast.parse(path.read_text()).body)) == []

@@ -166,7 +166,7 @@ def apply(runs: Iterable[EntryRun], *, refill: bool = False, now: Now = "") -> C
 
     Args:
         runs: in the order in which the source received them.
-        refill: a filter was widened: what is at or below `read_received` may be missing.
+        refill: a filter was widened: what is at or below `received` may be missing.
         now: milliseconds; default the server's time.
     """
     arguments: list[EncodableT] = [now, int(refill)]
