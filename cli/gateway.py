@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Gated", "gated", "gateway"]
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
+_GIVEN: Final = ("where", "config", "certificate", "key", "clients", "hosts")
 _EPILOG = """\b
 Examples:
   ampsq gateway --hash < secret                              # for the file: what is kept of a user's secret
   ampsq gateway --config gateway.yaml --url redis://localhost:6379
-  ampsq gateway --config gateway.yaml --listen 0.0.0.0:8443 --certificate cert.pem --key key.pem
+  ampsq gateway --config gateway.yaml --listen 0.0.0.0:8443 --certificate cert.pem --key key.pem --host queues.example
   ampsq gateway --config gateway.yaml --certificate cert.pem --key key.pem --client-authorities clients.pem
 """
 
@@ -42,6 +43,7 @@ class Gated:
         where: host and port; None: none is served.
         config: the file with its users and what they are entitled to.
         certificate, key, clients: see `ampsq.gateway.server.Tls`.
+        hosts: names under which it is called.
     """
 
     where: str | None
@@ -49,10 +51,11 @@ class Gated:
     certificate: str | None
     key: str | None
     clients: str | None
+    hosts: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise `click.UsageError` for options that do not go together."""
-        if self.where is None and (self.config or self.certificate or self.key or self.clients):
+        if self.where is None and (self.config or self.certificate or self.key or self.clients or self.hosts):
             raise click.UsageError("the options of a gateway go with --gateway HOST:PORT")
         if self.where is not None and not self.config:
             raise click.UsageError("a gateway needs its users and what they are entitled to: --config FILE")
@@ -73,7 +76,7 @@ class Gated:
         tls = Tls(self.certificate, self.key, self.clients) if self.certificate and self.key else None
         try:
             path = Path(self.config)
-            made = Gateway(url, instance, read_rules(path), self.where, tls, file=path)
+            made = Gateway(url, instance, read_rules(path), self.where, tls, file=path, hosts=self.hosts)
         except OSError as error:
             raise click.ClickException(
                 f"gateway at {self.where}: {error}; allowed: a free port of this host"
@@ -109,9 +112,16 @@ def gated(prefix: str, where: str, **options: Any) -> Callable[[Callable[..., No
             type=_FILE,
             help="PEM: let in clients alone whose certificate is of these (mTLS).",
         )
+        @click.option(
+            f"--{prefix}host",
+            "gateway_hosts",
+            metavar="NAME",
+            multiple=True,
+            help="A name under which it is called, beside localhost, addresses and its own host; may be repeated.",
+        )
         @functools.wraps(function)
         def wrapped(*arguments: Any, **others: Any) -> None:
-            given = [others.pop(f"gateway_{name}") for name in ("where", "config", "certificate", "key", "clients")]
+            given = [others.pop(f"gateway_{name}") for name in _GIVEN]
             function(*arguments, gated=Gated(*given), **others)
 
         return wrapped

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ import redis
 from ampsq.base.errors import DefinitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-__all__ = ["Endpoint", "join_addresses", "parse_endpoints", "redacted"]
+__all__ = ["Endpoint", "is_host_of", "join_addresses", "parse_endpoints", "redacted"]
 
 _ALLOWED: Final = (
     "allowed are redis://HOST:PORT/DB, rediss://..., unix:///PATH, sentinel://HOST:PORT,HOST:PORT/SERVICE and "
@@ -38,6 +39,20 @@ _KINDS: Final[Mapping[str, tuple[Literal["sentinel", "cluster"], str, int]]] = {
     "cluster": ("cluster", "redis", 6379),
     "cluster+tls": ("cluster", "rediss", 6379),
 }
+
+
+def is_host_of(names: Collection[str], header: str) -> bool:
+    """Return whether a ``Host`` header names ``localhost``, an IP address, or one of these names.
+
+    An address is no name, so nobody can have it point here.
+    """
+    try:
+        name = urlsplit(f"//{header}").hostname or ""
+        if name not in {"localhost", *(each.lower() for each in names)}:
+            ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def redacted(url: str) -> str:

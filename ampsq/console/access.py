@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse
+
+from ampsq.base.addresses import is_host_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -82,14 +82,8 @@ class Access:
         return secrets.compare_digest(text.encode(), self.word.encode())
 
     def is_host(self, header: str) -> bool:
-        """Whether a request was made under a name of ours: an address is no name, so nobody can have it point here."""
-        try:
-            name = urlsplit(f"//{header}").hostname or ""
-            if name not in {"localhost", *(host.lower() for host in self.hosts)}:
-                ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        """Whether a request was made under a name of ours."""
+        return is_host_of(self.hosts, header)
 
 
 class Guard:

@@ -19,6 +19,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 
+from ampsq.base.addresses import is_host_of
 from ampsq.base.errors import AmpsqError, DefinitionError, NotPermitted
 from ampsq.gateway.asyncapi import frames_document
 from ampsq.gateway.client import GatewayClient
@@ -56,6 +57,12 @@ _ENDS_WITHIN: Final = 5
 _GIVEN_UP: Final = 15.0
 #: Headers that say who asks a browser to ask, and whom it asks.
 _COMPARED: Final = (b"origin", b"host")
+#: Answer under any name: they say nothing but whether it works.
+_PROBES: Final = ("/healthz", "/readyz")
+_NOT_OURS: Final = (
+    "This is not the host that the gateway answers to. Allowed: localhost, any IP address, the host that it listens "
+    "on, and the names given with --host (of a coordinator --gateway-host).\n"
+)
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -89,21 +96,29 @@ def parse_where(text: str) -> tuple[str, int]:
 
 
 class _SameOrigin:
-    """Refuses what a page of another site makes a browser ask, which may know the user's name and secret."""
+    """Refuses what a page of another site makes a browser ask, which may know the user's name and secret.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    A page whose site's name was made to point here (DNS rebinding) asks its own origin: that host is none of ours.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
+        self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope.get("headers") or ()
         origins, hosts = ([value.decode("latin-1") for name, value in headers if name == each] for each in _COMPARED)
-        if all(urlsplit(origin).netloc in hosts for origin in origins):
+        is_ours = len(hosts) == 1 and is_host_of(self._hosts, hosts[0])
+        is_same = is_ours and all(urlsplit(origin).netloc in hosts for origin in origins)
+        if is_same or scope["type"] == "lifespan" or scope["path"] in _PROBES:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
-        else:
+            reason = "another origin" if is_ours else "another host"
+            await send({"type": "websocket.close", "code": 1008, "reason": reason})
+        elif is_ours:
             await PlainTextResponse("Asked by a page of another origin.\n", 403)(scope, receive, send)
+        else:
+            await PlainTextResponse(_NOT_OURS, 421)(scope, receive, send)
 
 
 async def _may_serve(client: GatewayClient) -> None:
@@ -154,6 +169,7 @@ class Gateway:
         where: host and port, as `parse_where` reads them.
         tls: what encrypts it; default: nothing does.
         file: where the rules were read from; it is followed, so that rules change while it serves. Default: they stay.
+        hosts: names under which it is called, beside ``localhost``, any IP address and the host of `where`.
 
     Raises:
         OSError: the address is taken, or a file of TLS cannot be read.
@@ -169,9 +185,11 @@ class Gateway:
         tls: Tls | None = None,
         *,
         file: Path | None = None,
+        hosts: Sequence[str] = (),
     ) -> None:
         host, port = parse_where(where)
         self._rules, self._tls, self._host = rules, tls, host
+        self._hosts = (host, *hosts)
         self._url, self._instance = url, instance
         self._served: _Served | None = None
         self._file = file
@@ -241,7 +259,8 @@ class Gateway:
             encrypted = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
             if tls.clients:
                 encrypted |= {"ssl_ca_certs": tls.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
-        app = Starlette(routes=self._routes(), middleware=[Middleware(_SameOrigin)], lifespan=self._lifespan)
+        guard = Middleware(_SameOrigin, hosts=self._hosts)
+        app = Starlette(routes=self._routes(), middleware=[guard], lifespan=self._lifespan)
         return uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             http=partial(Requests, bounds=self._bounds), ws=partial(Sockets, bounds=self._bounds),  # type: ignore[arg-type]

@@ -167,6 +167,41 @@ def test_a_page_of_another_origin_is_refused(gateway, audit):
         connect(gateway.address.replace("http", "ws") + "/v1/subscribe?queue=work", additional_headers=theirs)
 
 
+def asked_as(gateway, audit, host):
+    """What is answered under a name of a host, whose page asks: a query, the probes, and a WebSocket."""
+    theirs = {"host": host, "origin": f"http://{host}"}
+    paths = ("/v1/sow?name=work", "/openapi.json", "/healthz", "/readyz")
+    answers = [httpx.get(audit.base + path, auth=audit.auth, headers=theirs).status_code for path in paths]
+    token = {"authorization": "Bearer " + ":".join(audit.auth), "origin": theirs["origin"]}
+    to = urlsplit(gateway.address)
+    try:
+        with connect(
+            f"ws://{host}/v1/subscribe?queue=work",
+            additional_headers=token,
+            sock=socket.create_connection((to.hostname, to.port)),
+        ):
+            return [*answers, 101]
+    except InvalidStatus as refused:
+        return [*answers, refused.response.status_code]
+
+
+def test_a_name_that_was_made_to_point_here_is_no_host_of_the_gateway(gateway, audit):
+    port = urlsplit(gateway.address).port
+    for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example"):
+        assert asked_as(gateway, audit, host) == [421, 421, 200, 200, 403], host
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert asked_as(gateway, audit, host) == [200, 200, 200, 200, 101], host
+
+
+def test_the_hosts_of_a_gateway_are_those_that_it_was_given_and_where_it_listens(serving):
+    named = serving(hosts=("Queues.example",))
+    assert asked_as(named, Asking(named, "audit"), "queues.example:8443") == [200, 200, 200, 200, 101]
+    assert asked_as(named, Asking(named, "audit"), "others.example") == [421, 421, 200, 200, 403]
+    name = socket.gethostname()
+    bound = serving(where=f"{name}:0")
+    assert asked_as(bound, Asking(bound, "audit"), name) == [200, 200, 200, 200, 101]
+
+
 # -- queues
 
 
