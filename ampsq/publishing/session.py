@@ -85,7 +85,6 @@ class PublishSession:
         number: given by the server; a later logon ends this one.
         sent: the last sequence that was sent.
         answered: the last one that the server recorded.
-        lacking: why the last wait for persistence was not over; empty when it was.
         topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
     """
 
@@ -101,7 +100,7 @@ class PublishSession:
         self._mark: str | None = None
         self._is_loaded = False
         self.number = self.sent = self.answered = 0
-        self.lacking = ""
+        self._lacking = ""
         self.topics: set[str] | None = set()
 
     def log_on(self, first: int, answered: int | None, former: int) -> publish_calls.LoggedOn:
@@ -221,8 +220,16 @@ class PublishSession:
             return False
         if self._mark and not self._is_acknowledged(self._mark, dict.fromkeys(streams, "")):
             return False
-        self._mark, self._confirmed, self.lacking = None, None, ""
+        self._mark, self._confirmed, self._lacking = None, None, ""
         return True
+
+    @property
+    def lacking(self) -> str:
+        """Why the wait for persistence that goes on is not over, as far as anything was answered; "" of none."""
+        if self._lacking:
+            return self._lacking
+        # A first wait may take a second; who does not have it is known from its beginning.
+        return "; ".join(f"sync destination {name!r} has not acknowledged it" for name in self._acknowledged.lacking)
 
     @property
     def _is_proved_later(self) -> bool:
@@ -240,15 +247,17 @@ class PublishSession:
 
     def _is_kept_here(self, sequence: int) -> bool:
         self._confirming.ask(publish_calls.confirm(self._identity.publisher, self.number, sequence))
+        # Also a wait that is given up before this one is over says what it waited for.
         if self._flushed is None:
+            self._lacking = self._lacking or f"fewer than {self._level.replicas} replicas have said that they have it"
             count = self._confirming.ask(command(self._level.wait, int, blocks=WAIT_MS / 1000))
             is_kept, lacking = count >= self._level.replicas, f"{count} of {self._level.replicas} replicas have it"
         else:
+            lacking = self._lacking = "the server has not flushed its append-only file"
             now = time.monotonic()
             self._confirmed = now if self._confirmed is None else self._confirmed
             is_kept = self._store.run(self._flushed.wait(self._confirming, self._confirmed, now + WAIT_MS / 1000))
-            lacking = "the server has not flushed its append-only file"
-        self.lacking = "" if is_kept else lacking
+        self._lacking = "" if is_kept else lacking
         return is_kept
 
     def _is_acknowledged(self, mark: str, wanted: dict[str, str]) -> bool:
@@ -256,7 +265,7 @@ class PublishSession:
         if self._store.run(self._acknowledged.wait(self._confirming, mark, wanted, until)):
             return True
         states = self._store.run(sync_states(self._store.instance))
-        self.lacking = "; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states)
+        self._lacking = "; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states)
         return False
 
     def log_off(self) -> None:

@@ -116,6 +116,20 @@ def test_who_waits_is_told_which_destination_it_waits_for_since_when_and_why(pai
     )
 
 
+@pytest.mark.parametrize("timeout", ["300ms", "1s"])
+def test_a_flush_names_the_destination_also_when_its_time_is_over_at_once(pair, timeout):
+    pair.destination()
+    pair.destination(name="c", addresses=["redis://nobody.invalid:1#c"])
+    client = pair.publisher()
+    client.publish("orders", 1)
+
+    with pytest.raises(NotPersisted, match=r"sync destination 'b'.*sync destination 'c'") as told:
+        client.flush(timeout)
+
+    assert "sync destination 'b'" in told.value.why
+    pair.a.remove_destination("c")
+
+
 @pytest.mark.parametrize("what", ["sow_delete", "delta_publish"])
 def test_deletions_and_changes_of_records_wait_too(pair, what):
     for each in (pair.a, pair.b):
