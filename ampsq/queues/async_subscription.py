@@ -178,7 +178,7 @@ class AsyncSubscription(SubscriptionView):
         if self._core.closed and not wait:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
-            await self._store.run(self._core.settle(message, "acknowledged", None))
+            await self._settle_here(message, "acknowledged", None, None)
         elif self._core.acknowledge(message) and not self._core.buffer:
             await self._store.run(self._core.send_acks())
 
@@ -199,7 +199,17 @@ class AsyncSubscription(SubscriptionView):
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
         if self._is_elsewhere(message):
             raise self._leased_elsewhere(message)
-        await self._store.run(self._core.settle(message, verb, period, reason))
+        await self._settle_here(message, verb, period, reason)
+
+    async def _settle_here(self, message: AsyncMessage, verb: Verb, period: int | None, reason: str | None) -> None:
+        """See `Subscription._settle_here`."""
+        store = self._store
+        try:
+            await store.run(self._core.settle(message, verb, period, reason))
+        except Unavailable as lost:
+            if not store.route.left:
+                raise
+            raise self._left_behind(message, acknowledged=verb == "acknowledged") from lost
 
     async def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""

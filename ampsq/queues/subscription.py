@@ -114,7 +114,7 @@ class Subscription(SubscriptionView):
     # -- at another instance
 
     def prepare_failover(self, store: Store, client: QueueClient, keepalive: Keepalive) -> Callable[[], None]:
-        """Subscribe at another instance; gives what lets it go on there, after `leave`."""
+        """Subscribe at another instance; gives what lets it go on there, after `suspend`."""
         core = self._core.copy_for(client.instance, client.request())
         store.run(core.register())
         return partial(self._resume_at, core, store, client, keepalive)
@@ -159,7 +159,7 @@ class Subscription(SubscriptionView):
         if self._core.closed and not wait:
             raise Closed("this subscription was closed, and its unacknowledged messages went back to their queues")
         if wait:
-            self._store.run(self._core.settle(message, "acknowledged", None))
+            self._settle_here(message, "acknowledged", None, None)
         elif self._core.acknowledge(message) and not self._core.buffer:
             self._store.run(self._core.send_acks())
 
@@ -167,7 +167,17 @@ class Subscription(SubscriptionView):
         """See `Message.cancel`, `Message.expire` and `Message.extend`."""
         if self._is_elsewhere(message):
             raise self._leased_elsewhere(message)
-        self._store.run(self._core.settle(message, verb, period, reason))
+        self._settle_here(message, verb, period, reason)
+
+    def _settle_here(self, message: Message, verb: Verb, period: int | None, reason: str | None) -> None:
+        store = self._store
+        try:
+            store.run(self._core.settle(message, verb, period, reason))
+        except Unavailable as lost:
+            if not store.route.left:
+                raise
+            # The client went on at another instance meanwhile, so nobody asks this one again.
+            raise self._left_behind(message, acknowledged=verb == "acknowledged") from lost
 
     def flush(self) -> None:
         """Send the acknowledgements collected so far, and wait until they are done."""

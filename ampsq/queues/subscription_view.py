@@ -44,7 +44,7 @@ class SubscriptionView:
     # -- at another instance
 
     def suspend(self) -> None:
-        """From here on the instance is out of reach, and what `elsewhere` gave follows."""
+        """From here on the instance is out of reach, and what `prepare_failover` gave follows."""
         self._is_moving = True
 
     def _go_on(self, core: SubscriptionCore, origin: str) -> None:
@@ -73,6 +73,12 @@ class SubscriptionView:
         if acknowledged:
             self._settled.add(str(message.bookmark))
         return True
+
+    def _left_behind(self, message: MessageView, *, acknowledged: bool) -> StaleLease:
+        """Return the error for a message of an instance that the client left; an acknowledgement is remembered."""
+        if acknowledged:
+            self._settled.add(str(message.bookmark))
+        return self._leased_elsewhere(message)
 
     @staticmethod
     def _leased_elsewhere(message: MessageView) -> StaleLease:

@@ -98,6 +98,27 @@ def test_what_was_acknowledged_at_one_instance_is_not_handed_out_at_the_one_that
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
+@pytest.mark.parametrize("verb", ["ack", "cancel", "extend"])
+def test_a_message_of_a_lost_instance_is_refused_as_soon_as_the_client_has_gone_on(homes, verb):
+    verbs = {
+        "ack": lambda message: message.ack(wait=True),
+        "cancel": lambda message: message.cancel(),
+        "extend": lambda message: message.extend("1m"),
+    }
+
+    async def scene():
+        options = OPTIONS | {"retry_timeout": "60s"}
+        async with AsyncClient([homes.address("a"), homes.address("b")], **options) as client:
+            await client.publish("orders", 1)
+            work = await client.subscribe("work")
+            message = await work.get(30)
+            homes.kill("a")
+            with pytest.raises(StaleLease, match=homes.name("a")):
+                await verbs[verb](message)
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+
+
 def test_an_asyncio_client_stays_where_the_link_was_downgraded_and_says_why(homes):
     async def scene():
         options = {"publisher": "till", "publish_store": MemoryPublishStore()} | OPTIONS

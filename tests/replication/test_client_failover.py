@@ -197,6 +197,44 @@ def test_what_was_leased_at_the_other_instance_is_not_settled_at_this_one(pair):
         assert pair.admins["b"].queue_stats("work").acknowledged == 0
 
 
+@pytest.mark.parametrize("when", ["before the client has gone on", "after it"])
+@pytest.mark.parametrize("verb", ["ack", "cancel", "extend"])
+def test_a_message_of_a_lost_instance_is_refused_as_soon_as_the_client_has_gone_on(pair, verb, when):
+    # Given a client that repeats calls for long, and a message that the lost instance handed out
+    client = pair.client(retry_timeout="60s")
+    verbs = {
+        "ack": lambda message: message.ack(wait=True),
+        "cancel": lambda message: message.cancel(),
+        "extend": lambda message: message.extend("1m"),
+    }
+    pair.admins["a"].publish("orders", 1)
+    with client.subscribe("work") as messages:
+        message = messages.get(30)
+        pair.kill("a")
+        if when == "after it":
+            eventually(lambda: client.instance == pair.name("b"))
+        # When it is settled
+        started = time.monotonic()
+        with pytest.raises(StaleLease) as refused:
+            verbs[verb](message)
+        # Then that is refused, long before the call would be given up
+        assert time.monotonic() - started < 30
+        assert pair.name("a") in str(refused.value)
+
+
+def test_so_is_a_message_of_a_subscription_that_was_closed(pair):
+    client = pair.client(retry_timeout="60s")
+    pair.admins["a"].publish("orders", 1)
+    with client.subscribe("work") as messages:
+        message = messages.get(30)
+    pair.kill("a")
+    at(pair, client, "b")
+    started = time.monotonic()
+    with pytest.raises(StaleLease):
+        message.ack(wait=True)
+    assert time.monotonic() - started < 30
+
+
 def test_iterating_goes_on_at_the_other_instance(pair):
     client = pair.client()
     seen = []
