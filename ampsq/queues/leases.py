@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected, rejection
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.settlements import settled_here
 from ampsq.protocol.request import Pause, command
 from ampsq.protocol.schema import BATCH, key
 from ampsq.queues.registration import Registration, SubscriptionSpec
@@ -34,9 +35,16 @@ _log = logging.getLogger("ampsq")
 _READ_PERIOD = 1.0
 #: Seconds between two looks whether another thread's acknowledgements are answered.
 _SENDING = 0.001
-#: What a repeated call is answered when its first run did it. What was cancelled is no longer ours.
+#: What a repeated call may be answered because its first run did it. What was cancelled is no longer ours, and an
+#: extension leaves the lease as it is. Others may have ended the lease, too: the queue tells who did.
 _ALREADY = ("AMPSQ_ALREADY_ACKED",)
-_DONE: dict[Verb, tuple[str, ...]] = {"cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE")}
+_DONE: dict[Verb, tuple[str, ...]] = {
+    "acknowledged": _ALREADY,
+    "expired": _ALREADY,
+    "cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE"),
+}
+#: Seconds before a call was found to be unanswered within which it was sent: time to repeat it is within.
+_SENT_WITHIN = 120.0
 #: The parts of a delivered message's head; see `ampsq.queues.message.MessageView`.
 Parts = list[bytes]
 
@@ -79,8 +87,8 @@ class LeaseTable(Registration):
         self._acks_since = 0.0
         # One for each flow that has acknowledgements drained and not answered
         self._senders: set[object] = set()
-        # refs whose acknowledgement may have been done by a call that was never answered
-        self._doubtful: set[bytes] = set()
+        # queue and ref whose acknowledgement may have been done by a call that was never answered -> since when
+        self._unanswered: dict[tuple[bytes, bytes], float] = {}
 
     def acknowledge(self, message: MessageView) -> bool:
         """Add to the next batch; True when it is full and should be flushed now. A barrier has no lease to end."""
@@ -116,6 +124,7 @@ class LeaseTable(Registration):
         kept = self.settlements if verb != "extended" else None
         if kept is not None:
             kept.keep(verb, messages, period, self.id, why)
+        started = time.monotonic()
         try:
             refused = await call
         except Rejected:
@@ -128,9 +137,18 @@ class LeaseTable(Registration):
             # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
             if verb != "extended":
                 self._forget(messages)
-        # Asked twice, the first one did it: that is the answer.
-        done = _DONE.get(verb, _ALREADY) if call.repeated else ()
-        return {ref: self._refusal(ref, code) for ref, code in refused if code not in done}
+        codes = _DONE.get(verb, ()) if call.repeated else ()
+        ended = {ref for ref, code in refused if code in codes}
+        # Asked twice, and the first one did it: that is the answer.
+        mine = await self._ended_here(messages[0][0], verb, ended, started)
+        return {ref: self._refusal(ref, code) for ref, code in refused if ref not in mine}
+
+    async def _ended_here(self, queue: bytes, verb: Verb, refs: set[bytes], since: float) -> set[bytes]:
+        """Return those of some refs whose lease an earlier run of our own call ended, sent at that moment or later."""
+        if not refs:
+            return set()
+        seconds = time.monotonic() - since
+        return await settled_here(self.instance, queue.decode(), self.id, verb, refs, seconds=seconds)
 
     async def send_acks(self) -> None:
         """Send the acknowledgements collected so far; what another thread is sending is its own."""
@@ -183,36 +201,63 @@ class LeaseTable(Registration):
         for first in range(0, len(acks), BATCH):
             for queue, (refs, tokens) in group_by_queue(acks[first : first + BATCH]).items():
                 call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
+                started = time.monotonic()
                 try:
                     refused = await call
                 except BaseException:
                     self._acknowledge_again(acks[first:])
                     raise
-                self._refused(refused, repeated=call.repeated)
+                of_queue = [parts for parts in acks[first : first + BATCH] if parts[0] == queue]
+                if refused:
+                    await self._note_late(of_queue, refused, since=started if call.repeated else None)
             self._forget(acks[first : first + BATCH])
 
     def _acknowledge_again(self, acks: list[Parts]) -> None:
-        self._doubtful.update(parts[5] for parts in acks)
+        since = time.monotonic() - _SENT_WITHIN
+        for parts in acks:
+            self._unanswered.setdefault((parts[0], parts[5]), since)
         self._acks.extendleft(reversed(acks))
 
     def _refusal(self, ref: bytes, code: str) -> Rejected:
         error = rejection(code) or Rejected(code=code)
         return type(error)(ref=ref.decode(), subscription=self.id, queue=self.name)
 
-    def _refused(self, refused: list[tuple[bytes, str]], *, repeated: bool) -> None:
+    async def _note_late(self, acks: list[Parts], refused: list[tuple[bytes, str]], *, since: float | None) -> None:
+        """Note which acknowledgements of a batch came too late.
+
+        Args:
+            acks: the batch.
+            refused: ref and code of what was refused.
+            since: when the call was sent first, if it was sent again.
+        """
+        mine = await self._acknowledged_before(acks, {ref for ref, code in refused if code in _ALREADY}, since)
         for ref, code in refused:
-            if code == "AMPSQ_ALREADY_ACKED" and (repeated or ref in self._doubtful):
+            if ref in mine:
                 continue
             error = self._refusal(ref, code)
             self.late.append(error)
             _log.warning("late acknowledgement: %s", error)
 
+    async def _acknowledged_before(self, acks: list[Parts], refs: set[bytes], since: float | None) -> set[bytes]:
+        """Return those of some refs of a batch that a call which was not answered acknowledged."""
+        asked: dict[bytes, tuple[set[bytes], float]] = {}
+        for parts in acks if refs else ():
+            queue, ref = parts[0], parts[5]
+            sent = self._unanswered.get((queue, ref), since)
+            if ref in refs and sent is not None:
+                some, earliest = asked.get(queue, (set[bytes](), sent))
+                asked[queue] = some | {ref}, min(earliest, sent)
+        mine: set[bytes] = set()
+        for queue, (some, earliest) in asked.items():
+            mine |= await self._ended_here(queue, "acknowledged", some, earliest)
+        return mine
+
     def _forget(self, messages: list[Parts]) -> None:
         if self.settlements is not None:
             self.settlements.answered(messages)
         nothing: dict[bytes, bytes] = {}
-        if self._doubtful:
-            self._doubtful.difference_update([parts[5] for parts in messages])
+        for parts in messages if self._unanswered else ():
+            self._unanswered.pop((parts[0], parts[5]), None)
         for parts in messages:
             self._held.get(parts[0], nothing).pop(parts[1], None)
 

@@ -252,6 +252,7 @@ class SubscriptionCore(LeaseTable):
         """One round trip; gives the number of messages."""
         acks = self._drain()
         call = calls.take(self.id, wanted, group_by_queue(acks))
+        started = time.monotonic()
         try:
             taken = await call
         except UnknownSubscription:
@@ -260,16 +261,19 @@ class SubscriptionCore(LeaseTable):
         except BaseException:
             self._note_outcome_unknown(acks)
             raise
-        got = self._taken(taken, acks, repeated=call.repeated)
+        got = await self._taken(taken, acks, since=started if call.repeated else None)
         if call.repeated:
             await self._resume()
         return got
 
-    def _taken(self, taken: TakeReply, acks: list[Parts], *, repeated: bool) -> int:
-        self._refused(taken.refused, repeated=repeated)
-        self._forget(acks)
+    async def _taken(self, taken: TakeReply, acks: list[Parts], *, since: float | None) -> int:
         self._keep(taken.elements)
         self._unfinished = taken.unfinished
+        try:
+            if taken.refused:
+                await self._note_late(acks, taken.refused, since=since)
+        finally:
+            self._forget(acks)
         return len(taken.elements) // 2
 
     async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
@@ -299,7 +303,7 @@ class SubscriptionCore(LeaseTable):
             self._note_posted_unknown()
             raise
         _, acks = self._posted.popleft()
-        return self._taken(taken, acks, repeated=False)
+        return await self._taken(taken, acks, since=None)
 
     def _note_posted_unknown(self) -> None:
         self._note_outcome_unknown([parts for _, acks in self._posted for parts in acks])

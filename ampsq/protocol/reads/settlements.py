@@ -1,0 +1,87 @@
+"""Whether a subscription itself ended its leases: what journal and attempts of a queue say; a flow.
+
+It is asked only after a call was repeated: its first run may have done what the second one was refused for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, VALUES, key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["settled_here"]
+
+_HOW: Final = FIELDS["how"].encode()
+_BY: Final = FIELDS["by"].encode()
+_REFS: Final = FIELDS["refs"].encode()
+_RETURNS: Final = FIELDS["returns"].encode()
+_CANCELLED: Final = str(VALUES["cancelled"])
+_EXPIRED: Final = str(VALUES["expired"])
+#: Entries of a journal that one call reads.
+_PAGE: Final = 500
+#: ms before the call began that are read too: another server may have answered since, whose clock is behind.
+_MARGIN: Final = 10_000
+
+
+async def settled_here(
+    instance: str, queue: str, by: str, verb: str, refs: set[bytes], *, seconds: float
+) -> set[bytes]:
+    """Return those of some refs whose lease a subscription ended itself, as far as the queue tells.
+
+    Args:
+        instance: its name.
+        queue: the queue.
+        by: the subscription's ID.
+        verb: ``acknowledged``, ``expired`` or ``cancelled``.
+        refs: the messages, a batch at most.
+        seconds: since when it may have been: how long ago the call was sent first.
+    """
+    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+    since = max(now - int(seconds * 1000) - _MARGIN, 0)
+    found = await _cancelled(instance, queue, by, refs, since) if verb == _CANCELLED else set()
+    wanted, at, journal = refs - found, "+", key(instance, "journal", queue)
+    while wanted:
+        asked: list[Any] = ["XREVRANGE", journal, at, since, "COUNT", _PAGE]
+        entries: list[tuple[bytes, list[bytes]]] = await command(asked, list)
+        for _, flat in entries:
+            mine = wanted & _ended_by(dict(zip(flat[::2], flat[1::2], strict=True)), by, verb, since)
+            found |= mine
+            wanted -= mine
+        if len(entries) < _PAGE:
+            break
+        at = f"({entries[-1][0].decode()}"
+    return found
+
+
+def _ended_by(entry: Mapping[bytes, bytes], by: str, verb: str, since: int) -> set[bytes]:
+    """Return the refs of a journal entry that a subscription ended by a verb; a cancel may have expired its message."""
+    refs, how = entry.get(_REFS, b"").split(), entry.get(_HOW, b"").decode()
+    if verb != _CANCELLED:
+        return set(refs) if how == verb and entry.get(_BY) == by.encode() else set()
+    if how != _EXPIRED:
+        return set()
+    returns = entry.get(_RETURNS, b"").decode().split(" ")
+    return {ref for ref, told in zip(refs, returns, strict=False) if _was_cancelled(told, by, since)}
+
+
+async def _cancelled(instance: str, queue: str, by: str, refs: set[bytes], since: int) -> set[bytes]:
+    """Return the refs that came back since then because the subscription cancelled them."""
+    some = list(refs)
+    known: list[bytes | None] = await command(["HMGET", key(instance, "attempts", queue), *some], list)
+    return {ref for ref, told in zip(some, known, strict=True) if told and _was_cancelled(told.decode(), by, since)}
+
+
+def _was_cancelled(told: str, by: str, since: int) -> bool:
+    """Return whether one of the returns of a message is a cancel by a subscription since then.
+
+    A return is ``<ms>,<cause>,<subscription>,<client>``; they are the last word of the attempts, with ``;`` between.
+    """
+    for item in told.rpartition(" ")[2].split(";"):
+        at, _, rest = item.partition(",")
+        if rest.startswith(f"{_CANCELLED},{by},") and at.isdecimal() and int(at) >= since:
+            return True
+    return False
