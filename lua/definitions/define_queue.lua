@@ -2,7 +2,7 @@
 --- ARGV now, version, name, definition, target, compiled, policy, entry, priority, barrier, ring, record, owner, domain, deferral, number, values...
 --- FAIL CATALOG_CHANGED, TOO_MANY_FILTERS, QUEUE_NOT_EMPTY
 --- GIVES the version of the catalog with it
---- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery
+--- @include clock, fail, catalog, membership, queue_sorting, paused_queue, history_notes, plain_dispatch, queue_ownership, recovery, journal_start
 -- values: `number` topics that feed it, each with the cursor where a new queue begins, if that is not its first entry (or
 -- `now`), then the subscriptions whose pattern matches its name. entry, priority, barrier: trees of the queue's filter,
 -- priority and barrier expression, or ''. policy: numbers, or '' where all are as by default. ring: its size, or ''.
@@ -24,6 +24,7 @@ if not former and owner ~= '' and call('EXISTS', K.received()) == 1 and names_of
   call('HSET', K.queue(name), F.recovering, 0)
   note_recovery(ms)
 end
+if not former then begin_journal(name) end
 define_policy(name, policy)
 local life_changed = (former_policy or '') ~= policy
 define_ring(name, ring, not former)

@@ -2,7 +2,7 @@
 --- ARGV now, incarnation
 --- GIVES {origin, 1 while leases of the last incarnation are left: call again, else 0}
 --- FLAGS allow-oom
---- @include clock, fail, recovery, ref, lease_return, dispatch
+--- @include clock, fail, recovery, ref, lease_return, dispatch, journal_start
 -- Nothing is written anew: the last ID tells whose an entry without a source is. Leases are void, a part of them with each call;
 -- queues that share their messages are held (instance/lib/recovery). Called again with the same word it begins nothing.
 local ms = clock_ms(now)
@@ -50,6 +50,7 @@ if former ~= origin and not is_known_incarnation(origin) then
   local shared = hold_shared_queues(ms, true)
   end_last(shared)
   call('HSET', K.instance(), F.origin, origin, F.former, (known and known .. ' ' or '') .. last .. ' ' .. former)
+  for _, queue_name in ipairs(call('HKEYS', K.queues())) do begin_journal(queue_name) end
 end
 local more = 0
 for _, queue_name in ipairs(call('HKEYS', K.queues())) do

@@ -4,7 +4,7 @@ python tests/replication/simulate.py --seeds 20000 --jobs 2 --deadline 7200
 python tests/replication/simulate.py --seed 17
 """
 
-# ruff: noqa: T201  (a command prints)
+# ruff: noqa: E402, T201  (imports behind a path; a command prints)
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+# As a program it finds what pytest finds for tests.
+sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from simulated import instances
 from simulation import STEPS, Simulation

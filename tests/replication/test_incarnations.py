@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 
 import pytest
 from linked import Linked, handle, shared, take
@@ -398,6 +399,25 @@ def test_what_was_trimmed_does_not_come_back(joined):
     joined.carry()
 
     assert joined.log("a") == []
+
+
+@pytest.mark.parametrize("defined", ["before", "after"])
+def test_a_journal_begins_above_what_the_last_incarnation_recorded_though_the_clock_is_behind_it(sites, defined):
+    # Given an instance that recorded something an hour ahead of its server's clock
+    (a,) = sites.join("a")
+    store, ahead = a._store, int(time.time() * 1000) + 3_600_000
+    queue = Queue(name="later", underlying_topic="later")
+    if defined == "before":
+        a.apply(queue)
+    store.redis.set(key(a.instance, "clock"), f"{ahead}-5")
+    # When a new incarnation begins
+    a.begin_incarnation()
+    if defined == "after":
+        a.apply(queue)
+    # Then what it journals first gets an ID above those
+    journal = store.redis.xinfo_stream(key(a.instance, "journal", "later"))
+    assert journal["length"] == 0
+    assert tuple(map(int, journal["last-generated-id"].split(b"-"))) >= (ahead, 5)
 
 
 @pytest.mark.default_user(reason="counts on one connection for all that an instance is called for")

@@ -30,6 +30,12 @@ def test_no_history_breaks_a_rule(servers_of_a_run, first):
             )
 
 
+# A journal that a later incarnation began, at a server whose clock was behind the last one's.
+@pytest.mark.parametrize("seed", [19_482])
+def test_no_history_that_once_broke_a_rule_does_so_again(servers_of_a_run, seed):
+    Simulation(servers_of_a_run, seed).run()
+
+
 def test_a_seed_is_the_same_history_each_time(servers_of_a_run):
     for seed in (1, 2, 3):
         assert Simulation(servers_of_a_run, seed).run() == Simulation(servers_of_a_run, seed).run()
