@@ -263,7 +263,13 @@ class FlushingUnknown(ServerUnsuitable):
 
 
 class LinkRefused(AmpsqError):
-    """The other side of a link is not the one configured, or its definitions do not fit; a line for each difference."""
+    """The other side of a link is not the one configured, or its definitions do not fit; a line for each difference.
+
+    Attributes:
+        is_final: nothing but another definition of the destination ends it.
+    """
+
+    is_final = False
 
 
 class DestinationAhead(AmpsqError):

@@ -50,6 +50,7 @@ def check_replication(catalog: Catalog, planned: Catalog, queues: Mapping[str, Q
     if isinstance(definition, Instance):
         _check_instance(catalog, queues, definition)
     elif isinstance(definition, Destination):
+        _check_names(catalog.instance, definition)
         _check_number(planned, definition)
         _check_named(planned, queues, definition, definition)
     elif isinstance(definition, LocalQueue | View):
@@ -75,6 +76,29 @@ def _check_instance(catalog: Catalog, queues: Mapping[str, Queue], instance: Ins
                 f"{instance.titled}: group: {catalog.group!r} is the domain of {queue.titled}, which would be another "
                 f"queue; allowed: that queue with group_local_queue_domain={catalog.group!r} first, or no other group"
             )
+
+
+def _check_names(own: str, destination: Destination) -> None:
+    """Refuse one that leads to an instance of this one's name: itself, or another, whose messages would look like its.
+
+    A link finds out which of them it is; neither may be.
+    """
+    for address in destination.addresses:
+        if address.instance == own:
+            raise DefinitionError(
+                f"{destination.titled}: addresses: {address} names this instance, {own!r}; allowed: behind # the name "
+                "of another instance; of two that are called the same, one has to get another name first"
+            )
+        if address.instance is None and destination.name == own:
+            raise DefinitionError(
+                f"{destination.titled}: addresses: {address} has no instance's name, so that the destination's counts, "
+                "which is this instance's; allowed: behind # the name of another instance"
+            )
+    if destination.name == own and not destination.addresses and destination.group is None:
+        raise DefinitionError(
+            f"{destination.titled}: name: this instance is called so, and without addresses it would be waited for; "
+            "allowed: the name of another instance, or a group"
+        )
 
 
 def _check_number(planned: Catalog, destination: Destination) -> None:

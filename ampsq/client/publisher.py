@@ -165,7 +165,8 @@ class Publication(Administration):
             timeout: how long; default as long as it takes.
 
         Raises:
-            NotPersisted: the time is over; tells what is missing, and why. It is still sent.
+            NotPersisted: the time is over, or a sync destination is found to lead to an instance of this one's name, at
+                once; tells what is missing, and why. It is still sent.
             NameInUse: another client publishes under this publisher's name now.
         """
         for subscription in list(self._subscriptions):

@@ -202,8 +202,8 @@ class Destination(Definition):
 
     Attributes:
         name: of the destination; where an address does not say so, that of the instance there.
-        group: the group of the instance there, which the link refuses if it is another one. Default: it is not checked;
-            the instance's name is.
+        group: the group of the instance there, which the link refuses if it is another one. Default: the group of the
+            instance that the link finds; that one's name is checked.
         sync_type: ``sync``: what is published here is persisted when it is recorded there, too; at most 64 of an
             instance. ``async``: when it is recorded here. Required.
         topics: what is sent, at least one: `ReplicatedTopic`, its elements, or a name. Of those that match a topic the
@@ -253,13 +253,6 @@ class Destination(Definition):
     def peers(self) -> tuple[tuple[str, str], ...]:
         """URL and instance of each address, in the order in which they are tried."""
         return tuple((address.url, address.instance or self.name) for address in self.addresses)
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """The group there, or what it may be: where nobody says so, an instance's group is its name."""
-        if self.group is not None:
-            return (self.group,)
-        return tuple(dict.fromkeys(instance for _, instance in self.peers)) or (self.name,)
 
     def topic_for(self, name: str, type: MessageType) -> ReplicatedTopic | None:  # noqa: A002
         """Which of `topics` counts for a topic or a queue; None: it is not sent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import (
@@ -250,13 +251,21 @@ class GuaranteedPublisher:
         """Wait until everything that was taken is persisted, and every settlement answered.
 
         Raises:
-            NotPersisted: the time is over; tells what is missing, and why. NameInUse: nothing more will be.
+            NotPersisted: the time is over, or a sync destination never has it as it is defined; tells what is missing,
+                and why. NameInUse: nothing more will be.
         """
-        target = self._progress.everything()
-        if not self._progress.wait(lambda: target, self._has_stopped, timeout):
-            raise self._missing(target, timeout)
+        target, begun = self._progress.everything(), time.monotonic()
+
+        def is_hopeless() -> bool:
+            # What was found before is looked at again: it may have been mended.
+            return self._session is not None and self._session.hopeless_at > begun
+
+        self._progress.wait(lambda: target, lambda: self._has_stopped() or is_hopeless(), timeout)
+        waited = time.monotonic() - begun
         with self._changed:
             self._raise_if_fatal()
+            if not self._progress.is_reached(target):
+                raise self._missing(target, round(waited, 1) if timeout is None or waited < timeout else timeout)
 
     def _has_stopped(self) -> bool:
         return self._fatal is not None
@@ -521,6 +530,9 @@ class GuaranteedPublisher:
             while not session.is_persisted(sequence, streams if topics is not None else []):
                 if self._is_over or self._session is not session:
                     return
+                if session.hopeless_at:
+                    with self._changed:
+                        self._changed.notify_all()
         except AmpsqError as error:
             session.stop_confirming()
             self._end_session(session, error)

@@ -65,14 +65,15 @@ class PublishProgress:
         """How many settlements of a target are not persisted."""
         return len(target.settlements & self.settlements.outstanding())
 
+    def is_reached(self, target: ProgressTarget) -> bool:
+        """Whether all of a target is persisted."""
+        return self.persisted >= target.sequence and not self.left_of(target)
+
     def wait(self, target: Callable[[], ProgressTarget], ends: Callable[[], bool], timeout: float | None) -> bool:
         """Whether all of a target, asked for at each step, is persisted in time, or it ends before."""
 
         def is_done() -> bool:
-            if ends():
-                return True
-            wanted = target()
-            return self.persisted >= wanted.sequence and not self.left_of(wanted)
+            return ends() or self.is_reached(target())
 
         with self.changed, self.hurrying(target):
             return self.changed.wait_for(is_done, timeout)

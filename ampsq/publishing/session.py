@@ -85,6 +85,8 @@ class PublishSession:
         number: given by the server; a later logon ends this one.
         sent: the last sequence that was sent.
         answered: the last one that the server recorded.
+        hopeless_at: by the monotonic clock, when a sync destination was last found that never has anything as it is
+            defined; 0.0 where there is none.
         topics: those that something was recorded in since they were last asked for, or queues published to; None: any.
     """
 
@@ -101,6 +103,7 @@ class PublishSession:
         self._is_loaded = False
         self.number = self.sent = self.answered = 0
         self._lacking = ""
+        self.hopeless_at = 0.0
         self.topics: set[str] | None = set()
 
     def log_on(self, first: int, answered: int | None, former: int) -> publish_calls.LoggedOn:
@@ -220,7 +223,7 @@ class PublishSession:
             return False
         if self._mark and not self._is_acknowledged(self._mark, dict.fromkeys(streams, "")):
             return False
-        self._mark, self._confirmed, self._lacking = None, None, ""
+        self._mark, self._confirmed, self._lacking, self.hopeless_at = None, None, "", 0.0
         return True
 
     @property
@@ -264,8 +267,10 @@ class PublishSession:
         until = time.monotonic() + WAIT_MS / 1000
         if self._store.run(self._acknowledged.wait(self._confirming, mark, wanted, until)):
             return True
-        states = self._store.run(sync_states(self._store.instance))
-        self._lacking = "; ".join(str(states[name]) for name in self._acknowledged.lacking if name in states)
+        looked_at, states = time.monotonic(), self._store.run(sync_states(self._store.instance))
+        lacking = [states[name] for name in self._acknowledged.lacking if name in states]
+        self._lacking = "; ".join(map(str, lacking))
+        self.hopeless_at = looked_at if any(state.is_final for state in lacking) else 0.0
         return False
 
     def log_off(self) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.catalog.destination_checks import sent_topic
-from ampsq.definitions.destination import Destination
+from ampsq.definitions.destination import Address, Destination
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.request import command
@@ -32,6 +32,7 @@ class SyncState(NamedTuple):
             long nothing was published.
         is_connected: its link said within the last seconds that it stands.
         reason: what the link says, where it does not stand; "" where it said nothing.
+        is_final: nothing but another definition of the destination ends that.
     """
 
     destination: str
@@ -39,6 +40,7 @@ class SyncState(NamedTuple):
     age: int
     is_connected: bool
     reason: str
+    is_final: bool = False
 
     def __str__(self) -> str:
         text = f"sync destination {self.destination!r} has not acknowledged it"
@@ -61,12 +63,15 @@ async def sync_states(instance: str) -> dict[str, SyncState]:
         # Where the other side makes the link, that side speaks for it.
         said = json.loads(links.get(f"out {name}") or links.get(f"in {peer.decode().rpartition('.')[0]}") or "{}")
         is_up = said.get("state") == "connected"
+        # It may have been said of addresses that are no more.
+        addresses = (Address(*each) for each in Destination.from_json(catalog.destinations[name]).peers)
         found[name] = SyncState(
             name,
             datetime.fromtimestamp(int(since) / 1000, UTC) if since else None,
             max(now - oldest, 0) if oldest is not None else 0,
             is_up and now - said["at"] <= _SAID_LATELY,
             f"{said['state']}: {said['reason']}" if said and not is_up else "",
+            bool(said.get("is_final")) and said["address"] in ("", *map(str, addresses)),
         )
     return found
 

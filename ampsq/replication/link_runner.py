@@ -21,6 +21,7 @@ from ampsq.definitions.destination import Address, Destination
 from ampsq.expressions import parse
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.calls.replication import read_found_groups
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
@@ -61,7 +62,7 @@ class LinkState:
         destination: its name.
         source: the instance that sends.
         instance: the one that it is sent to, "" while there is none.
-        group: of that one.
+        group: of that one, or of the one that was there last.
         address: where it is, without passwords.
         state: ``connected``, ``waiting`` (nobody answers) or ``refused`` (the other side does not fit).
         sync_type: as configured.
@@ -76,6 +77,7 @@ class LinkState:
         told: journal entries followed there.
         requests: messages asked for there.
         reason: why it waits or is refused.
+        is_final: nothing but another definition of the destination ends that.
         run_by: the coordinator that runs it.
     """
 
@@ -97,6 +99,7 @@ class LinkState:
     told: int = 0
     requests: int = 0
     reason: str = ""
+    is_final: bool = False
     run_by: str = ""
 
     def text(self) -> str:
@@ -145,6 +148,8 @@ class LinkRunner:
         self._owner = secrets.token_hex(8)
         self._reported = ""
         self._is_up = False
+        # Of the instance that was found last.
+        self._group = ""
         self._losses = self._lost_at = 0
 
     def run(self) -> None:
@@ -152,7 +157,7 @@ class LinkRunner:
         pause = _FIRST_PAUSE
         while not self._stopping.is_set():
             state = LinkState(self._definition.name, self._instance, sync_type=self._definition.sync_type)
-            state.losses, state.lost_at = self._losses, self._lost_at
+            state.losses, state.lost_at, state.group = self._losses, self._lost_at, self._group
             try:
                 if self._go(state):
                     pause = _FIRST_PAUSE
@@ -162,7 +167,7 @@ class LinkRunner:
                     self._losses, self._lost_at = self._losses + 1, round(time.time() * 1000)
                     state.losses, state.lost_at = self._losses, self._lost_at
                 state.state = "refused" if isinstance(error, (LinkRefused, ServerUnsuitable)) else "waiting"
-                state.reason = str(error)
+                state.reason, state.is_final = str(error), isinstance(error, LinkRefused) and error.is_final
                 self._say(state)
                 wait = pause
                 longest = max(float(self._definition.reconnect_timeout) / 1000, _FIRST_PAUSE)
@@ -205,6 +210,7 @@ class LinkRunner:
                 directions.report(self._owner)
                 self._say(state)
                 self._tell(own.store, state)
+                directions.validate_again()
             directions.step(_WAIT)
 
     def _reach(self, own: LinkEnd, state: LinkState, stack: ExitStack) -> LinkEnd:
@@ -222,8 +228,12 @@ class LinkRunner:
                 continue
             stack.callback(store.close)
             store.route.logged_on(other.peer.origin)
-            _validate(own, other, self._definition)
+            if own.peer.name == other.peer.name:
+                raise _refused_namesake(own, other, state)
+            # What it does not fit in says so, too: other links go by it.
             state.instance, state.group = other.peer.name, other.peer.group
+            self._group = state.group
+            _validate(own, other, self._definition)
             return other
         raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
 
@@ -293,9 +303,10 @@ class _Directions:
 
     def __init__(self, own: LinkEnd, other: LinkEnd, definition: Destination, state: LinkState) -> None:
         self._own = _Direction(own, other, definition, state)
-        self._back = [
-            _Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in _without_address(own, other)
-        ]
+        waiting = list(_without_address(own, other))
+        self._back = [_Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in waiting]
+        self._validated = [(own, other, definition), *((other, own, theirs) for theirs in waiting)]
+        self._groups = self._found_groups()
         self._stopping = threading.Event()
         self._failed: list[AmpsqError] = []
         self._threads = [threading.Thread(target=self._pull, args=(back,), daemon=True) for back in self._back]
@@ -313,6 +324,21 @@ class _Directions:
         if self._failed:
             raise self._failed[0]
         self._own.step(wait)
+
+    def validate_again(self) -> None:
+        """See that both sides still fit once another link of one of them has found an instance of another group.
+
+        Raises:
+            LinkRefused: they do not any more.
+        """
+        groups = self._found_groups()
+        if groups != self._groups:
+            self._groups = groups
+            for source, destination, definition in self._validated:
+                _validate(source, destination, definition)
+
+    def _found_groups(self) -> list[dict[str, str]]:
+        return [source.store.call(read_found_groups(source.store.instance)) for source, _, _ in self._validated]
 
     def report(self, run_by: str) -> None:
         """Say at both ends that they stand."""
@@ -341,14 +367,36 @@ def _pulled(theirs: Destination, own: LinkEnd, other: LinkEnd) -> LinkState:
     )
 
 
-def _without_address(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
+def _waiting_for(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
     """The other side's destinations that wait for us to connect."""
     for text in other.catalog.destinations.values():
         theirs = Destination.from_json(text)
-        if theirs.addresses or not theirs.leads_to(own.peer.name, own.peer.group):
-            continue
+        if not theirs.addresses and theirs.leads_to(own.peer.name, own.peer.group):
+            yield theirs
+
+
+def _without_address(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
+    """As `_waiting_for`; both sides fit."""
+    for theirs in _waiting_for(own, other):
         _validate(other, own, theirs)
         yield theirs
+
+
+def _refused_namesake(own: LinkEnd, other: LinkEnd, state: LinkState) -> LinkRefused:
+    """Why two instances of one name have no link; at one that waits for it this is said, too."""
+    name, is_itself = own.peer.name, own.peer.origin == other.peer.origin
+    found = f"{name!r} itself, or to a copy of it" if is_itself else f"another instance that is called {name!r}, too"
+    text = (
+        f"{state.destination} leads to {found} ({state.address}); whose a message is, its instance's name says. Let it "
+        "lead to an instance of another name"
+    )
+    for theirs in () if is_itself else _waiting_for(own, other):
+        waiting = _pulled(theirs, own, other)
+        waiting.state, waiting.reason, waiting.is_final, waiting.at = "refused", text, True, _server_now(other.store)
+        _report(other.store, f"out {theirs.name}", waiting)
+    error = LinkRefused(text)
+    error.is_final = True
+    return error
 
 
 def _validate(source: LinkEnd, destination: LinkEnd, definition: Destination) -> None:
@@ -357,7 +405,8 @@ def _validate(source: LinkEnd, destination: LinkEnd, definition: Destination) ->
     Raises:
         LinkRefused: they do not; a line for each difference.
     """
-    found = validate(source.catalog, destination.catalog, definition)
+    groups = source.store.call(read_found_groups(source.store.instance))
+    found = validate(source.catalog, destination.catalog, definition, groups)
     refusals = [str(difference) for difference in found if difference.refuses]
     if refusals:
         raise LinkRefused("\n".join(refusals))

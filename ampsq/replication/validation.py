@@ -16,7 +16,7 @@ from ampsq.expressions import parse
 from ampsq.replication.selection import LinkSelection, same_queue, select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ampsq.definitions.destination import ReplicatedTopic
     from ampsq.protocol.calls.queues import Catalog
@@ -44,18 +44,22 @@ class ConfigDifference(NamedTuple):
         return f"{self.check}: {about}{self.text}"
 
 
-def validate(mine: Catalog, theirs: Catalog, destination: Destination) -> list[ConfigDifference]:
+def validate(
+    mine: Catalog, theirs: Catalog, destination: Destination, groups: Mapping[str, str] | None = None
+) -> list[ConfigDifference]:
     """Compare what two instances have defined.
 
     Args:
         mine: what is defined at the source.
         theirs: what is defined at the instance that the link leads to.
         destination: the source's, through which it replicates there.
+        groups: of the source's destinations the group of the instance that the link of each has found. It counts where
+            a destination says none; of one that has found nobody yet, nothing is known to come.
 
     Returns:
         What differs, refusals first; nothing where all is well. What a topic's `exclude_validation` names is left out.
     """
-    found = list(_Comparison(mine, theirs, destination).differences())
+    found = list(_Comparison(mine, theirs, destination, groups or {}).differences())
     return sorted(found, key=lambda difference: not difference.refuses)
 
 
@@ -66,6 +70,7 @@ class _Comparison:
     mine: Catalog
     theirs: Catalog
     destination: Destination
+    groups: Mapping[str, str]
 
     @cached_property
     def here(self) -> str:
@@ -279,7 +284,8 @@ class _Comparison:
             if other.topic_for(name, self.mine.message_type(name)) is None:
                 continue
             if other.name != self.destination.name:
-                groups += other.group_names
+                group = other.group or self.groups.get(other.name)
+                groups += [group] if group else []
             elif self.theirs.group == self.mine.group:
                 groups.append(self.mine.group)
         return list(dict.fromkeys(groups))

@@ -225,12 +225,6 @@ def test_groups_are_passed_by_regular_expressions_found_anywhere():
     assert [destination(pass_through=["^((?!HKG).)*$"]).passes(group) for group in ("NYC", "HKG-1")] == [1, 0]
 
 
-def test_the_group_there_is_what_is_said_or_else_the_names_of_the_instances():
-    assert destination(group="NYC").group_names == ("NYC",)
-    assert destination(addresses=["redis://a", "redis://b#nyc-3"]).group_names == ("nyc-2", "nyc-3")
-    assert destination().group_names == ("nyc-2",)
-
-
 # --- the instance
 
 

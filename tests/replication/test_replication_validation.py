@@ -332,6 +332,24 @@ def test_queue_passthrough_the_chapter_s_chain_of_three_groups():
     assert differences(a, b) == differences(b, a) == []
 
 
+def test_queue_passthrough_the_group_of_a_destination_that_says_none_is_the_one_that_its_link_found():
+    b = instance(
+        "B", WORK, to("A", "orders", "work", pass_through=["^Three$"]), to("C", "orders", "work", pass_through=[".*"])
+    )
+    a = instance("A", WORK, to("B", "orders", "work"), group="One")
+    to_a = Destination.from_json(b.destinations["A"])
+
+    assert validate(b, a, to_a, {"C": "Three", "A": "One"}) == []
+    (found,) = validate(b, a, to_a, {"C": "Four"})
+    assert "arrives at 'B' from the group 'Four' and would not reach 'A'" in found.text
+    # Its name is nobody's group, and nobody is known to send it until somebody is found.
+    assert validate(b, a, to_a) == []
+    # What a destination says counts, whatever was found.
+    named = instance("B", WORK, to("A", "orders", "work"), to("C", "orders", "work", group="Four", pass_through=[".*"]))
+    (found,) = validate(named, a, Destination.from_json(named.destinations["A"]), {"C": "Three"})
+    assert "from the group 'Four'" in found.text
+
+
 def test_queue_passthrough_within_a_group_others_of_it_may_be_unknown():
     """The chapter's X and Y of one group, which Z may be of, too."""
 

@@ -5,6 +5,7 @@ See `ampsq.protocol.calls.queues`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "downgrade",
     "grant_ownership",
     "lacking_destinations",
+    "read_found_groups",
     "read_journal",
     "read_received",
     "relay",
@@ -296,6 +298,17 @@ def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
     """Note up to where a destination has what it is sent: ``log <topic>`` and ``journal <queue>`` to IDs."""
     arguments: list[EncodableT] = [destination, *(text for pair in places.items() for text in pair)]
     return script_call("report_sent", arguments, lambda _: None, repeatable=True)
+
+
+def read_found_groups(instance: str) -> Call[dict[str, str]]:
+    """Read of each destination the group of the instance that its link found last."""
+    return command(["HGETALL", key(instance, "links")], _found_groups)
+
+
+def _found_groups(reply: Any) -> dict[str, str]:
+    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
+    outgoing = {name.decode()[4:]: json.loads(text) for name, text in pairs if name.startswith(b"out ")}
+    return {name: link["group"] for name, link in outgoing.items() if link.get("group")}
 
 
 def read_received(instance: str) -> Call[dict[str, tuple[str, str]]]:
