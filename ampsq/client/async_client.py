@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.base.values import Interval
 from ampsq.client.async_publisher import AsyncPublication
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
@@ -26,6 +26,7 @@ from ampsq.topics.conflation_reader import make_subscription_core
 from ampsq.topics.subscription import AsyncTopicSubscription
 from ampsq.topics.subscription_core import check_topic_instead
 from ampsq.topics.subscription_spec import TopicSubscriptionSpec
+from ampsq.transport.connection_pool import run_to_end
 from ampsq.transport.connection_state import AsyncListeners
 from ampsq.transport.failover import Failover
 from ampsq.transport.instances import parse_instances, parse_policy
@@ -175,9 +176,14 @@ class AsyncClient(AsyncPublication):
     async def _begin_publishing(self, parts: AsyncInstanceConnection) -> None:
         if self._guarantee is not None:
             begin = partial(parts.session.guarantee, is_careful=self._policy == "refuse")
-            self._guaranteed = await asyncio.to_thread(
-                begin, self._guarantee, parts.route, self._options.revive, self._instances
-            )
+
+            async def made() -> None:
+                self._guaranteed = await asyncio.to_thread(
+                    begin, self._guarantee, parts.route, self._options.revive, self._instances
+                )
+
+            # Made by a thread that nobody can cancel, it is there to be closed.
+            await run_to_end(made())
 
     def _fail_over_from_thread(
         self, loop: asyncio.AbstractEventLoop, instance_address: InstanceAddress, *, is_careful: bool
@@ -347,7 +353,14 @@ class AsyncClient(AsyncPublication):
             core = core.copy_for(self.instance, self._session.request())
             core.settlements = self._session.settlements
         await asyncio.to_thread(parts.keepalive.start)
-        await parts.store.run(core.register())
+        try:
+            await parts.store.run(core.register())
+        except (Rejected, DefinitionError):
+            raise
+        except BaseException:
+            # It may be made nevertheless, and would be given messages that nobody takes.
+            parts.keepalive.end_unanswered(core)
+            raise
         parts.keepalive.add(core)
         subscription = AsyncSubscription(core, parts.store, parts.session.origin, self._end)
         self._subscriptions.append(subscription)
@@ -436,12 +449,12 @@ class AsyncClient(AsyncPublication):
         """Close the subscriptions, giving back what is unstarted, and the connections; see `Client.close`."""
         if self._parts is None:
             return
-        if self._failover is not None:
-            failover, self._failover = self._failover, None
-            await asyncio.to_thread(failover.stop)
         parts = self._parts
-        parts.store.retry_timeout = min(parts.store.retry_timeout, _CLOSE_TIMEOUT)
         try:
+            if self._failover is not None:
+                failover, self._failover = self._failover, None
+                await run_to_end(asyncio.to_thread(failover.stop))
+            parts.store.retry_timeout = min(parts.store.retry_timeout, _CLOSE_TIMEOUT)
             for record_subscription in list(self._record_subscriptions):
                 await record_subscription.close()
             for topic_subscription in list(self._topic_subscriptions):
@@ -451,17 +464,26 @@ class AsyncClient(AsyncPublication):
             if parts.keepalive.is_started:
                 await parts.store.run(self._session.announce_disconnect())
         finally:
+            # It may have gone on elsewhere meanwhile.
+            parts = self._parts or parts
+            # Those whose closing was cancelled, or never begun.
+            for subscription in list(self._subscriptions):
+                subscription.abandon(parts.keepalive)
             self._parts = None
-            await asyncio.to_thread(parts.stop)
-            try:
-                if self._guaranteed is not None:
-                    await asyncio.to_thread(self._guaranteed.close, self._retry_timeout, _CLOSE_TIMEOUT)
-            finally:
-                for each in (parts, *self._former):
-                    await each.store.close()
-                if self._address is not None:
-                    await asyncio.to_thread(self._address.release)
-                await self._listeners.aclose()
+            await run_to_end(self._close_parts(parts))
+
+    async def _close_parts(self, parts: AsyncInstanceConnection) -> None:
+        """Close what is below the subscriptions; of those that were abandoned the server is told on the way."""
+        await asyncio.to_thread(parts.stop)
+        try:
+            if self._guaranteed is not None:
+                await asyncio.to_thread(self._guaranteed.close, self._retry_timeout, _CLOSE_TIMEOUT)
+        finally:
+            for each in (parts, *self._former):
+                await each.store.close()
+            if self._address is not None:
+                await asyncio.to_thread(self._address.release)
+            await self._listeners.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.connect()

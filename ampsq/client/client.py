@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.base.addresses import redacted
-from ampsq.base.errors import AmpsqError, Closed, Unavailable, UnknownQueue
+from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable, UnknownQueue
 from ampsq.base.values import Interval
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, ConnectionOptions, InstanceConnection
 from ampsq.client.publisher import Publication
@@ -372,7 +372,14 @@ class Client(Publication):
         )
         core.settlements = self._session.settlements
         self._keepalive.start()
-        self._store.run(core.register())
+        try:
+            self._store.run(core.register())
+        except (Rejected, DefinitionError):
+            raise
+        except BaseException:
+            # It may be made nevertheless, and would be given messages that nobody takes.
+            self._keepalive.end_unanswered(core)
+            raise
         self._keepalive.add(core)
         subscription = Subscription(core, self._store, self._session.origin, self._end)
         self._subscriptions.append(subscription)

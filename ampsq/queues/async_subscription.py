@@ -77,6 +77,7 @@ class AsyncSubscription(SubscriptionView):
         self._pipeline = store.pipeline()
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
 
     async def get(self, timeout: timedelta | float | str | None = None) -> AsyncMessage | None:  # noqa: ASYNC109
         """Wait for the next message; see `Subscription.get`. Cancelling it loses no message."""
@@ -226,8 +227,27 @@ class AsyncSubscription(SubscriptionView):
                     await self._store.run(self._core.close(self._pipeline))
                 finally:
                     await self._pipeline.close()
-        finally:
+        except asyncio.CancelledError:
+            # Another task may be at work on it.
+            self._leaving = asyncio.create_task(self._leave())
+            raise
+        except BaseException:
             self._end(self, self._core)
+            raise
+        self._end(self, self._core)
+
+    async def _leave(self) -> None:
+        """Close what closing left open, and let the client's own thread end the subscription."""
+        async with self._lock:
+            await self._pipeline.close()
+        self._core.give_up()
+        self._end(self, self._core)
+
+    def abandon(self, keepalive: Keepalive) -> None:
+        """Let the client's own thread end it: closing the client was cancelled."""
+        self._core.closed = True
+        self._core.give_up()
+        keepalive.remove(self._core)
 
     async def __aenter__(self) -> Self:
         return self

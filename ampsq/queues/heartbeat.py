@@ -34,6 +34,8 @@ __all__ = ["Keepalive"]
 
 _log = logging.getLogger("ampsq")
 _TICK: Final = 0.1
+#: Seconds in which a server carries out what was sent on a connection that was closed since.
+_STILL_RUNS: Final = 2.0
 
 
 class Keepalive:
@@ -53,6 +55,8 @@ class Keepalive:
         self._subscriptions: list[SubscriptionCore] = []
         # Closed, and the server does not know it yet: it would push to them.
         self._leaving: deque[SubscriptionCore] = deque()
+        # Asked for by who did not wait for the answer, each with the moment after which the server makes it no more.
+        self._unanswered: deque[tuple[SubscriptionCore, float]] = deque()
         self._connection: Connection | None = None
         self._asked: float | None = None
         self._was_attached, self._returning = False, False
@@ -91,11 +95,17 @@ class Keepalive:
             if not subscription.left:
                 self._leaving.append(subscription)
 
+    def end_unanswered(self, subscription: SubscriptionCore) -> None:
+        """End a subscription that was asked for by who did not wait for the answer, should the server make it."""
+        self._unanswered.append((subscription, time.monotonic() + _STILL_RUNS))
+
     def stop(self) -> None:
         """End the thread and its connections."""
         self._stopped.set()
         if self._started and self._thread.is_alive():
             self._thread.join(timeout=5.0)
+        for subscription in list(self._leaving):
+            subscription.abandon_acks()
         self._detach()
         self._store.close()
 
@@ -133,6 +143,10 @@ class Keepalive:
             with contextlib.suppress(redis.RedisError, OSError):
                 self._detach()
             self._stopped.wait(_TICK)
+        if self._connection is not None:
+            with contextlib.suppress(AmpsqError, redis.RedisError, OSError):
+                self._unsubscribe_closed()
+                self._unsubscribe_unanswered()
 
     def _lost(self, error: Exception) -> None:
         """Of what the store did not see, our own connection's end, tell all others who use the same server."""
@@ -150,6 +164,7 @@ class Keepalive:
         else:
             self._listen(self._connection)
         self._unsubscribe_closed()
+        self._unsubscribe_unanswered()
         for subscription in list(self._subscriptions):
             if subscription.acks_waiting() >= self._ack_timeout:
                 self._store.run(subscription.send_acks())
@@ -168,12 +183,26 @@ class Keepalive:
     def _unsubscribe_closed(self) -> None:
         while self._leaving:
             try:
-                self._store.run(self._leaving[0].unsubscribe())
+                self._store.run(self._leaving[0].leave())
             except Unavailable:
                 raise
             except AmpsqError as error:
                 _log.warning("subscription %s could not be ended: %s", self._leaving[0].id, error)
             self._leaving.popleft()
+
+    def _unsubscribe_unanswered(self) -> None:
+        for _ in range(len(self._unanswered)):
+            subscription, until = self._unanswered[0]
+            try:
+                is_ended = self._store.run(subscription.end_unanswered())
+            except Unavailable:
+                raise
+            except AmpsqError as error:
+                _log.warning("a subscription that nobody waited for could not be ended: %s", error)
+                is_ended = True
+            self._unanswered.popleft()
+            if not is_ended and time.monotonic() < until:
+                self._unanswered.append((subscription, until))
 
     def _heartbeat(self) -> None:
         """Show life, and ask for it; after a reconnect, see whether the subscriptions are known there."""

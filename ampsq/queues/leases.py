@@ -189,6 +189,11 @@ class LeaseTable(Registration):
                 raise
         return acks
 
+    def abandon_acks(self) -> None:
+        """Leave what was acknowledged and not answered to who keeps it, if anybody does."""
+        if self.settlements is not None:
+            self.settlements.abandon(list(self._acks))
+
     def unanswered(self) -> list[Parts]:
         """What was acknowledged, as far as nobody said that it was done."""
         return list(self._acks)

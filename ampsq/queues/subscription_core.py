@@ -17,6 +17,7 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import ClientContext
 from ampsq.protocol.encoding import document_of
+from ampsq.protocol.reads.subscriptions import find_subscription
 from ampsq.protocol.request import Collect, Post, command
 from ampsq.protocol.schema import BARRIERS_KEPT, BATCH, key
 from ampsq.queues.leases import LeaseTable, Parts, bytes_or_none, group_by_queue
@@ -302,6 +303,9 @@ class SubscriptionCore(LeaseTable):
         except BaseException:
             self._note_posted_unknown()
             raise
+        if not self._posted:
+            # Given up meanwhile: what this delivered goes back when the subscription ends.
+            return 0
         _, acks = self._posted.popleft()
         return await self._taken(taken, acks, since=None)
 
@@ -410,8 +414,21 @@ class SubscriptionCore(LeaseTable):
             await self._collect_all(pipeline)
             await self.flush()
         except BaseException:
-            if self.settlements is not None:
-                self.settlements.abandon(list(self._acks))
+            self.abandon_acks()
+            raise
+        await self.unsubscribe()
+
+    def give_up(self) -> None:
+        """Read no reply any more; what calls that were sent ahead acknowledge is acknowledged again by `leave`."""
+        if self._posted:
+            self._note_posted_unknown()
+
+    async def leave(self) -> None:
+        """End what nobody waits for any more: send what is acknowledged, then as `close`."""
+        try:
+            await self.send_acks()
+        except BaseException:
+            self.abandon_acks()
             raise
         await self.unsubscribe()
 
@@ -425,6 +442,13 @@ class SubscriptionCore(LeaseTable):
         self.left = True
         if any(self._held.values()):
             await self._sweep()
+
+    async def end_unanswered(self) -> bool:
+        """End a subscription that was asked for by who did not wait for the answer; whether there was one."""
+        self.id = self.id or await find_subscription(self.instance, self.client)
+        if self.id:
+            await self.unsubscribe()
+        return bool(self.id)
 
     async def _collect_all(self, pipeline: Pipeline | AsyncPipeline) -> None:
         while self._posted:

@@ -238,6 +238,9 @@ class AsyncRecordSubscription(_Front):
                 with contextlib.suppress(AmpsqError):
                     await self._store.run(self._following.close(self._pipeline))
                 await self._pipeline.close()
+        except asyncio.CancelledError:
+            self._pipeline.close_behind(self._lock)
+            raise
         finally:
             # Also when it was cancelled.
             self._end(self)

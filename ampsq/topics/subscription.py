@@ -467,6 +467,9 @@ class AsyncTopicSubscription(_Front):
                         await self._store.run(self._reading.close(self._pipeline))
                 finally:
                     await self._pipeline.close()
+        except asyncio.CancelledError:
+            self._pipeline.close_behind(self._lock)
+            raise
         finally:
             # Also when it was cancelled.
             self._end(self)

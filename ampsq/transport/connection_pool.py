@@ -11,7 +11,7 @@ import functools
 import socket
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import redis
 import redis.asyncio
@@ -23,9 +23,13 @@ from ampsq.transport.discovery import options_of
 from ampsq.transport.errors import translate_connect_error
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from ampsq.transport.route import Route, ServerAddress
 
-__all__ = ["AsyncConnection", "AsyncConnectionPool", "Connection", "ConnectionPool"]
+__all__ = ["AsyncConnection", "AsyncConnectionPool", "Connection", "ConnectionPool", "run_to_end"]
+
+T = TypeVar("T")
 
 #: Connections of a pool: as good as no bound.
 _UNBOUND: Final = 2**31
@@ -33,6 +37,22 @@ _UNBOUND: Final = 2**31
 _PROBES: Final = 3
 #: Nodes of a cluster that may send us on, one after the other.
 _REDIRECTS: Final = 5
+
+
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await what must not be left half done: cancelled meanwhile, even again, it says so when the work is done."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None or task.cancelled():
+        return task.result()
+    # Else its exception would be one that nobody asked for.
+    task.exception()
+    raise cancelled
 
 
 def _astray(server: ServerAddress) -> Unavailable:
@@ -236,7 +256,8 @@ class AsyncConnectionPool:
         if self._at is None or self._at[0] is not server:
             former, self._at = self._at, (server, self._made(server))
             if former is not None:
-                await former[1].disconnect(inuse_connections=False)
+                # Whoever comes next finds the new ones, and would never close these.
+                await run_to_end(former[1].disconnect(inuse_connections=False))
         return self._at[1]
 
     def uses(self, pool: redis.asyncio.ConnectionPool) -> bool:
@@ -273,4 +294,4 @@ class AsyncConnectionPool:
         """Close all of them."""
         at, self._at = self._at, None
         if at is not None:
-            await at[1].disconnect()
+            await run_to_end(at[1].disconnect())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
@@ -205,6 +206,8 @@ class AsyncPipeline:
         self._store = store
         self._connection: AsyncConnection | None = None
         self._sent: deque[Call[Any]] = deque()
+        # Kept, or nobody would: an event loop forgets tasks.
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def open_calls(self) -> int:
@@ -276,11 +279,21 @@ class AsyncPipeline:
     async def close(self) -> None:
         """Give the connection back; one with unread replies is dropped."""
         connection, self._connection = self._connection, None
+        is_unread = bool(self._sent)
+        # Before anything is awaited: what is posted next would be taken for the answer to these.
+        self._sent.clear()
         if connection is not None:
-            if self._sent:
+            if is_unread:
                 await connection.drop()
             await connection.release()
-        self._sent.clear()
+
+    def close_behind(self, lock: asyncio.Lock) -> None:
+        """Close it, for who was cancelled, once the task that uses it under a lock has given that back."""
+        self._closing = asyncio.create_task(self._close_under(lock))
+
+    async def _close_under(self, lock: asyncio.Lock) -> None:
+        async with lock:
+            await self.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,0 +1,214 @@
+"""Cancelled tasks leave nothing behind: a short campaign, of which `cancelling.py` runs longer ones, and its finds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+from cancelling import Campaign, Interruption, coordinated
+from observing import eventually
+
+from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import key
+from ampsq.transport.route import ServerAddress
+from ampsq.transport.runner import AsyncStore
+
+WORK = Queue(name="work", lease_period="1h", max_per_subscription_backlog=50)
+PING = ["PING"]
+
+
+class Moment(Interruption):
+    """A cancellation at a wait that a test chooses, and again so many steps of the event loop later."""
+
+    def __init__(self, at, again=None):
+        self._at, self._later, self._again = at, 0, again
+        self._cancelled, self._task = False, None
+        self.waits = self.number = 0
+
+
+def test_calls_that_are_cancelled_anywhere_leave_nothing_behind(server, instance):
+    with coordinated(server.url, instance):
+        asyncio.run(Campaign(server.url, instance, seed=1).run(150))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_calls_that_are_cancelled_leave_nothing_behind(server, instance):
+    with coordinated(server.url, instance):
+        asyncio.run(Campaign(server.url, instance, seed=2).run(1000))
+
+
+def subscriptions(server, instance):
+    with contextlib.closing(server.client()) as redis:
+        return redis.zrange(key(instance, "subscriptions"), 0, -1)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_subscription_that_nobody_waited_for_is_ended_while_its_client_lives(valkey, instance, at):
+    async def work():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(WORK)
+            async with client.subscribe("work") as kept:
+                given = await Moment(at).run(client.subscribe("work", max_backlog=10)._making)
+                for subscription in given:
+                    await subscription.close()
+                eventually_known = await asyncio.to_thread(
+                    eventually, lambda: subscriptions(valkey, instance) == [kept.id.encode()], 5.0
+                )
+                await client.publish_many("work", range(5))
+                got = []
+                for _ in range(5):
+                    message = await kept.get(2)
+                    got.append(message.data)
+                    await message.ack(wait=True)
+                return eventually_known, got
+
+    assert asyncio.run(work()) == (True, [0, 1, 2, 3, 4])
+
+
+def test_a_subscription_that_the_server_makes_after_its_client_gave_up_is_ended(valkey, instance):
+    """The request was sent on a connection that was closed since, and is carried out later."""
+    with Client(valkey.url, instance=instance) as client, Client(valkey.url, instance=instance) as other:
+        client.apply(WORK)
+        with client.subscribe("work") as kept:
+            core = other.subscribe("work")._core.copy_for(instance, other._session.request())
+            other._subscriptions[0].close()
+            other._keepalive.end_unanswered(core)
+            time.sleep(0.5)
+            late = core.copy_for(instance, core.client)
+            other._store.run(late.register())
+            assert late.id not in ("", kept.id)
+            eventually(lambda: subscriptions(valkey, instance) == [kept.id.encode()], within=5.0)
+
+
+@pytest.mark.parametrize("again", [None, 0, 1, 2], ids=["once", "again", "after 1", "after 2"])
+@pytest.mark.parametrize("at", range(1, 6))
+def test_closing_a_client_that_is_cancelled_still_closes_all_of_it(valkey, instance, at, again):
+    async def work():
+        client = await AsyncClient(valkey.url, instance=instance).connect()
+        await client.apply(WORK)
+        opened = [await client.subscribe("work", max_backlog=10) for _ in range(3)]
+        await client.publish_many("work", range(20))
+        taken = await opened[0].get(5)
+        store, keepalive = client._store, client._opened.keepalive
+        pool = store._connections._at[1]
+        await Moment(at, again).run(client.close())
+        assert taken is not None
+        assert not keepalive._thread.is_alive()
+        assert store._connections._at is None
+        return [each.is_connected for each in (*pool._available_connections, *pool._in_use_connections)]
+
+    assert not any(asyncio.run(work()))
+    assert subscriptions(valkey, instance) == []
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_acknowledgements_of_a_client_whose_closing_is_cancelled_are_sent_by_who_keeps_them(valkey, instance, at):
+    """Calls that were sent ahead carry them, and nobody reads the replies any more."""
+
+    async def work():
+        client = await AsyncClient(
+            valkey.url, instance=instance, publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h"
+        ).connect()
+        await client.apply(WORK)
+        await client.publish_many("work", range(200))
+        await client.flush("10s")
+        subscription = await client.subscribe("work", max_backlog=50)
+        for _ in range(60):
+            await (await subscription.get(5)).ack()
+        carried = sum(len(acks) for _, acks in subscription._core._posted)
+        begun = time.monotonic()
+        await Moment(at).run(client.close())
+        return carried, time.monotonic() - begun
+
+    carried, took = asyncio.run(work())
+    assert carried
+    assert took < 5
+    with Client(valkey.url, instance=instance) as client:
+        assert client.queue_stats("work").acknowledged == 60
+
+
+def test_closing_a_subscription_that_waits_for_another_task_may_be_cancelled(valkey, instance):
+    async def work():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(WORK)
+            subscription = await client.subscribe("work", max_backlog=50)
+            # Calls are sent ahead, so that the subscription has a connection of its own.
+            await client.publish_many("work", range(100))
+            await subscription.get(5)
+            assert subscription._pipeline._connection is not None
+            subscription._core.buffer.clear()
+            reader = asyncio.create_task(subscription.get(0.3))
+            await asyncio.sleep(0)
+            assert subscription._lock.locked()
+            assert await Moment(1).run(subscription.close()) == []
+            await asyncio.wait([reader])
+            await asyncio.sleep(0.05)
+            pool = client._store._connections._at[1]
+            return subscription._pipeline._connection, pool._in_use_connections
+
+    assert asyncio.run(work()) == (None, set())
+    assert subscriptions(valkey, instance) == []
+
+
+async def cancelled_at_once(work):
+    """Run something in a task that was told to end before its first wait."""
+
+    async def run():
+        asyncio.current_task().cancel()
+        await work
+
+    task = asyncio.create_task(run())
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+def test_closing_a_store_that_is_cancelled_closes_its_connections(valkey, instance):
+    async def work():
+        store = AsyncStore(valkey.url, instance)
+        await asyncio.gather(*(store.call(command(PING, bool)) for _ in range(5)))
+        pool = store._connections._at[1]
+        await cancelled_at_once(store.close())
+        return [each.is_connected for each in pool._available_connections]
+
+    assert asyncio.run(work()) == [False] * 5
+
+
+def test_connections_to_a_server_that_is_left_are_closed_also_by_who_is_cancelled(valkey, instance):
+    async def work():
+        store = AsyncStore(valkey.url, instance)
+        await asyncio.gather(*(store.call(command(PING, bool)) for _ in range(5)))
+        former, pool = store._connections._at[1], store._connections
+        # The same server after a reconnect.
+        await cancelled_at_once(pool.pool(ServerAddress(valkey.url)))
+        await store.close()
+        return [each.is_connected for each in former._available_connections]
+
+    assert asyncio.run(work()) == [False] * 5
+
+
+def test_a_pipeline_whose_closing_is_cancelled_never_reads_one_reply_for_another(valkey, instance):
+    async def work():
+        store = AsyncStore(valkey.url, instance)
+        pipeline = store.pipeline()
+        await pipeline.post(command(["ECHO", "first"], bytes))
+        connection, release = pipeline._connection, type(pipeline._connection).release
+
+        async def slow(connection):
+            await asyncio.sleep(0)
+            await release(connection)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(connection), "release", slow)
+            assert await Moment(1).run(pipeline.close()) == []
+        await pipeline.post(command(["ECHO", "second"], bytes))
+        assert pipeline.open_calls == 1
+        reply = await pipeline.collect()
+        await pipeline.close()
+        await store.close()
+        return reply
+
+    assert asyncio.run(work()) == b"second"
