@@ -29,18 +29,20 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from ampsq import AsyncClient, Client, MemoryPublishStore, Queue
-from ampsq.base.errors import Closed, StaleLease
+from ampsq.base.errors import AlreadyAcked, Closed, StaleLease
 from ampsq.coordinator import Coordinator
 from ampsq.protocol.schema import key
 
 __all__ = ["Campaign", "Failed", "coordinated"]
 
 #: ms of a lease, and how much later than that the sweep may come.
-_PERIOD, _LATE = 500, 1_500
+_PERIOD, _LATE = 500, 5_000
 #: Seconds in which all has to be over once nothing is cancelled any more, and cancellations between two such moments.
-_HEALED, _BETWEEN = 8.0, 40
+_HEALED, _BETWEEN = 20.0, 40
 #: Seconds in which a call that is cancelled has to end.
-_ENDS = 10.0
+_ENDS = 14.0
+#: Of a message that waited for somebody to ask for it until its lease was over, and was delivered to another one.
+_TOO_LATE = StaleLease, AlreadyAcked
 #: The calls, by how often each is chosen.
 _CALLS = {
     "get": 30, "ack": 20, "publish": 10, "publish_many": 12, "subscribe": 12, "close": 10, "close_client": 6,
@@ -285,7 +287,7 @@ class Campaign:
             self._take(await subscription.get(0.05))
         if self._messages:
             message, wait = self._messages.popleft(), self._chance.random() < 0.5
-            with contextlib.suppress(StaleLease):
+            with contextlib.suppress(*_TOO_LATE):
                 if await self._cancel("ack", message.ack(wait=wait)) and wait:
                     self._confirm(message)
 
@@ -386,7 +388,7 @@ class Campaign:
         await self._client.flush(_HEALED)
         await self._until(self._ghosts, "subscriptions that nobody has", begun)
         while self._messages:
-            with contextlib.suppress(StaleLease):
+            with contextlib.suppress(*_TOO_LATE):
                 message = self._messages.popleft()
                 await message.ack(wait=True)
                 self._confirm(message)
@@ -416,7 +418,7 @@ class Campaign:
             if message is not None:
                 self._take(message)
                 self._messages.remove(message)
-                with contextlib.suppress(StaleLease):
+                with contextlib.suppress(*_TOO_LATE):
                     await message.ack(wait=True)
                     self._confirm(message)
 
