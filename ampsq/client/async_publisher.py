@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.async_admin import AsyncAdministration
+from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.publishers import Sequences
@@ -96,8 +97,9 @@ class AsyncPublication(AsyncAdministration):
             for call in calls:
                 self._session.note(bookmarks, await self._store.run(self._session.publish_first(topic, call)))
                 break
-            async for published in self._store.stream(calls):
-                self._session.note(bookmarks, published)
+            with partly_recorded():
+                async for published in self._store.stream(calls):
+                    self._session.note(bookmarks, published)
         return bookmarks
 
     async def _take(self, take: Callable[[], int]) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.admin import Administration
+from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
 from ampsq.publishing.envelope import Envelope
 from ampsq.publishing.publishers import Sequences
@@ -133,6 +134,9 @@ class Publication(Administration):
 
         Returns:
             Their bookmarks, in order, made when they are looked at; with a `publish_store` their sequences.
+
+        Raises:
+            Unavailable: no answer; where `may_have_run`, some of them may be recorded, the first ones first.
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
@@ -147,8 +151,9 @@ class Publication(Administration):
             for call in calls:
                 self._session.note(bookmarks, self._store.run(self._session.publish_first(topic, call)))
                 break
-            for published in self._store.stream(calls):
-                self._session.note(bookmarks, published)
+            with partly_recorded():
+                for published in self._store.stream(calls):
+                    self._session.note(bookmarks, published)
         return bookmarks
 
     @property

@@ -15,6 +15,7 @@ from ampsq.base.errors import (
     AmpsqError,
     DefinitionError,
     ServerFull,
+    Unavailable,
     UnknownQueue,
     UnknownTopic,
 )
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from ampsq.transport.route import Route
     from ampsq.views.upkeep import Follower
 
-__all__ = ["Session"]
+__all__ = ["Session", "partly_recorded"]
 
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
@@ -463,6 +464,16 @@ class Session:
     async def trim(self, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
         """Remove what a topic's retention gives up; see `Client.trim`."""
         return await trim(self.instance, topic, age, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def partly_recorded() -> Iterator[None]:
+    """Within `publish_many`, once its first batch is recorded: after a failure that must not be published again."""
+    try:
+        yield
+    except Unavailable as error:
+        error.may_have_run = True
+        raise
 
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:

@@ -33,7 +33,7 @@ class Persisting:
 
     def __init__(self, store: AsyncStore, instance: str, server: Server) -> None:
         self._store, self._instance, self._server = store, instance, server
-        self._pipeline = store.pipeline()
+        self._pipeline = store.pipeline(follows=False)
         self._steps = PersistenceSteps(self._pipeline, instance)
         self._turn = asyncio.Lock()
         # Another one after each failure: a server that came back need not have what was recorded before.

@@ -66,6 +66,11 @@ class Call(_Awaited, Generic[T]):
     blocks: float = 0.0
     repeated: bool = False
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether it may have run before a call that was sent earlier: a script that writes nothing, or a command."""
+        return self.repeatable if self.script is None else self.script.only_reads
+
     if TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, Any, T]: ...

@@ -83,6 +83,11 @@ class Script:
     gives: str
     where: tuple[str, ...] = field(repr=False)
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether its flags say that it writes nothing; the server sees to it."""
+        return "no-writes" in self.source.partition("\n")[0]
+
     def place(self, line: int) -> str:
         """Tell which file and line stand behind a line of the composed source."""
         return self.where[line - 1] if 0 < line <= len(self.where) else f"{self.name}.lua"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, UnknownMessage, rejection
+from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, Unavailable, UnknownMessage, rejection
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.schema import BATCH
@@ -41,7 +41,8 @@ async def settle_named(  # noqa: PLR0917  (where, what, how)
         settlements: keeps them until they are answered, where somebody asked for that.
 
     Raises:
-        DefinitionError: there is no such option. Rejected: some were refused, the others are settled.
+        DefinitionError: there is no such option. Rejected: some were refused, the others are settled. Unavailable: no
+            answer; where `may_have_run`, some may be settled.
     """
     if option not in _VERBS:
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
@@ -52,7 +53,11 @@ async def settle_named(  # noqa: PLR0917  (where, what, how)
     # Not a cancel: made again, it could end a lease that began meanwhile.
     kept = settlements if option != "cancel" else None
     for first in range(0, len(refs), BATCH):
-        refused = await _settle(_VERBS[option], queue, refs[first : first + BATCH], reason, kept)
+        try:
+            refused = await _settle(_VERBS[option], queue, refs[first : first + BATCH], reason, kept)
+        except Unavailable as error:
+            error.may_have_run = error.may_have_run or first > 0
+            raise
         failures += [_refusal(queue, names[ref], code) for ref, code in refused]
     if failures:
         raise _several(failures, len(named) - len(failures))

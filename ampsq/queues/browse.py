@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.bookmarks import parse_ref, ref_of
-from ampsq.base.errors import DefinitionError
+from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.message_types import JSON
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
@@ -312,13 +312,17 @@ async def ack_matching(
     leased = not (dry_run and (await _protects_leases(context, queue)))
     walker = Walker(context, queue, parse_query_filter(filter), available=option != "cancel", leased=leased)
     settled, waiting = 0, list[bytes]()
-    while (page := (await walker.page())) is not None:
-        waiting += [found.ref for found in page]
-        while len(waiting) >= BATCH:
-            settled += await _settle(queue, option, waiting[:BATCH], reason, dry_run=dry_run)
-            del waiting[:BATCH]
-    if waiting:
-        settled += await _settle(queue, option, waiting, reason, dry_run=dry_run)
+    try:
+        while (page := (await walker.page())) is not None:
+            waiting += [found.ref for found in page]
+            while len(waiting) >= BATCH:
+                settled += await _settle(queue, option, waiting[:BATCH], reason, dry_run=dry_run)
+                del waiting[:BATCH]
+        if waiting:
+            settled += await _settle(queue, option, waiting, reason, dry_run=dry_run)
+    except Unavailable as error:
+        error.may_have_run = error.may_have_run or settled > 0
+        raise
     return settled
 
 

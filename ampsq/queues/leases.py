@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.message import MessageView
 
-__all__ = ["LeaseTable", "Parts", "bytes_or_none", "group_by_queue"]
+__all__ = ["SENT_WITHIN", "LeaseTable", "Parts", "bytes_or_none", "group_by_queue"]
 
 _log = logging.getLogger("ampsq")
 
@@ -44,7 +44,7 @@ _DONE: dict[Verb, tuple[str, ...]] = {
     "cancelled": ("AMPSQ_ALREADY_ACKED", "AMPSQ_STALE_LEASE"),
 }
 #: Seconds before a call was found to be unanswered within which it was sent: time to repeat it is within.
-_SENT_WITHIN = 120.0
+SENT_WITHIN = 120.0
 #: The parts of a delivered message's head; see `ampsq.queues.message.MessageView`.
 Parts = list[bytes]
 
@@ -218,7 +218,7 @@ class LeaseTable(Registration):
             self._forget(acks[first : first + BATCH])
 
     def _acknowledge_again(self, acks: list[Parts]) -> None:
-        since = time.monotonic() - _SENT_WITHIN
+        since = time.monotonic() - SENT_WITHIN
         for parts in acks:
             self._unanswered.setdefault((parts[0], parts[5]), since)
         self._acks.extendleft(reversed(acks))

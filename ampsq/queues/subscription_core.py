@@ -20,7 +20,7 @@ from ampsq.protocol.encoding import document_of
 from ampsq.protocol.reads.subscriptions import find_subscription
 from ampsq.protocol.request import Collect, Post, command
 from ampsq.protocol.schema import BARRIERS_KEPT, BATCH, key
-from ampsq.queues.leases import LeaseTable, Parts, bytes_or_none, group_by_queue
+from ampsq.queues.leases import SENT_WITHIN, LeaseTable, Parts, bytes_or_none, group_by_queue
 from ampsq.queues.registration import SubscriptionSpec
 
 if TYPE_CHECKING:
@@ -245,8 +245,8 @@ class SubscriptionCore(LeaseTable):
             got = await self._take(share)
             if share < self.max_backlog and 2 * got >= share:
                 await self._post(pipeline, share)
-        while self._posted and not got:
-            got = await self._collect(pipeline)
+        while self._posted and (not got or self._outcome_unknown):
+            got += await self._collect(pipeline)
         return got
 
     async def _take(self, wanted: int) -> int:
@@ -306,8 +306,10 @@ class SubscriptionCore(LeaseTable):
         if not self._posted:
             # Given up meanwhile: what this delivered goes back when the subscription ends.
             return 0
-        _, acks = self._posted.popleft()
-        return await self._taken(taken, acks, since=None)
+        call, acks = self._posted.popleft()
+        # Refused at first, it was made again by itself: what a lost reply of that had delivered is asked for.
+        self._outcome_unknown = self._outcome_unknown or call.repeated
+        return await self._taken(taken, acks, since=time.monotonic() - SENT_WITHIN if call.repeated else None)
 
     def _note_posted_unknown(self) -> None:
         self._note_outcome_unknown([parts for _, acks in self._posted for parts in acks])

@@ -89,7 +89,8 @@ class Reporting:
                 self._store = Store(self._route, self._route.instance, retry_timeout=1.0)
                 self._thread = threading.Thread(target=self._run, name=f"ampsq-reporting-{self._client}", daemon=True)
                 self._thread.start()
-            self._readers.append(_Reported(made, self._store.pipeline()))
+            # Of some readers it also waits for the disk.
+            self._readers.append(_Reported(made, self._store.pipeline(follows=False)))
         return made
 
     def _forget(self, reader: LimitedReader) -> None:

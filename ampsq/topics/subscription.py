@@ -105,7 +105,7 @@ class TopicSubscription(_Front):
     """
 
     def __init__(self, reading: TopicSubscriptionCore, store: Store, end: Callable[[TopicSubscription], None]) -> None:
-        super().__init__(reading, store.pipeline(), end)
+        super().__init__(reading, store.pipeline(follows=not reading.is_fully_durable), end)
         self._store = store
         self._lock = threading.Lock()
         # What was handled is written down in the order in which it was.
@@ -261,7 +261,7 @@ class TopicSubscription(_Front):
         """Begin at another instance; gives what lets it go on there, after `suspend`."""
         if self._reading.is_over:
             return lambda: None
-        pipeline = store.pipeline()
+        pipeline = store.pipeline(follows=not self._reading.is_fully_durable)
         try:
             arrival = store.run(self._reading.prepare_failover(client, reporting, pipeline))
         except BaseException:
@@ -303,7 +303,7 @@ class AsyncTopicSubscription(_Front):
     def __init__(
         self, reading: TopicSubscriptionCore, store: AsyncStore, end: Callable[[AsyncTopicSubscription], None]
     ) -> None:
-        super().__init__(reading, store.pipeline(), end)
+        super().__init__(reading, store.pipeline(follows=not reading.is_fully_durable), end)
         self._store = store
         self._lock, self._saving = asyncio.Lock(), asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -439,7 +439,7 @@ class AsyncTopicSubscription(_Front):
         """Begin at another instance; see `TopicSubscription.prepare_failover`."""
         if self._reading.is_over:
             return partial(asyncio.sleep, 0)
-        pipeline = store.pipeline()
+        pipeline = store.pipeline(follows=not self._reading.is_fully_durable)
         try:
             arrival = await store.run(self._reading.prepare_failover(client, reporting, pipeline))
         except BaseException:

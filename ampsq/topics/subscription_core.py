@@ -157,9 +157,14 @@ class TopicSubscriptionCore:
         self._reader = reader
         await self._heed_limits()
 
+    @property
+    def is_fully_durable(self) -> bool:
+        """Whether only what cannot be lost is handed on: one connection reads it, and waits for disk or replicas."""
+        return self._spec.fully_durable is not False
+
     async def _durability(self, instance: str) -> Durability[Any] | None:
         """What waits until messages cannot be lost, if that was asked for; the instance can say so."""
-        if self._spec.fully_durable is False:
+        if not self.is_fully_durable:
             return None
         durability: Durability[Any] = Durability(instance, self._spec.fully_durable)
         await durability.examine()

@@ -129,6 +129,7 @@ class ConnectionPool:
         Raises:
             Unavailable: there is none, and why; nothing was sent.
         """
+        moved: Exception | None = None
         for _ in range(_REDIRECTS):
             server = self._route.current or self._route.find()
             pool = self.pool(server)
@@ -137,12 +138,13 @@ class ConnectionPool:
             except redis.exceptions.MovedError as error:
                 if not self._route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
+                moved = error
             except (redis.RedisError, OSError, Unavailable) as error:
                 ours = translate_connect_error(error, server.url)
                 if isinstance(ours, Unavailable):
                     self._route.failed(server, ours, connecting=True)
                 raise ours from error
-        raise _astray(server)
+        raise _astray(server) from moved
 
     def pool(self, server: ServerAddress) -> redis.ConnectionPool:
         """redis-py's connections to a server."""
@@ -232,6 +234,7 @@ class AsyncConnectionPool:
 
     async def take(self) -> AsyncConnection:
         """A connection that stands and whose server was greeted; see `ConnectionPool.take`."""
+        moved: Exception | None = None
         for _ in range(_REDIRECTS):
             # Sentinels and cluster nodes are asked in a thread: who asks them waits.
             found = self._route.current
@@ -242,6 +245,7 @@ class AsyncConnectionPool:
             except redis.exceptions.MovedError as error:
                 if not self._route.redirect(server, error):
                     raise translate_connect_error(error, server.url) from error
+                moved = error
             except (redis.RedisError, OSError, Unavailable) as error:
                 ours = translate_connect_error(error, server.url)
                 if isinstance(ours, Unavailable):
@@ -249,7 +253,7 @@ class AsyncConnectionPool:
                 raise ours from error
             else:
                 return AsyncConnection(server, pool, connection, self, self._route.heartbeat)
-        raise _astray(server)
+        raise _astray(server) from moved
 
     async def pool(self, server: ServerAddress) -> redis.asyncio.ConnectionPool:
         """redis-py's connections to a server."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.request import Call
 
-__all__ = ["describe_failure", "may_repeat", "translate_connect_error", "translate_error"]
+__all__ = ["describe_failure", "is_slot_moving", "may_repeat", "translate_connect_error", "translate_error"]
 
 #: What redis-py says of a connection that was not made: to where, and why.
 _CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)", re.DOTALL)
@@ -65,6 +65,8 @@ _NOT_DONE = (
     redis.AuthenticationError,
 )
 _NOT_DONE_TEXTS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOAUTH", "WRONGPASS")
+#: What a node of a cluster answers about a slot that is not, or not wholly, its own; `MovedError` is an `AskError`.
+_MOVING: Final = (redis.exceptions.AskError, redis.exceptions.TryAgainError)
 #: The answer to a command, and to one within a script.
 _NOT_PERMITTED: Final = ("NOPERM", "The user executing the script can't", "ACL failure in script")
 _ADVICE: Final = {
@@ -131,6 +133,11 @@ def may_repeat(error: AmpsqError, call: Call[Any]) -> bool:
     return isinstance(error, Unavailable) and (call.repeatable or not error.may_have_run)
 
 
+def is_slot_moving(error: BaseException) -> bool:
+    """Whether a node refused because the slot is being moved: then waiting helps."""
+    return isinstance(error, _MOVING) or isinstance(error.__cause__, _MOVING)
+
+
 def describe_failure(shown: str, url: str, error: Exception) -> str:
     """What is wrong with one of several places, shown as `shown`: the address that an error begins with is left out."""
     return f"{shown}: {str(error).removeprefix(f'{redacted(url)}: ')}"
@@ -176,6 +183,9 @@ def _kind_of(error: Exception) -> type[Unavailable]:
 
 
 def _named(kind: type[Away], error: Exception, url: str) -> Away:
+    if isinstance(error, _MOVING):
+        where = f" to {error.node_addr[0]}:{error.node_addr[1]}" if isinstance(error, redis.exceptions.AskError) else ""
+        return kind(f"{redacted(url)}: its slot is being moved{where}; waiting helps")
     text = _without_place(str(error), url).rstrip(".") or type(error).__name__
     if kind is ConnectionRefused and text.startswith(_REFUSED):
         return kind(f"{redacted(url)}: {_ADVICE[kind]}")

@@ -155,9 +155,9 @@ class Store:
         with contextlib.closing(Store(url, "", retry_timeout=self.retry_timeout)) as other:
             return other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
 
-    def pipeline(self) -> Pipeline:
-        """Open a connection on which calls may be sent before earlier ones are answered."""
-        return Pipeline(self)
+    def pipeline(self, *, follows: bool = True) -> Pipeline:
+        """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
+        return Pipeline(self, follows=follows)
 
     def pinned(self) -> PinnedPipeline:
         """Open a channel whose calls run on one connection or not at all."""
@@ -277,9 +277,9 @@ class AsyncStore:
         finally:
             await other.close()
 
-    def pipeline(self) -> AsyncPipeline:
-        """Open a connection on which calls may be sent before earlier ones are answered."""
-        return AsyncPipeline(self)
+    def pipeline(self, *, follows: bool = True) -> AsyncPipeline:
+        """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
+        return AsyncPipeline(self, follows=follows)
 
     async def stream(self, calls: Iterable[Call[T]]) -> AsyncIterator[T]:
         """Send calls one after the other without waiting for each reply; see `Store.stream`."""

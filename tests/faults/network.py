@@ -136,6 +136,32 @@ class Cluster:
                 return next(each for each in self.nodes if each.port == port)
         raise AssertionError("no node lives")
 
+    def begin_move(self, slot):
+        """Begin to move a slot, as an operator does: gives the node that has it and the one that is to have it."""
+        source = self.owner(slot)
+        target = self.nodes[(self.nodes.index(source) + 1) % 3]
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+        return source, target
+
+    def carry(self, slot, source, target, number=100):
+        """Move some of the keys; gives how many there were."""
+        names = source.ask("CLUSTER", "GETKEYSINSLOT", slot, number)
+        if names:
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *names)
+        return len(names)
+
+    def end_move(self, slot, target):
+        """Let a node have the slot, whose keys are all there."""
+        name = target.ask("CLUSTER", "MYID")
+        for node in (target, *(each for each in self.nodes[:3] if each is not target)):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", name)
+
+    def cancel_move(self, slot, source, target):
+        """Leave the slot where it is, of which no key was moved."""
+        for node in (source, target):
+            node.ask("CLUSTER", "SETSLOT", slot, "STABLE")
+
     def replica_of(self, node):
         return self.nodes[self.nodes.index(node) + 3]
 

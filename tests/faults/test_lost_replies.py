@@ -221,3 +221,31 @@ def test_changes_and_queries_of_records_whose_reply_was_lost_are_made_once(valke
     assert proxy.lost == [name]
     assert [record.data for record in found] == [{"id": 1, "v": 1, "w": 1}]
     assert other.topics()["orders"]["messages"] == 4
+
+
+@pytest.mark.parametrize("nth", [4, 5, 6])
+def test_what_a_take_brought_comes_at_once_that_was_refused_ahead_and_then_lost_its_reply(
+    valkey, proxy, connect, evidence_of, nth
+):
+    # Given a consumer that asks ahead
+    publisher = connect(valkey.url)
+    define(publisher)
+    publish_all(publisher)
+    consumer = connect(proxy.url)
+    with consumer.subscribe("work", max_backlog=64) as messages, valkey.client() as server:
+        proxy.lose("take", nth)
+        seen = []
+        while len(seen) < NUMBER:
+            # Then what the lost reply brought comes, and not when its leases end
+            message = messages.get(0.5)
+            assert message is not None, f"{len(seen)} of {NUMBER} came"
+            message.ack()
+            seen.append((message.data, message.delivery))
+            if len(seen) == 1:
+                # When the server forgets the script, so that what is asked ahead next is refused, and made again
+                server.script_flush()
+        messages.flush()
+        assert messages.late == []
+    assert proxy.lost == ["take"]
+    assert sorted(seen) == [(number, 1) for number in range(NUMBER)]
+    evidence_of(publisher).check("orders", "work", range(NUMBER))
