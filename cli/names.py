@@ -40,8 +40,9 @@ def names(*kinds: str) -> Callable[[click.Context, click.Parameter, str], list[s
 
 def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
     from ampsq.base.errors import AmpsqError
+    from ampsq.protocol.reads.instances import read_instances
     from ampsq.protocol.request import command
-    from ampsq.protocol.schema import INSTANCES, key
+    from ampsq.protocol.schema import key
     from ampsq.transport.instances import parse_instances
     from ampsq.transport.runner import Store
 
@@ -54,7 +55,10 @@ def _ask(ctx: click.Context, kinds: tuple[str, ...], found: list[str]) -> None:
         ]
         store = Store(instance_address.url, instance_address.instance, retry_timeout=0.0)
         for kind in kinds:
-            asked = ["SMEMBERS", INSTANCES] if kind == "instances" else ["HKEYS", key(instance_address.instance, kind)]
+            if kind == "instances":
+                found += store.run(read_instances())
+                continue
+            asked = ["HKEYS", key(instance_address.instance, kind)]
             found += store.call(command(asked, lambda reply: [name.decode() for name in reply]))
     except AmpsqError:
         # There is nowhere to say it: what a shell completes with is all that it shows.

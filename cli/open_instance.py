@@ -15,12 +15,15 @@ import click
 from ampsq.base.errors import Unavailable
 from ampsq.base.suggestions import explain_missing_instance
 from ampsq.base.values import parse_name
+from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, INSTANCES, key
+from ampsq.protocol.schema import FIELDS, key
 from ampsq.transport.instances import parse_instances
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.transport.instances import InstanceAddress
 
 __all__ = ["DEFAULT", "Opening", "find_instance", "refuse_new_folder"]
@@ -36,12 +39,18 @@ class Opening:
         instance_address: where it is; None: no server could be reached.
         is_there: whether it has keys.
         others: the instances that the server has.
+        unknown: why these are not known; "" where they are.
     """
 
     def __init__(
-        self, instance_address: InstanceAddress | None, *, is_there: bool = False, others: tuple[str, ...] = ()
+        self,
+        instance_address: InstanceAddress | None,
+        *,
+        is_there: bool = False,
+        others: Sequence[str] = (),
+        unknown: str = "",
     ) -> None:
-        self.instance_address, self.is_there, self.others = instance_address, is_there, others
+        self.instance_address, self.is_there, self.others, self.unknown = instance_address, is_there, others, unknown
 
     def check(self, *, is_named: bool) -> None:
         """Refuse what is not there; the default name begins a server that has none yet.
@@ -52,13 +61,14 @@ class Opening:
         Raises:
             click.UsageError: it is not there.
         """
-        if self.instance_address is not None and not self.is_there and (is_named or self.others):
-            raise _missing(str(self.instance_address).rpartition("#")[0], self.instance_address.instance, self.others)
+        if self.instance_address is not None and not self.is_there and (is_named or not self.is_first):
+            where, _, instance = str(self.instance_address).rpartition("#")
+            raise _missing(where, instance, self.others, self.unknown)
 
     @property
     def is_first(self) -> bool:
         """Whether it would be the first one of its server."""
-        return self.instance_address is not None and not self.is_there and not self.others
+        return self.instance_address is not None and not self.is_there and not self.others and not self.unknown
 
 
 def find_instance(url: str, instance: str | None, *, patient: bool = False) -> Opening:
@@ -81,11 +91,15 @@ def find_instance(url: str, instance: str | None, *, patient: bool = False) -> O
                 format_ = store.call(
                     command(["HGET", key(instance_address.instance, "instance"), FIELDS["format"]], bool)
                 )
-                others = () if format_ else store.call(command(["SMEMBERS", INSTANCES], _names))
             except Unavailable as error:
                 failures.append(error)
-            else:
-                return Opening(instance_address, is_there=format_, others=others)
+                continue
+            if format_:
+                return Opening(instance_address, is_there=True)
+            try:
+                return Opening(instance_address, others=store.run(read_instances()))
+            except Unavailable as error:
+                return Opening(instance_address, unknown=str(error))
     if patient:
         return Opening(None)
     raise failures[0] if len(instances) == 1 else Unavailable("; ".join(map(str, failures)))
@@ -97,12 +111,9 @@ def refuse_new_folder(instance: str | None, folder: str) -> None:
         raise _missing(f"{Path(folder).resolve()}, a folder without data,", instance, ())
 
 
-def _names(reply: list[bytes]) -> tuple[str, ...]:
-    return tuple(sorted(name.decode() for name in reply))
-
-
-def _missing(where: str, instance: str, others: tuple[str, ...]) -> click.UsageError:
+def _missing(where: str, instance: str, others: Sequence[str], unknown: str = "") -> click.UsageError:
+    missing = explain_missing_instance(instance, others, unknown)
     return click.UsageError(
-        f"{where} has {explain_missing_instance(instance, others)}. --instance NAME or AMPSQ_INSTANCE says which; "
+        f"{where} has {missing}. --instance NAME or AMPSQ_INSTANCE says which; "
         f"`ampsq apply FILE --instance {instance}` makes it"
     )

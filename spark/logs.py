@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import DefinitionError, UnknownTopic
+from ampsq.base.errors import DefinitionError, Unavailable, UnknownTopic
 from ampsq.base.values import pattern_of
 from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.definition import nearest
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
+from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, INSTANCES, key
+from ampsq.protocol.schema import FIELDS, key
 from ampsq.spark.stores import store_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ class Logs:
         store = self.store(address)
         origin = store.call(read_origin(address.instance))
         if not origin:
-            names = store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(each.decode() for each in reply)))
+            try:
+                names = store.run(read_instances())
+            except Unavailable as error:
+                raise DefinitionError(f"instance: {address}: there is none of this name; {error}") from error
             what = nearest(address.instance, names, "instance") if names else "there is none on this server yet"
             raise DefinitionError(f"instance: {address}: {what}")
         return origin

@@ -14,7 +14,6 @@ from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import (
     AmpsqError,
     DefinitionError,
-    ServerFull,
     Unavailable,
     UnknownQueue,
     UnknownTopic,
@@ -36,11 +35,12 @@ from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.calls.records import call_caught_up
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
 from ampsq.protocol.reads.readers import read_readers
 from ampsq.protocol.reads.server import Server, examine
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, FIELDS, FORMAT, INSTANCES, key
+from ampsq.protocol.schema import BATCH, FIELDS, FORMAT, key
 from ampsq.publishing.guaranteed import FailoverGuard, GuaranteedPublisher
 from ampsq.publishing.session import Identity
 from ampsq.queues.acknowledge_by_bookmark import settle_named
@@ -137,10 +137,7 @@ class Session:
         if (await command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
             await calls.open_instance(self.instance, next_incarnation())
         self.origin = await read_origin(self.instance)
-        if not (await command(["SISMEMBER", INSTANCES, self.instance], int)):
-            # A full server refuses it: then a coordinator must be told the instance's name, and nothing else is lost.
-            with contextlib.suppress(ServerFull):
-                await command(["SADD", INSTANCES, self.instance], int)
+        await list_instance(self.instance)
         if await command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool):
             self.has_listeners = True
             await action_calls.emit_event("connect", self.client)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ampsq.base.errors import AmpsqError, DefinitionError, OtherIncarnation, Unavailable
 from ampsq.client.client import Client
 from ampsq.operations.figures import read_figures
+from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import INSTANCES, key
+from ampsq.protocol.schema import key
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Observer:
         self._url, self._named = url, tuple(instances)
         self._observed: dict[str, _Observed] = {}
         self._finder = Store(url, "", retry_timeout=_RETRY_TIMEOUT)
+        self._listed: list[str] = []
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._stopping = threading.Event()
@@ -179,12 +181,21 @@ class Observer:
         self._finder.call(command(["PING"], bool))
 
     def instances(self) -> list[str]:
-        """The names of those that it reads, in order; raises `Unavailable`."""
+        """The names of those that it reads, in order, as the server said them last.
+
+        Raises:
+            Unavailable: it is away, or has not said them yet.
+        """
         if self._named:
             return sorted(self._named)
-        return self._finder.call(
-            command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply))
-        )
+        try:
+            self._listed = self._finder.run(read_instances())
+        except Unavailable:
+            # In a cluster the list may be out of reach while instances are not.
+            if not self._listed:
+                raise
+            self.ping()
+        return self._listed
 
     def client(self, instance: str) -> Client:
         """A client of an instance, to act with; raises `Unavailable`."""

@@ -8,6 +8,7 @@ asyncio code awaits a flow only through ``AsyncStore.run(flow)``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -56,6 +57,7 @@ class Call(_Awaited, Generic[T]):
         read: turns the raw reply into what the caller wants.
         repeatable: a second run is harmless, so a lost reply is answered by asking again.
         blocks: seconds that the server may hold the answer back.
+        patience: seconds for which it is repeated, where that is less than what the client has for others.
         repeated: set when it was in fact sent more than once: an earlier run may have taken effect.
     """
 
@@ -64,6 +66,7 @@ class Call(_Awaited, Generic[T]):
     read: Callable[[Any], T]
     repeatable: bool = False
     blocks: float = 0.0
+    patience: float = math.inf
     repeated: bool = False
 
     @property
@@ -114,6 +117,8 @@ def script_call(
     return Call(scripts.script(name), arguments, read, repeatable)
 
 
-def command(arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0) -> Call[T]:
+def command(
+    arguments: Sequence[EncodableT], read: Callable[[Any], T], *, blocks: float = 0.0, patience: float = math.inf
+) -> Call[T]:
     """Ask for one plain command that only reads, or that a second run does not change."""
-    return Call(None, arguments, read, repeatable=True, blocks=blocks)
+    return Call(None, arguments, read, repeatable=True, blocks=blocks, patience=patience)

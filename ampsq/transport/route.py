@@ -98,6 +98,8 @@ class Route:
         self.stays = ""
         #: Where the client went on instead; "" while it is here.
         self.left = ""
+        #: How many nodes of a cluster sent a call on to here.
+        self.detours = 0
         self._endpoints = list(parse_endpoints(url))
         self._index = 0
         self._nodes: dict[int, list[tuple[str, int]]] = {}

@@ -35,14 +35,17 @@ __all__ = ["AsyncStore", "Store"]
 T = TypeVar("T")
 #: Calls of a stream that are sent before the first one's reply is read.
 _AHEAD = 2
+#: Nodes that may send a call about another key on, one after the other.
+_DETOURS = 5
 
 
 class _Attempts:
     """When to send a call again, and where: the decision is here, the waiting is the store's."""
 
     def __init__(self, call: Call[Any], route: Route, retry_timeout: float) -> None:
-        self._call, self._route, self._retry_timeout, self._number = call, route, retry_timeout, 0
-        self._until = time.monotonic() + retry_timeout
+        self._call, self._route, self._number = call, route, 0
+        self._retry_timeout = min(retry_timeout, call.patience)
+        self._until = time.monotonic() + self._retry_timeout
         self.whole = False
 
     def after(self, error: Exception, place: ServerAddress | None) -> float:
@@ -77,6 +80,20 @@ def _is_lost(error: Exception, ours: Unavailable) -> bool:
     if isinstance(error, redis.exceptions.AskError):
         return False
     return not isinstance(error, redis.ResponseError) or type(ours) is not Unavailable or "CLUSTERDOWN" in str(ours)
+
+
+def _detour(route: Route, server: ServerAddress, moved: redis.exceptions.MovedError, call: Call[Any]) -> Route:
+    """The way to another node of the cluster that has a key outside of the instance; raises `Unavailable`."""
+    if route.detours >= _DETOURS:
+        raise translate_error(moved, call, server.url) from moved
+    there = Route(route.aside(server, moved), "", heartbeat=min(route.heartbeat, call.patience))
+    there.detours = route.detours + 1
+    return there
+
+
+def _elsewhere(call: Call[Any]) -> Call[Any]:
+    """The same call, whose reply is still to be read."""
+    return Call(call.script, call.arguments, lambda reply: reply, call.repeatable, patience=call.patience)
 
 
 def _route_to(where: str | Sequence[str] | Route, instance: str) -> Route:
@@ -128,7 +145,7 @@ class Store:
                 return call.read(self._send(connection, call, whole=attempts.whole))
             except redis.exceptions.MovedError as error:
                 if connection is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(self._aside(self.route.aside(connection.server, error), call))
+                    return call.read(self._aside(_detour(self.route, connection.server, error, call), call))
                 pause = attempts.after(error, connection.server if connection else None)
             except (redis.RedisError, OSError, Unavailable) as error:
                 pause = attempts.after(error, connection.server if connection else None)
@@ -150,10 +167,10 @@ class Store:
         finally:
             connection.release()
 
-    def _aside(self, url: str, call: Call[Any]) -> Any:
+    def _aside(self, route: Route, call: Call[Any]) -> Any:
         """Run a call about a key that another node of the cluster has."""
-        with contextlib.closing(Store(url, "", retry_timeout=self.retry_timeout)) as other:
-            return other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
+        with contextlib.closing(Store(route, "", retry_timeout=self.retry_timeout)) as other:
+            return other.call(_elsewhere(call))
 
     def pipeline(self, *, follows: bool = True) -> Pipeline:
         """Open a connection on which calls may be sent before earlier ones are answered; see `Pipeline`."""
@@ -247,7 +264,7 @@ class AsyncStore:
                 return call.read(await self._send(connection, call, whole=attempts.whole))
             except redis.exceptions.MovedError as error:
                 if connection is not None and error.slot_id != slot_of(self.instance):
-                    return call.read(await self._aside(self.route.aside(connection.server, error), call))
+                    return call.read(await self._aside(_detour(self.route, connection.server, error, call), call))
                 pause = attempts.after(error, connection.server if connection else None)
             except (redis.RedisError, OSError, Unavailable) as error:
                 pause = attempts.after(error, connection.server if connection else None)
@@ -269,11 +286,11 @@ class AsyncStore:
         finally:
             await connection.release()
 
-    async def _aside(self, url: str, call: Call[Any]) -> Any:
+    async def _aside(self, route: Route, call: Call[Any]) -> Any:
         """Run a call about a key that another node of the cluster has."""
-        other = AsyncStore(url, "", retry_timeout=self.retry_timeout)
+        other = AsyncStore(route, "", retry_timeout=self.retry_timeout)
         try:
-            return await other.call(Call(call.script, call.arguments, lambda reply: reply, call.repeatable))
+            return await other.call(_elsewhere(call))
         finally:
             await other.close()
 

@@ -104,8 +104,16 @@ def answers(client):
 class Cluster:
     """Three nodes that share the slots, each in a process of ours, and a replica of each where wanted."""
 
-    def __init__(self, start_node, *, replicas=False):
-        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-no-failover", "no"]
+    def __init__(self, start_node, *, replicas=False, options=()):
+        options = [
+            *options,
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1000",
+            "--cluster-replica-no-failover",
+            "no",
+        ]
         self.nodes = [start_node(options=options) for _ in range(6 if replicas else 3)]
         for number, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
             self.nodes[number].ask("CLUSTER", "ADDSLOTSRANGE", first, last)

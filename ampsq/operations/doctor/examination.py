@@ -11,9 +11,10 @@ from ampsq.operations.doctor.instance_facts import Finding, life_sign, read_inst
 from ampsq.operations.doctor.instance_rules import RULES
 from ampsq.operations.doctor.server_facts import read_server_facts, rules_of
 from ampsq.operations.doctor.server_rules import SERVER_RULES
+from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import FIELDS, INSTANCES, key
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from ampsq.transport.pipeline import Pipeline
@@ -60,12 +61,14 @@ async def examine(instance: str, pipeline: Pipeline, interval: float) -> list[Fi
 
 async def _examine_instance(instance: str, pipeline: Pipeline, interval: float, *, is_full: bool) -> list[Finding]:
     if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
-        others: list[str] = await command(
-            ["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)
-        )
+        others, unknown = list[str](), ""
+        try:
+            others = await read_instances()
+        except Unavailable as error:
+            unknown = str(error)
         why = "nothing is defined or recorded under this name; --instance NAME or AMPSQ_INSTANCE says another one"
         text, mend = (
-            f"the server has {explain_missing_instance(instance, others)}",
+            f"the server has {explain_missing_instance(instance, others, unknown)}",
             f"ampsq apply FILE --instance {instance}",
         )
         return [Finding("instance", f"instance {instance}", well=False, text=text, why=why, mend=mend)]
