@@ -110,7 +110,7 @@ class BookmarkStore(abc.ABC):
         Raises:
             DefinitionError: a method is a generator, which nothing could await.
         """
-        for name in ("load", "begin", "save", "forget"):
+        for name in ("load", "begin", "save", "forget", "instances_of"):
             if inspect.isgeneratorfunction(getattr(cls, name)):
                 raise DefinitionError(f"{cls.__name__}.{name} is a generator; allowed: `async def {name}`")
 
@@ -136,6 +136,10 @@ class BookmarkStore(abc.ABC):
             f"{type(self).__name__} has no `forget`, which clients with several instances need; allowed: a store that "
             f"has it, as SqliteBookmarkStore, for {name.subscription!r}"
         )
+
+    async def instances_of(self, subscription: str) -> Sequence[str]:  # noqa: ARG002  (for stores that can tell)
+        """Name the instances at which something is kept of a subscription; none where the store cannot tell."""
+        return ()
 
 
 class MemoryBookmarkStore(BookmarkStore):
@@ -164,6 +168,10 @@ class MemoryBookmarkStore(BookmarkStore):
     async def forget(self, name: SubscriptionName) -> None:
         """See `BookmarkStore.forget`."""
         self._kept.pop(name[:2], None)
+
+    async def instances_of(self, subscription: str) -> Sequence[str]:
+        """See `BookmarkStore.instances_of`."""
+        return sorted(instance for instance, name in self._kept if name == subscription)
 
 
 class SqliteBookmarkStore(BookmarkStore):
@@ -232,6 +240,18 @@ class SqliteBookmarkStore(BookmarkStore):
     async def forget(self, name: SubscriptionName) -> None:
         """See `BookmarkStore.forget`."""
         await self._written(lambda: self._delete(name))
+
+    async def instances_of(self, subscription: str) -> Sequence[str]:
+        """See `BookmarkStore.instances_of`."""
+        try:
+            with self._lock:
+                rows = self._file.execute(
+                    "SELECT instance FROM place WHERE subscription = ? AND topic = '' ORDER BY instance",
+                    (subscription,),
+                )
+                return [instance for (instance,) in rows]
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
 
     def _delete(self, name: SubscriptionName) -> None:
         for table in ("place", "beyond", "passed"):

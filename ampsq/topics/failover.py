@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.bookmarks import ref_of
+from ampsq.base.errors import DefinitionError
 from ampsq.base.log_positions import FIRST, MOST_RECENT, BookmarkEnd, BookmarkRange, BookmarkSpec, StoredPosition
 from ampsq.protocol.reads.message_names import name_messages
+from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.bookmark_store import SubscriptionName
-from ampsq.topics.version_vector import VersionVector, find_start_positions, read_version_vectors
+from ampsq.topics.version_vector import VersionVector, find_start_positions, read_version_vectors, shares_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +30,11 @@ __all__ = [
     "forget_at_other_instances",
     "group_by_topic",
     "load_from_any_instance",
+    "place_here",
 ]
+
+
+_log: Final = logging.getLogger("ampsq")
 
 
 class FailoverPlan(NamedTuple):
@@ -86,23 +93,78 @@ async def forget_at_other_instances(store: BookmarkStore, session: ClientContext
 
 
 async def load_from_any_instance(
-    store: BookmarkStore, session: ClientContext, subscription: str, version_vector: VersionVector
-) -> StoredPosition | None:  # fmt: skip
-    """What is kept of a durable subscription, at whichever instance it was; None: nothing.
+    store: BookmarkStore, session: ClientContext, subscription: str
+) -> dict[str, StoredPosition]:  # fmt: skip
+    """What is kept of a durable subscription, by the instance where it was.
 
-    Its places are those of the present instance. What was handled at any of them is handled.
+    Where nothing is kept for the client's instances, something may be for others that share messages with this one.
 
     Args:
         store: keeps it.
         session: of its client.
         subscription: its name.
-        version_vector: of its reader, which are told.
+
+    Raises:
+        DefinitionError: something is kept, and none of it says where that is here.
     """
     found: dict[str, StoredPosition] = {}
     for each in (session.instance,) if store.is_beside_logs else session.instances:
         kept = await store.load(SubscriptionName(each, subscription))
         if kept is not None:
             found[each] = kept
+    if not found and not store.is_beside_logs:
+        found = await _load_from_others(store, session, subscription)
+    if session.instance not in found:
+        begun = [each for each, kept in found.items() if _is_begun(kept)]
+        if begun and not any(found[each].passed for each in begun):
+            raise DefinitionError(
+                f"subscription {subscription!r}: its place is kept for the instance {begun[0]!r} alone, and does not "
+                f"say where that is at {session.instance!r}; allowed: a client of both that begins at {begun[0]!r}, or "
+                "another bookmark, as 'epoch' or a time"
+            )
+    return found
+
+
+async def _load_from_others(
+    store: BookmarkStore, session: ClientContext, subscription: str
+) -> dict[str, StoredPosition]:  # fmt: skip
+    """The same of instances that the client does not have; a file may also serve some that have nothing in common."""
+    found: dict[str, StoredPosition] = {}
+    for each in await store.instances_of(subscription):
+        kept = await store.load(SubscriptionName(each, subscription))
+        if kept is None:
+            continue
+        topics = {*kept.topics, *(topic for topic, _ in kept.passed)}
+        # What was published here is read there, too.
+        is_read_there = any(name_of(origin) == session.instance for _, origin in kept.passed)
+        if is_read_there or await shares_messages(session.instance, each, topics):
+            found[each] = kept
+        else:
+            _log.warning(
+                "subscription %r begins anew at %r: what is kept of it is for %r, and no link between the two is known",
+                subscription,
+                session.instance,
+                each,
+            )
+    return found
+
+
+def _is_begun(kept: StoredPosition) -> bool:
+    return bool(kept.beyond) or any(last > FIRST for last in kept.topics.values())
+
+
+async def place_here(
+    found: Mapping[str, StoredPosition], session: ClientContext, version_vector: VersionVector
+) -> StoredPosition | None:  # fmt: skip
+    """What is kept of a durable subscription, its places those of the present instance; None: nothing.
+
+    What was handled at any instance is handled.
+
+    Args:
+        found: what is kept, by instance.
+        session: of its client.
+        version_vector: of its reader, which are told.
+    """
     if not found:
         return None
     mine = found.get(session.instance)

@@ -18,7 +18,6 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.entries import source_in
 from ampsq.protocol.request import Pause, command
-from ampsq.topics.bookmark_store import BookmarkStore, SubscriptionName
 from ampsq.topics.durable_subscription import DurableClaim, HandledMessages
 from ampsq.topics.failover import (
     FailoverPlan,
@@ -27,6 +26,7 @@ from ampsq.topics.failover import (
     forget_at_other_instances,
     group_by_topic,
     load_from_any_instance,
+    place_here,
 )
 from ampsq.topics.fully_durable import Durability
 from ampsq.topics.message import document_of, is_message
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import BookmarkSpec
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
+    from ampsq.topics.bookmark_store import BookmarkStore
     from ampsq.topics.durable_subscription import Received
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
@@ -191,9 +192,14 @@ class TopicSubscriptionCore:
         )
 
     async def _kept(self, store: BookmarkStore) -> StoredPosition | None:
+        found: dict[str, StoredPosition] = await load_from_any_instance(store, self._session, self.id)
         if self._version_vector is None:
-            return await store.load(SubscriptionName(self.instance, self.id))
-        kept: StoredPosition | None = await load_from_any_instance(store, self._session, self.id, self._version_vector)
+            mine = found.get(self.instance)
+            if not found or (mine is not None and not mine.passed):
+                return mine
+            # It was kept at another instance, or by a client of several: it goes on by what holds at all of them.
+            self._version_vector = VersionVector(self.origin)
+        kept: StoredPosition | None = await place_here(found, self._session, self._version_vector)
         if not begins_at_stored_position(self._spec.asked):
             # What was handled behind where it begins comes again.
             self._version_vector = VersionVector(self.origin)

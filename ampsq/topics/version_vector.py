@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from ampsq.base.log_positions import Id, LogSpan
     from ampsq.topics.merge import Entry
 
-__all__ = ["StartPositions", "Stretch", "Vector", "VersionVector", "find_start_positions", "read_version_vectors"]
+__all__ = [
+    "StartPositions",
+    "Stretch",
+    "Vector",
+    "VersionVector",
+    "find_start_positions",
+    "read_version_vectors",
+    "shares_messages",
+]
 
 #: Origin -> the ID there of the last message that is before a place.
 Vector: TypeAlias = "Mapping[str, Id]"
@@ -214,6 +222,26 @@ async def _origins(instance: str, topic: str) -> list[str]:
     """The origins of which a topic's log has copies."""
     names: list[bytes] = await command(["SMEMBERS", key(instance, "origins", topic)], list)
     return sorted(name.decode() for name in names)
+
+
+async def shares_messages(instance: str, other: str, topics: Iterable[str]) -> bool:
+    """Whether an instance's logs of topics have, or had, copies of another one's messages, or are sent to that.
+
+    Args:
+        instance: the instance here.
+        other: the name of the other one.
+        topics: the topics that count.
+    """
+    streams = [name.removeprefix("log ").partition("@") for name in await _received(instance)]
+    wanted = {*topics}
+    if any(topic in wanted and name_of(origin) == other for topic, _, origin in streams):
+        return True
+    for topic in wanted:
+        if any(name_of(origin) == other for origin in await _origins(instance, topic)):
+            return True
+    # A link that goes one way only leaves its trace where it begins.
+    sent = await _sent_to(instance, other)
+    return any(f"log {topic}" in sent for topic in wanted)
 
 
 async def read_version_vectors(
