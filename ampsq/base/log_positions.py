@@ -30,6 +30,8 @@ __all__ = [
     "LogPosition",
     "LogSpan",
     "Place",
+    "RunEnd",
+    "RunKey",
     "StoredPosition",
     "check_ranges",
     "id_text",
@@ -44,6 +46,10 @@ __all__ = [
 Place: TypeAlias = "Bookmark | datetime | str | int"
 #: Both numbers of a stream ID.
 Id: TypeAlias = "tuple[int, int]"
+#: A run of a named publisher's numbers: topic, publisher, origin, and the first number.
+RunKey: TypeAlias = "tuple[str, str, str, int]"
+#: Its last number, and when that was recorded, ms.
+RunEnd: TypeAlias = "tuple[int, int]"
 FIRST: Final[Id] = (0, 0)
 _LAST: Final = 2**64 - 1
 #: Milliseconds by which clocks may differ: so far a time may lie behind the server's moment in a range up to `NOW`.
@@ -121,12 +127,14 @@ class StoredPosition:
         beyond: topic and ID of what is handled behind the place; of a client with several instances the ID has its
             origin before it, as in a bookmark.
         passed: of a client with several instances: topic and origin -> the last ID there that is before the place.
+        had: of the same: the runs of numbers of named publishers whose messages are handled.
     """
 
     floor: Id
     topics: Mapping[str, Id]
     beyond: frozenset[tuple[str, str]] = frozenset()
     passed: Mapping[tuple[str, str], Id] = field(default_factory=dict)
+    had: Mapping[RunKey, RunEnd] = field(default_factory=dict)
 
     def last_before(self, topic: str) -> Id:
         """The last ID of a topic that is before the place."""

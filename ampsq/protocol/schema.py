@@ -359,7 +359,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "bookmarks": Key(
             ":bookmarks:<subscription>", "hash",
             "up to where a durable subscription has handled everything: `floor`, `at <topic>` -> ID; and what it has "
-            "handled behind that: `beyond <topic> <ID>`; with any bookmark store: `session` -> its number, its client",
+            "handled behind that: `beyond <topic> <ID>`; of a client with several instances: `of <topic> <origin>` -> "
+            "ID, and `had <topic> <origin> <first> <publisher>` -> last, ms of a publisher's numbers that are handled; "
+            "with any bookmark store: `session` -> its number, its client",
             "begin_session, save_bookmarks", "save_bookmarks", "nothing: it is the record",
         ),
         "marker": Key(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from ampsq.base.log_positions import RunEnd, RunKey
 
 __all__ = [
     "BookmarkStore",
@@ -39,6 +40,7 @@ _FLOOR: Final = "floor"
 _AT: Final = "at "
 _BEYOND: Final = "beyond "
 _OF: Final = "of "
+_HAD: Final = "had "
 #: Seconds for which another process may hold the file.
 _BUSY: Final = 5.0
 #: Seconds before it is tried again.
@@ -55,6 +57,10 @@ CREATE TABLE IF NOT EXISTS beyond (
 CREATE TABLE IF NOT EXISTS passed (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, origin TEXT NOT NULL, id TEXT NOT NULL,
     PRIMARY KEY (instance, subscription, topic, origin)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS had (
+    instance TEXT NOT NULL, subscription TEXT NOT NULL, topic TEXT NOT NULL, publisher TEXT NOT NULL,
+    origin TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, recorded INTEGER NOT NULL,
+    PRIMARY KEY (instance, subscription, topic, publisher, origin, first)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS session (
     instance TEXT NOT NULL, subscription TEXT NOT NULL, number INTEGER NOT NULL,
     PRIMARY KEY (instance, subscription)) WITHOUT ROWID;
@@ -84,12 +90,16 @@ class BookmarkUpdate:
         beyond: topic and ID of what was handled behind the place.
         reached: those of `beyond`, of earlier changes, that the place has come to.
         passed: topic and origin -> the last ID there that is before the place; see `StoredPosition`.
+        had: runs of named publishers' numbers that are new, or end elsewhere now; see `StoredPosition`.
+        gone: those that are part of another one now, or forgotten.
     """
 
     topics: Mapping[str, Id] = field(default_factory=dict)
     beyond: tuple[tuple[str, str], ...] = ()
     reached: tuple[tuple[str, str], ...] = ()
     passed: Mapping[tuple[str, str], Id] = field(default_factory=dict)
+    had: Mapping[RunKey, RunEnd] = field(default_factory=dict)
+    gone: tuple[RunKey, ...] = ()
 
 
 class BookmarkStore(abc.ABC):
@@ -163,7 +173,10 @@ class MemoryBookmarkStore(BookmarkStore):
             raise NameInUse(subscription=name.subscription)
         beyond = kept.beyond.union(change.beyond).difference(change.reached)
         topics, passed = {**kept.topics, **change.topics}, {**kept.passed, **change.passed}
-        self._kept[name[:2]] = session, replace(kept, topics=topics, beyond=beyond, passed=passed)
+        had = {**kept.had, **change.had}
+        for run in change.gone:
+            had.pop(run, None)
+        self._kept[name[:2]] = session, replace(kept, topics=topics, beyond=beyond, passed=passed, had=had)
 
     async def forget(self, name: SubscriptionName) -> None:
         """See `BookmarkStore.forget`."""
@@ -222,10 +235,16 @@ class SqliteBookmarkStore(BookmarkStore):
                     "SELECT topic, origin, id FROM passed WHERE instance = ? AND subscription = ?", name[:2]
                 )
                 passed = {(topic, origin): parse_id(text) for topic, origin, text in vectors}
+                runs = self._file.execute(
+                    "SELECT topic, publisher, origin, first, last, recorded FROM had"
+                    " WHERE instance = ? AND subscription = ?",
+                    name[:2],
+                )
+                had: dict[RunKey, RunEnd] = {tuple(row[:4]): tuple(row[4:]) for row in runs}
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         # No topic has an empty name.
-        return StoredPosition(places.pop(""), places, found, passed) if "" in places else None
+        return StoredPosition(places.pop(""), places, found, passed, had) if "" in places else None
 
     async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
@@ -233,7 +252,8 @@ class SqliteBookmarkStore(BookmarkStore):
         def write() -> None:
             self._delete(name)
             self._file.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?)", name)
-            self._write(name, BookmarkUpdate({"": kept.floor, **kept.topics}, tuple(kept.beyond), passed=kept.passed))
+            topics = {"": kept.floor, **kept.topics}
+            self._write(name, BookmarkUpdate(topics, tuple(kept.beyond), passed=kept.passed, had=kept.had))
 
         await self._written(write)
 
@@ -254,7 +274,7 @@ class SqliteBookmarkStore(BookmarkStore):
             raise self._unavailable(error) from error
 
     def _delete(self, name: SubscriptionName) -> None:
-        for table in ("place", "beyond", "passed"):
+        for table in ("place", "beyond", "passed", "had"):
             self._file.execute(f"DELETE FROM {table} WHERE instance = ? AND subscription = ?", name[:2])  # noqa: S608
 
     async def save(self, name: SubscriptionName, change: BookmarkUpdate) -> None:
@@ -304,6 +324,15 @@ class SqliteBookmarkStore(BookmarkStore):
             "DELETE FROM beyond WHERE instance = ? AND subscription = ? AND topic = ? AND id = ?",
             [(*name[:2], *one) for one in change.reached],
         )
+        self._file.executemany(
+            "INSERT OR REPLACE INTO had VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*name[:2], *run, *end) for run, end in change.had.items()],
+        )
+        self._file.executemany(
+            "DELETE FROM had WHERE instance = ? AND subscription = ? AND topic = ? AND publisher = ? AND origin = ?"
+            " AND first = ?",
+            [(*name[:2], *run) for run in change.gone],
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -325,14 +354,15 @@ class RedisBookmarkStore(BookmarkStore):
         topics = {what[len(_AT) :]: parse_id(text) for what, text in found.items() if what.startswith(_AT)}
         beyond = frozenset(_two(what) for what in found if what.startswith(_BEYOND))
         passed = {_two(what): parse_id(text) for what, text in found.items() if what.startswith(_OF)}
-        return StoredPosition(parse_id(found[_FLOOR]), topics, beyond, passed)
+        had = {_run(what): _run_end(text) for what, text in found.items() if what.startswith(_HAD)}
+        return StoredPosition(parse_id(found[_FLOOR]), topics, beyond, passed, had)
 
     async def begin(self, name: SubscriptionName, kept: StoredPosition) -> None:
         """See `BookmarkStore.begin`."""
         where = key(name.instance, "bookmarks", name.subscription)
         fields = [
             (_FLOOR, id_text(kept.floor)),
-            *_fields(BookmarkUpdate(kept.topics, tuple(kept.beyond), passed=kept.passed)),
+            *_fields(BookmarkUpdate(kept.topics, tuple(kept.beyond), passed=kept.passed, had=kept.had)),
         ]
         await _note(name, fields, ())
         # Only now, so that at no moment nothing is kept.
@@ -343,7 +373,7 @@ class RedisBookmarkStore(BookmarkStore):
         """See `BookmarkStore.save`."""
         # What is reached is removed last: what is written twice does no harm.
         reached = [f"{_BEYOND}{topic} {text}" for topic, text in change.reached]
-        await _note(name, _fields(change), reached)
+        await _note(name, _fields(change), reached + [_run_field(run) for run in change.gone])
 
 
 def _texts(reply: list[bytes]) -> list[str]:
@@ -355,9 +385,26 @@ def _two(text: str) -> tuple[str, str]:
     return topic, stream_id
 
 
+def _run_field(run: RunKey) -> str:
+    topic, publisher, origin, first = run
+    # Only the publisher's name may have spaces.
+    return f"{_HAD}{topic} {origin} {first} {publisher}"
+
+
+def _run(text: str) -> RunKey:
+    _, topic, origin, first, publisher = text.split(" ", 4)
+    return topic, publisher, origin, int(first)
+
+
+def _run_end(text: str) -> RunEnd:
+    last, _, recorded = text.partition(" ")
+    return int(last), int(recorded)
+
+
 def _fields(change: BookmarkUpdate) -> list[tuple[str, str]]:
     fields = [(_AT + topic, id_text(last)) for topic, last in change.topics.items()]
     fields += [(f"{_OF}{topic} {origin}", id_text(last)) for (topic, origin), last in change.passed.items()]
+    fields += [(_run_field(run), f"{last} {recorded}") for run, (last, recorded) in change.had.items()]
     return fields + [(f"{_BEYOND}{topic} {text}", "") for topic, text in change.beyond]
 
 

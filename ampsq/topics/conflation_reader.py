@@ -126,7 +126,7 @@ class _ConflatedSubscriptionCore(TopicSubscriptionCore):
 
     def _receive(self, entries: list[Entry]) -> None:
         now = time.monotonic()
-        for entry in self._wanted(entries):
+        for entry in self._unhad(self._wanted(entries)):
             found = self._keys[entry[0]]
             key = (
                 None

@@ -15,12 +15,15 @@ from ampsq.base.errors import NameInUse, UnknownSession
 from ampsq.base.log_positions import FIRST, Id, StoredPosition, parse_id
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.topics.bookmark_store import BookmarkUpdate, SubscriptionName
+from ampsq.topics.publisher_numbers import HadNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ampsq.base.log_positions import RunKey
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.bookmark_store import BookmarkStore
+    from ampsq.topics.publisher_numbers import PublisherNumber
 
 
 __all__ = ["DurableClaim", "HandledMessages", "Received"]
@@ -116,13 +119,23 @@ class Received:
         topic: its topic.
         id: its ID; empty where it was read at another instance.
         source: of a client with several instances, origin and ID there, as in its bookmark.
-        is_handled: whether it was handled.
+        publisher_number: of the same, how its publisher knows it; None of one without a name.
+        is_handled: whether it was handled, or is not to be, as it was handed out under another bookmark before.
     """
 
-    __slots__ = ("id", "is_handled", "source", "topic")
+    __slots__ = ("id", "is_handled", "publisher_number", "source", "topic")
 
-    def __init__(self, topic: str, stream_id: bytes, source: str) -> None:
-        self.topic, self.id, self.source, self.is_handled = topic, stream_id, source, False
+    def __init__(
+        self,
+        topic: str,
+        stream_id: bytes,
+        source: str = "",
+        publisher_number: PublisherNumber | None = None,
+        *,
+        is_handled: bool = False,
+    ) -> None:
+        self.topic, self.id, self.source, self.publisher_number = topic, stream_id, source, publisher_number
+        self.is_handled = is_handled
 
     @property
     def name(self) -> tuple[str, str]:
@@ -162,6 +175,9 @@ class HandledMessages:
         # The same place, of each origin, and what of it is new.
         self._passed: dict[tuple[str, str], Id] = dict(kept.passed)
         self._came: set[tuple[str, str]] = set()
+        # What of named publishers is handled, and the runs of it that changed.
+        self._had = HadNumbers(kept.had.items())
+        self._changed: set[RunKey] = set()
 
     @property
     def open_messages(self) -> int:
@@ -174,27 +190,22 @@ class HandledMessages:
         return parse_id(place) if isinstance(place, bytes) else place
 
     def receive(
-        self,
-        messages: Iterable[tuple[str, bytes, str]],
-        places: Mapping[str, Id],
-        passed: Mapping[tuple[str, str], Id],
-    ) -> list[Received]:
+        self, page: Sequence[Received], places: Mapping[str, Id], passed: Mapping[tuple[str, str], Id]
+    ) -> None:  # fmt: skip
         """Note a page; what was handled before is marked so.
 
         Args:
-            messages: topics, IDs, and sources; see `Received`.
+            page: its messages.
             places: up to where it goes.
             passed: the same of each origin, as of `StoredPosition`.
         """
-        page = [Received(*each) for each in messages]
         with self._lock:
             if self._noted:
                 for one in page:
-                    one.is_handled = one.name in self._noted
+                    one.is_handled = one.is_handled or one.name in self._noted
             self._open.extend(page)
             self._open.append(_PageEnd({**places}, {**passed}))
             self._advance()
-        return page
 
     def handle(self, one: Received) -> None:
         """Note that a message was handled."""
@@ -202,6 +213,8 @@ class HandledMessages:
             if one.is_handled:
                 return
             one.is_handled = True
+            if one.publisher_number is not None:
+                self._changed.update(self._had.add(one.publisher_number))
             if self._open and one is self._open[0]:
                 self._advance()
             else:
@@ -241,13 +254,16 @@ class HandledMessages:
     def take_change(self) -> BookmarkUpdate | None:
         """What is new since the last time; None: nothing."""
         with self._lock:
-            if not (self._moved or self._new or self._reached or self._came):
+            if not (self._moved or self._new or self._reached or self._came or self._changed):
                 return None
             topics = {topic: self.place(topic) for topic in self._moved}
             passed = {where: self._passed[where] for where in self._came}
-            change = BookmarkUpdate(topics, tuple(self._new), tuple(self._reached), passed)
+            ends = {run: self._had.get(run) for run in self._changed}
+            had = {run: end for run, end in ends.items() if end is not None}
+            gone = tuple(run for run, end in ends.items() if end is None)
+            change = BookmarkUpdate(topics, tuple(self._new), tuple(self._reached), passed, had, gone)
             self._noted |= self._new
-            self._moved, self._new, self._reached, self._came = set(), set(), set(), set()
+            self._moved, self._new, self._reached, self._came, self._changed = set(), set(), set(), set(), set()
             return change
 
     def put_back(self, change: BookmarkUpdate) -> None:
@@ -255,6 +271,7 @@ class HandledMessages:
         with self._lock:
             self._moved.update(change.topics)
             self._came.update(change.passed)
+            self._changed.update(change.had, change.gone)
             for two in change.beyond:
                 if two in self._noted:
                     self._noted.discard(two)
@@ -266,7 +283,11 @@ class HandledMessages:
         """All of it, as a store keeps it."""
         with self._lock:
             topics = {topic: self.place(topic) for topic in self._places}
-            return StoredPosition(self._floor, topics, frozenset(self._noted | self._new), dict(self._passed))
+            return self._stored(self._floor, topics)
+
+    def _stored(self, floor: Id, topics: Mapping[str, Id]) -> StoredPosition:
+        beyond = frozenset(self._noted | self._new)
+        return StoredPosition(floor, topics, beyond, dict(self._passed), self._had.runs)
 
     # -- at another instance
 
@@ -279,7 +300,7 @@ class HandledMessages:
     def kept_at(self, floor: Id, places: Mapping[str, Id]) -> StoredPosition:
         """What is to be kept at another instance, where the place is at these IDs."""
         with self._lock:
-            return StoredPosition(floor, places, frozenset(self._noted | self._new), dict(self._passed))
+            return self._stored(floor, places)
 
     def resume_at(self, kept: StoredPosition) -> None:
         """Go on at another instance, where this is kept; what was received and is not handled stays so."""
@@ -295,3 +316,5 @@ class HandledMessages:
             # Of what was noted since, nothing is kept there.
             self._new |= self._noted - kept.beyond
             self._noted &= kept.beyond
+            had = self._had.runs
+            self._changed = {run for run in {*had, *kept.had} if had.get(run) != kept.had.get(run)}

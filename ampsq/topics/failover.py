@@ -11,6 +11,7 @@ from ampsq.base.log_positions import FIRST, MOST_RECENT, BookmarkEnd, BookmarkRa
 from ampsq.protocol.reads.message_names import name_messages
 from ampsq.protocol.reads.origin import name_of
 from ampsq.topics.bookmark_store import SubscriptionName
+from ampsq.topics.publisher_numbers import HadNumbers
 from ampsq.topics.version_vector import VersionVector, find_start_positions, read_version_vectors, shares_messages
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ async def place_here(
         topic: max(places.places.get(topic, FIRST), known.get(topic, FIRST))
         for topic in {*places.places, *known}
     }  # fmt: skip
-    return StoredPosition(floor, topics, frozenset(beyond), dict(version_vector.passed))
+    had = HadNumbers(run for kept in found.values() for run in kept.had.items()).runs
+    return StoredPosition(floor, topics, frozenset(beyond), dict(version_vector.passed), had)
 
 
 async def _version_vectors_of(session: ClientContext, kept: StoredPosition) -> dict[str, Vector]:

@@ -7,6 +7,7 @@ import logging
 import time
 import weakref
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ampsq.base.errors import AmpsqError, DefinitionError, NameInUse
@@ -18,7 +19,7 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.entries import source_in
 from ampsq.protocol.request import Pause, command
-from ampsq.topics.durable_subscription import DurableClaim, HandledMessages
+from ampsq.topics.durable_subscription import DurableClaim, HandledMessages, Received
 from ampsq.topics.failover import (
     FailoverPlan,
     asked_at_next_instance,
@@ -30,6 +31,7 @@ from ampsq.topics.failover import (
 )
 from ampsq.topics.fully_durable import Durability
 from ampsq.topics.message import document_of, is_message
+from ampsq.topics.publisher_numbers import HadNumbers, number_in
 from ampsq.topics.replay import LogReader
 from ampsq.topics.slow_reader import LimitedReader, has_limits
 from ampsq.topics.version_vector import VersionVector, find_start_positions
@@ -38,11 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.base.errors import UnknownQueue
-    from ampsq.base.log_positions import BookmarkSpec
+    from ampsq.base.log_positions import BookmarkSpec, Id
     from ampsq.base.message_types import MessageType
     from ampsq.protocol.context import ClientContext
     from ampsq.topics.bookmark_store import BookmarkStore
-    from ampsq.topics.durable_subscription import Received
     from ampsq.topics.merge import Entry
     from ampsq.topics.reader_reports import Reporting
     from ampsq.topics.replay import NotFound
@@ -105,6 +106,8 @@ class TopicSubscriptionCore:
         self._reader: LogReader | LimitedReader | None = None
         # Of a client with several instances: how far it has come, said so that it holds at all of them.
         self._version_vector = VersionVector(session.origin) if len(session.instances) > 1 else None
+        # Of the same: what it has had of named publishers.
+        self._had = HadNumbers()
         self._handling: HandledMessages | None = None
         self._name = DurableClaim(spec.store, self.id) if spec.store is not None else None
         # Why it ended: another one of its name began.
@@ -203,18 +206,19 @@ class TopicSubscriptionCore:
         if not begins_at_stored_position(self._spec.asked):
             # What was handled behind where it begins comes again.
             self._version_vector = VersionVector(self.origin)
+            return replace(kept, had={}) if kept is not None else None
         return kept
 
     async def _begin_durably(self, reader: LogReader, store: BookmarkStore, kept: StoredPosition | None) -> None:
         """Take the name over from whoever has it: only now, when nothing is wrong with what was asked for."""
         passed = self._version_vector.passed if self._version_vector is not None else {}
-        beyond = kept.beyond if kept is not None else frozenset()
-        begins = StoredPosition(reader.floor, reader.places(), beyond, dict(passed))
+        beyond, had = (kept.beyond, kept.had) if kept is not None else (frozenset[tuple[str, str]](), {})
+        begins = StoredPosition(reader.floor, reader.places(), beyond, dict(passed), had)
         if self._name is not None:
             await self._name.begin(self._session, begins)
         if kept is None:
             await forget_at_other_instances(store, self._session, self.id)
-        self._handling = HandledMessages(begins)
+        self._handling, self._had = HandledMessages(begins), HadNumbers(had.items())
         reader.needed_from = self._handling.place
 
     def _check_filter(self, reader: LogReader) -> None:
@@ -320,16 +324,37 @@ class TopicSubscriptionCore:
             wanted = [entry for entry in wanted if matches(document_of(entry, origin, instance, type_of(entry[0])))]
         return wanted
 
+    def _unhad(self, wanted: list[Entry]) -> list[Entry]:
+        """Messages that were not had under another bookmark; they are noted."""
+        if self._version_vector is None:
+            return wanted
+        admit = self._had.admit
+        return [
+            entry for entry in wanted if (found := number_in(entry[0], entry[2])) is None or admit(found)
+        ]  # fmt: skip
+
     def _receive(self, entries: list[Entry]) -> None:
+        """Take in what was read: from here on it is handed out in this order, wherever the subscription goes on."""
         wanted = self._wanted(entries)
         if self._handling is None or self._reader is None:
-            self.buffer.extend([(entry, None) for entry in wanted])
+            self.buffer.extend([(entry, None) for entry in self._unhad(wanted)])
         elif entries:
-            passed = self._version_vector.passed if self._version_vector is not None else {}
-            sources = [source_in(entry[2]) if passed else "" for entry in wanted]
-            messages = [(*entry[:2], source) for entry, source in zip(wanted, sources, strict=True)]
-            received = self._handling.receive(messages, self._reader.places(), passed)
-            self.buffer.extend([two for two in zip(wanted, received, strict=True) if not two[1].is_handled])
+            if self._version_vector is None:
+                passed: Mapping[tuple[str, str], Id] = {}
+                page = [Received(entry[0], entry[1]) for entry in wanted]
+            else:
+                passed = self._version_vector.passed
+                page = [self._received(entry) for entry in wanted]
+            self._handling.receive(page, self._reader.places(), passed)
+            self.buffer.extend([two for two in zip(wanted, page, strict=True) if not two[1].is_handled])
+
+    def _received(self, entry: Entry) -> Received:
+        """A message as it is noted, under a name that holds at all instances."""
+        topic, stream_id, flat = entry
+        publisher_number = number_in(topic, flat)
+        # What was had is in a log under another bookmark: the place goes past it behind the one that was handed out.
+        is_had = publisher_number is not None and not self._had.admit(publisher_number)
+        return Received(topic, stream_id, source_in(flat), publisher_number, is_handled=is_had)
 
     def take(self, owner: Any) -> Handed | None:
         """The next message that may be handed out now.

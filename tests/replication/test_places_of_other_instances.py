@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from observing import eventually
-from scene import data_of, pick_up, rest_of
+from scene import data_of, pick_up
 from sites import to
 
 from ampsq import (
@@ -21,6 +21,14 @@ from ampsq import (
 )
 from ampsq.base.errors import DefinitionError
 from ampsq.protocol.schema import key
+
+
+def rest_of(messages):
+    """Everything that is there; a page of what was had elsewhere has nothing in it."""
+    found = []
+    while (message := messages.get(0.3)) is not None:
+        found.append(message)
+    return found
 
 
 @pytest.fixture(params=["file", "memory"])
