@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ampsq.base.bookmarks import Bookmark
+from ampsq.base.bookmarks import Bookmark, split_bookmarks
 from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, UnknownQueue
 from ampsq.cli.confirmation import bulk, go_on
 from ampsq.cli.names import names
@@ -103,7 +103,7 @@ def by_bookmark(
 ) -> None:
     """Settle some; those that are refused are reported. `how`: the client's option and the word for it."""
     option, verb = how
-    checked = [Bookmark.parse(text) for text in bookmarks]
+    checked = [Bookmark.parse(part) for text in bookmarks for part in split_bookmarks(text)]
     checked_reason(reason)
     refused = 0
     with settings.client() as client:

@@ -66,13 +66,13 @@ def located(store: Store, log: InstanceLog, place: ReadPlace) -> ReadPlace:
     """
     if not isinstance(place, BookmarkEnd) or place.bookmark is None or place.bookmark.origin == log.origin:
         return place
-    named = store.run(find_bookmark(log.origin, place.bookmark))
+    named = store.run(find_bookmark(log.origin, place.bookmark, [log.topic]))
     if not named.id:
         raise BookmarkNotFound(
             f"bookmark {str(place.bookmark)!r} is not on the instance of {log}: {named.absence}; allowed: one of a "
             "message that is there, a timestamp, or the JSON of an offset, which says a place on each instance"
         )
-    return replace(place, here=named.id)
+    return replace(place, bookmark=named.bookmark, here=named.id)
 
 
 def place_of(place: ReadPlace, log: InstanceLog, lag: Lag, *, is_start: bool) -> Id:

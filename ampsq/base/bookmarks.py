@@ -13,16 +13,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-__all__ = ["Bookmark", "Bookmarks", "Origin", "parse_ref", "recorded_by", "ref_of"]
+__all__ = [
+    "Bookmark",
+    "Bookmarks",
+    "Origin",
+    "PublisherBookmark",
+    "parse_ref",
+    "recorded_by",
+    "ref_of",
+    "split_bookmarks",
+]
 
 
-_BOOKMARK_ALLOWED = "<topic>~<origin>~<stream id>, as in 'orders~nyc-1.t6w1xk~1763640000000-0'"
+_BOOKMARK_ALLOWED = (
+    "<topic>~<origin>~<stream id>, as in 'orders~nyc-1.t6w1xk~1763640000000-0', or <publisher>|<sequence>, as in "
+    "'till|5', with a backslash before each '|', ',', '\\' and space of the name"
+)
 _REF_ALLOWED = "a ref as ampsq shows it, as in 'm1763640000000b12/orders'"
 _ID_ALLOWED = "<milliseconds>-<sequence>, as in '1763640000000-0'"
 _MAX_ID_PART = 2**64
 _DIGITS = "(0|[1-9][0-9]{0,19})"
 _ID = re.compile(f"{_DIGITS}-{_DIGITS}")
 _BOOKMARK = re.compile(rf"{NAME_PATTERN.pattern}~[A-Za-z0-9_.-]{{1,255}}\.[A-Za-z0-9]{{1,64}}~{_DIGITS}-{_DIGITS}")
+_ESCAPED = re.compile(r"([\\|, ])")
+_PUBLISHER_BOOKMARK = re.compile(r"((?:[^\\|, ]|\\.)+)\|(0|[1-9][0-9]{0,15})", re.DOTALL)
+_COMMA = re.compile(r"\\.|,", re.DOTALL)
 _REF = re.compile(rf"([a-t]){_DIGITS}([a-t]){_DIGITS}/({NAME_PATTERN.pattern})")
 # The letter of a number's length: `a` for one digit to `t` for the twenty of an unsigned 64-bit number.
 _LETTER = " abcdefghijklmnopqrst"
@@ -74,19 +89,22 @@ class Bookmark(str):
 
     __slots__ = ()
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Check a text from outside.
+    @staticmethod
+    def parse(text: str) -> Bookmark:
+        """Check a text from outside, which may also be a `PublisherBookmark`.
 
         Raises:
-            DefinitionError: the text is not a bookmark; the error shows the form.
+            DefinitionError: the text is neither; the error shows the forms.
         """
+        # No bookmark has this sign in it.
+        if isinstance(text, str) and "|" in text and _PUBLISHER_BOOKMARK.fullmatch(text):
+            return PublisherBookmark(text)
         if not isinstance(text, str) or _BOOKMARK.fullmatch(text) is None or not _fits(text.rpartition("~")[2]):
             raise DefinitionError(f"{shown(text)} is not a bookmark; allowed: {_BOOKMARK_ALLOWED}")
-        return cls(text)
+        return Bookmark(text)
 
     @classmethod
-    def parse_own(cls, text: str, origin: str) -> Self:
+    def parse_own(cls, text: str, origin: str) -> Bookmark:
         """Check a text from outside that should be of a message of this origin.
 
         Raises:
@@ -96,6 +114,12 @@ class Bookmark(str):
         if bookmark.origin != origin:
             raise DefinitionError(f"bookmark {str(text)!r} is of origin {bookmark.origin}, not of {origin}")
         return bookmark
+
+    @staticmethod
+    def of_publisher(publisher: str, sequence: int) -> Bookmark:
+        """Name a message by its publisher and the number that it has there."""
+        escaped = _ESCAPED.sub(r"\\\1", publisher)
+        return PublisherBookmark(f"{escaped}|{sequence}")
 
     @classmethod
     def of(cls, topic: str, origin: str, stream_id: str) -> Self:
@@ -119,6 +143,50 @@ class Bookmark(str):
 
     def __repr__(self) -> str:
         return f"Bookmark({str(self)!r})"
+
+
+class PublisherBookmark(Bookmark):
+    """A message as its publisher knows it, ``<publisher>|<sequence>``: accepted wherever a bookmark is, and looked for.
+
+    The message may have any topic that is meant where it is named, so that it has none by itself, and no origin.
+    """
+
+    __slots__ = ()
+
+    @property
+    def publisher(self) -> str:
+        """The publisher's name."""
+        return re.sub(r"\\(.)", r"\1", self.rpartition("|")[0], flags=re.DOTALL)
+
+    @property
+    def sequence(self) -> int:
+        """The number that the publisher gave it."""
+        return int(self.rpartition("|")[2])
+
+    @property
+    def topic(self) -> str:
+        """None is known."""
+        return ""
+
+    @property
+    def origin(self) -> str:
+        """None is known."""
+        return ""
+
+    @property
+    def id(self) -> str:
+        """None is known: before all others."""
+        return "0-0"
+
+
+def split_bookmarks(text: str) -> list[str]:
+    """Read a list with commas; one with a backslash before it is part of a name."""
+    parts, begin = [], 0
+    for comma in _COMMA.finditer(text):
+        if comma[0] == ",":
+            parts.append(text[begin : comma.start()])
+            begin = comma.end()
+    return [part.strip() for part in [*parts, text[begin:]]]
 
 
 def _fits(stream_id: str) -> bool:

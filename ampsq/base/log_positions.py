@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ampsq.base.bookmarks import Bookmark
+from ampsq.base.bookmarks import Bookmark, PublisherBookmark, split_bookmarks
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
 
@@ -57,9 +57,9 @@ _CLOCKS: Final = 60_000
 #: Sorts behind every topic's name.
 _BEHIND_ALL: Final = "~"
 _ALLOWED: Final = (
-    "'epoch' (or '0'), 'now' (or '0|1|'), 'most_recent', a bookmark, a time (a datetime with a time zone, "
-    "'2026-05-01T09:00:00Z' or '20260501T090000Z'), several of these (the earliest counts), or ranges of two of them, "
-    "as in '[epoch:now)': [ and ] with that end, ( and ) without"
+    "'epoch' (or '0'), 'now' (or '0|1|'), 'most_recent', a bookmark, also as '<publisher>|<sequence>', a time (a "
+    "datetime with a time zone, '2026-05-01T09:00:00Z' or '20260501T090000Z'), several of these (the earliest counts), "
+    "or ranges of two of them, as in '[epoch:now)': [ and ] with that end, ( and ) without"
 )
 _COMPACT = re.compile(r"(\d{8})T(\d{6})(\.\d{1,6})?(Z?)")
 _RANGE = re.compile(r"([\[(])(.*)([\])])", re.DOTALL)
@@ -218,7 +218,7 @@ def parse_bookmark_spec(value: object) -> BookmarkSpec:
         DefinitionError: it is none of these; the text says what is allowed.
     """
     texts = list(value) if isinstance(value, list | tuple) else [value]
-    parts = [part for text in texts for part in (_split(text) if isinstance(text, str) else [text])]
+    parts = [part for text in texts for part in (split_bookmarks(text) if isinstance(text, str) else [text])]
     if not parts:
         raise DefinitionError(f"bookmark={shown(value)} is empty; allowed: {_ALLOWED}")
     found = [_parse_range(part) or _parse_end(part) for part in parts]
@@ -265,6 +265,8 @@ def _is_reversed(start: BookmarkEnd, end: BookmarkEnd, now: int | None, origin: 
 
 def _have_order(start: BookmarkEnd, end: BookmarkEnd, origin: str | None) -> bool:
     """Whether two places that say something say it in the same order: that of this instance, or that of one other."""
+    if any(isinstance(each.bookmark, PublisherBookmark) for each in (start, end)):
+        return False
     if start.bookmark is not None and end.bookmark is not None and start.bookmark.origin == end.bookmark.origin:
         # One origin's messages come in its own order, wherever they come to.
         return True
@@ -275,10 +277,6 @@ def _milliseconds(end: BookmarkEnd, now: int) -> int:
     if end.kind == NOW:
         return now
     return end.id[0] if end.bookmark is not None else end.milliseconds
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
 
 
 def _parse_range(value: object) -> BookmarkRange | None:
@@ -303,7 +301,7 @@ def _parse_end(value: object) -> BookmarkEnd:
     if isinstance(value, str):
         if word := _WORDS.get(value.lower()):
             return BookmarkEnd(word)
-        if "~" in value:
+        if "~" in value or "|" in value:
             return BookmarkEnd("bookmark", Bookmark.parse(value))
         if time := _read_time(value):
             return _time(time, value)

@@ -330,8 +330,9 @@ class Client(Publication):
                 message, and one that raises is logged and its message cancelled; of topics, it is handled when that
                 returns. Without it, iterate or call `get`.
             bookmark: where to begin in topics: ``epoch`` (or ``0``), ``now`` (or ``0|1|``), ``most_recent`` (with
-                `sub_id`), a bookmark (behind it), a time (a datetime, ISO 8601, or ``YYYYmmddTHHMMSSZ``); several, of
-                which the earliest counts; or ranges of two such places, as in ``[epoch:now)``.
+                `sub_id`), a bookmark or ``publisher|sequence`` (behind it), a time (a datetime, ISO 8601, or
+                ``YYYYmmddTHHMMSSZ``); several, of which the earliest counts; or ranges of two such places, as in
+                ``[epoch:now)``.
             options: of topics; see `ReplayOptions`.
 
         Raises:
@@ -401,7 +402,7 @@ class Client(Publication):
 
         Args:
             queue: the queue.
-            bookmarks: of the messages, or of one; or
+            bookmarks: of the messages, or a text of one or several with commas between; or
             filter: an expression: all available and leased messages that match it (AMPS's ``sow_delete`` with a
                 filter). Of a queue with `target_queue_depth` only the active part; what comes meanwhile is left alone,
                 and so is what is delayed.

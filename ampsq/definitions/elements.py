@@ -124,7 +124,7 @@ def _recovery_point(value: object) -> str:
         raise DefinitionError(f"{shown(value)} is no recovery point; allowed: {_POINT_ALLOWED}")
     if value in _POINTS:
         return value
-    if "~" in value:
+    if "~" in value or "|" in value:
         return str(Bookmark.parse(value))
     try:
         return _moment(datetime.fromisoformat(value))

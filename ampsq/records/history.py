@@ -95,7 +95,7 @@ def parse_moment(bookmark: object) -> LogMoment | Bookmark:
     Raises:
         DefinitionError: it is neither.
     """
-    if isinstance(bookmark, str) and "~" in bookmark:
+    if isinstance(bookmark, str) and ("~" in bookmark or "|" in bookmark):
         return Bookmark.parse(bookmark)
     try:
         at = bookmark if isinstance(bookmark, datetime) else datetime.fromisoformat(str(bookmark))

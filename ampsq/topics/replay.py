@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from ampsq.base.bookmarks import PublisherBookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError, Unavailable, UnknownTopic
 from ampsq.base.log_positions import (
     FIRST,
@@ -182,8 +183,15 @@ class LogReader:
         foreign = [end for end in asked.ends if end.bookmark is not None and end.bookmark.origin != self._origin]
         if not foreign:
             return asked
-        named = await find_bookmarks(self._origin, [end.bookmark for end in foreign if end.bookmark is not None])
-        known = {end: replace(end, here=found.id) for end, found in zip(foreign, named, strict=True) if found.id}
+        is_by_number = any(isinstance(end.bookmark, PublisherBookmark) for end in foreign)
+        topics = self._topics(await calls.catalog()) if is_by_number else None
+        bookmarks = [end.bookmark for end in foreign if end.bookmark is not None]
+        named = await find_bookmarks(self._origin, bookmarks, topics)
+        known = {
+            end: replace(end, bookmark=found.bookmark, here=found.id)
+            for end, found in zip(foreign, named, strict=True)
+            if found.id
+        }
         unknown = next((found for found in named if not found.id), None)
         if unknown is not None:
             text = f"bookmark {str(unknown.bookmark)!r} is not here: {unknown.absence}"

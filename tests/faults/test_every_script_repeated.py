@@ -42,7 +42,7 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.reads.log_index import complete, cuts
-from ampsq.protocol.reads.message_names import name_message
+from ampsq.protocol.reads.message_names import find_bookmark, name_message
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.schema import key
 from ampsq.publishing.envelope import Envelope
@@ -601,6 +601,7 @@ def replicate(work):
     assert work.run(history(work.session, bookmarks[0])).recorded
     first = here.redis.xrange(key(here.instance, "log", "shared"), count=1)[0][0]
     assert work.run(name_message("shared", first.decode())) == bookmarks[0]
+    assert not work.run(find_bookmark("", "nobody|1", ["shared"])).id
     with work.subscription("both", backlog=2) as (core, channel):
         time.sleep(0.05)  # messages are asked for when they have been here for a moment
         here.call(replication_calls.request_ownership("both"))

@@ -101,6 +101,7 @@ ARGUMENTS = {
     "discard_unsettled": [1_000, 0, "orders", 0, "", "", "0-0", 0],
     "explain": [1_000, "work", FIRST],
     "find_bookmarks": ["orders~o.1~5-0"],
+    "find_numbers": ["orders", "+", "5", "till"],
     "find_index_point": ["orders", "1-0"],
     "forget_publishers": [1_000, "0"],
     "hold_log": [1_000, "orders", "replay r", "1-0", 0],

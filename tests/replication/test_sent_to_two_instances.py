@@ -107,6 +107,17 @@ def test_what_waits_to_be_handed_out_is_not_doubled_either(two):
         assert data_of(rest_of(messages)) == [3, 4, 5, 6]
 
 
+def test_a_publishers_number_is_found_among_copies(two):
+    two.send("a", 1, 2, 3)
+    two.fabric.run()
+    two.send("b", 4)
+    # Wherever the message was published, a subscription begins behind it
+    with Client(two.addresses("b")) as client:
+        for bookmark, expected in (("till|2", [3, 4]), ("till|4,till|3", [4])):
+            with client.subscribe("orders", bookmark=bookmark) as messages:
+                assert data_of(rest_of(messages)) == expected
+
+
 def test_a_filter_chooses_before(two):
     def send(short, *numbers):
         for number in numbers:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ampsq.base.bookmarks import Bookmark, ref_of
+from ampsq.base.bookmarks import Bookmark, PublisherBookmark, ref_of, split_bookmarks
+from ampsq.protocol.calls.queues import catalog
 from ampsq.protocol.request import script_call
 from ampsq.protocol.schema import BATCH
 
@@ -20,7 +21,7 @@ class LocatedMessage(NamedTuple):
     """Where a message is that a bookmark names.
 
     Attributes:
-        bookmark: its name.
+        bookmark: its name; of one that was named by its publisher's number its own, where it is here.
         id: of its entry in this instance's log; "" where it is not here. Of a message that was published here it is
             what the bookmark says, whether the log still has that or not.
         may_come: it is not here, and may still come.
@@ -38,6 +39,12 @@ class LocatedMessage(NamedTuple):
     @property
     def absence(self) -> str:
         """Why it is not here, as the end of a sentence."""
+        if isinstance(self.bookmark, PublisherBookmark):
+            publisher, sequence = self.bookmark.publisher, self.bookmark.sequence
+            return (
+                f"no log that was looked through has a message of publisher {publisher!r} with the number {sequence}: "
+                "it is to come, or has another topic, or the retention has removed it here"
+            )
         topic, origin, stream_id = self.bookmark.topic, self.bookmark.origin, self.bookmark.id
         if self.may_come:
             return (
@@ -58,30 +65,63 @@ def _name(refs: Sequence[str | bytes]) -> Call[list[bytes]]:
     return script_call("name_messages", list(refs), list[bytes], repeatable=True)
 
 
-async def find_bookmarks(origin: str, texts: Iterable[Bookmark | str]) -> list[LocatedMessage]:
+def _find_numbers(topic: str, start: str, named: Sequence[PublisherBookmark]) -> Call[list[Any]]:
+    names = [text for each in named for text in (str(each.sequence), each.publisher)]
+    return script_call("find_numbers", [topic, start, *names], list, repeatable=True)
+
+
+async def find_bookmarks(
+    origin: str, texts: Iterable[Bookmark | str], topics: Iterable[str] | None = None
+) -> list[LocatedMessage]:
     """Find the messages that bookmarks name; one call for many of other origins, none for the others.
+
+    Those that publishers' numbers name are looked for from the ends of logs on, in calls that are all short.
 
     Args:
         origin: this instance's; "" where it is not known.
-        texts: bookmarks, which people may have given.
+        texts: bookmarks, which people may have given, or several in a text, with commas between.
+        topics: where publishers' numbers are looked for; None: in all topics.
 
     Raises:
         DefinitionError: one is no bookmark.
     """
-    bookmarks = [Bookmark.parse(text) for text in texts]
-    foreign = [bookmark for bookmark in dict.fromkeys(bookmarks) if bookmark.origin != origin]
-    known: dict[str, LocatedMessage] = {}
+    named = [Bookmark.parse(part) for text in texts for part in _parts(text)]
+    numbers = list(dict.fromkeys(each for each in named if isinstance(each, PublisherBookmark)))
+    known: dict[str, LocatedMessage] = await _by_number(numbers, topics) if numbers else {}
+    foreign = [each for each in dict.fromkeys(named) if each.origin != origin and each not in numbers]
     for first in range(0, len(foreign), BATCH):
         some = foreign[first : first + BATCH]
         found: list[bytes] = await _find(some)
         for bookmark, word in zip(some, found, strict=True):
             known[bookmark] = LocatedMessage(bookmark, "" if word in (b"+", b"-") else word.decode(), word == b"+")
-    return [known.get(bookmark) or LocatedMessage(bookmark, bookmark.id, may_come=False) for bookmark in bookmarks]
+    return [known.get(bookmark) or LocatedMessage(bookmark, bookmark.id, may_come=False) for bookmark in named]
 
 
-async def find_bookmark(origin: str, text: Bookmark | str) -> LocatedMessage:
+def _parts(text: Bookmark | str) -> Sequence[str]:
+    return [text] if isinstance(text, Bookmark) or not isinstance(text, str) else split_bookmarks(text)
+
+
+async def _by_number(numbers: Sequence[PublisherBookmark], topics: Iterable[str] | None) -> dict[str, LocatedMessage]:
+    """Where messages are that are named by their publishers' numbers."""
+    known: dict[str, LocatedMessage] = {}
+    for topic in list((await catalog()).topics) if topics is None else topics:
+        for first in range(0, len(numbers), BATCH):
+            start = "+"
+            left = [each for each in numbers[first : first + BATCH] if each not in known]
+            while left and start:
+                start_text, *found = await _find_numbers(topic, start, left)
+                start = start_text.decode()
+                for place, stream_id, name in zip(found[::3], found[1::3], found[2::3], strict=True):
+                    known[left[place]] = LocatedMessage(Bookmark(name.decode()), stream_id.decode(), may_come=False)
+                left = [each for each in left if each not in known]
+    return {each: known.get(each) or LocatedMessage(each, "", may_come=True) for each in numbers}
+
+
+async def find_bookmark(
+    origin: str, text: Bookmark | str, topics: Iterable[str] | None = None
+) -> LocatedMessage:  # fmt: skip
     """The same of one bookmark."""
-    found: list[LocatedMessage] = await find_bookmarks(origin, [text])
+    found: list[LocatedMessage] = await find_bookmarks(origin, [Bookmark.parse(text)], topics)
     return found[0]
 
 

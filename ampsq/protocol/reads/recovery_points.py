@@ -26,15 +26,15 @@ _BEGUN: Final = "start"
 _LAST_SEQUENCE: Final = 2**64 - 1
 
 
-async def _point_of(queue: Queue) -> str:
+async def _point_of(queue: Queue, topics: Iterable[str]) -> str:
     """The point as a stream ID, the last that is not in the queue."""
     text = queue.recovery_point
     if text == "epoch":
         return _START
     if text in ("now", "creation"):
         return _END
-    if "~" in text:
-        named = await find_bookmark("", text)
+    if "~" in text or "|" in text:
+        named = await find_bookmark("", text, topics)
         if not named.id:
             raise DefinitionError(
                 f"{queue.titled}: recovery_point: bookmark {text!r} is not here: {named.absence}; allowed: a "
@@ -52,8 +52,9 @@ async def starts_of(queue: Queue, topics: Iterable[str]) -> Cursors:
     Raises:
         DefinitionError: the recovery point is the bookmark of a message that is not here.
     """
-    point, out = (await _point_of(queue)), []
-    for topic in topics:
+    names = list(topics)
+    point, out = (await _point_of(queue, names)), []
+    for topic in names:
         cursor = await _cursor_at(topic, point)
         out.append((topic, cursor))
     return out
