@@ -23,12 +23,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
+from ampsq.base.shutdown import StopRequest
 from ampsq.base.values import Interval
 from ampsq.client.client import Client
 from ampsq.queues.returns import failure_text, shortened_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from datetime import timedelta
 
     from ampsq.queues.message import Message
@@ -41,6 +42,8 @@ _log = logging.getLogger("ampsq.worker")
 _STEP = 0.25
 #: Seconds after which a stop is noticed at the latest.
 _NOTICED = 0.05
+#: Seconds in which the server is told of the end; one that does not answer finds out by itself.
+_ENDS_WITHIN = 2.0
 
 
 class Reject(Exception):
@@ -99,12 +102,13 @@ class Worker:
         self._address, self._failover = (url, instance), failover
         self._stop_timeout = Interval.parse(stop_timeout) / 1000
         self._cancel_delay = cancel_delay
-        self._stopping = threading.Event()
+        self._stopping = StopRequest()
+        self._subscription: Subscription | None = None
         self._counting = threading.Lock()
         self._passed = threading.Event()
 
     def stop(self) -> None:
-        """Ask the worker to stop; `run` returns when it has."""
+        """Ask the worker to stop, from a signal's handler too; `run` returns when it has."""
         self._stopping.set()
 
     def run(self, *, signals: bool = False) -> None:
@@ -116,32 +120,32 @@ class Worker:
         Raises:
             AmpsqError: the queue is unknown, or the server could not be reached for longer than a client waits.
         """
+        client = self._client or Client(self._address[0], instance=self._address[1], failover=self._failover)
         if signals:
+            # From here on: before, a signal ends the process in the usual way, and nothing is held yet.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._signalled)
-        client = self._client or Client(self._address[0], instance=self._address[1], failover=self._failover)
         runner = _Tasks(self) if _kind(self.handler, inspect.iscoroutinefunction) else _Threads(self)
         try:
-            with client.subscribe(
-                self.queue, max_backlog=self.max_backlog, filter=self.filter, renew=True
-            ) as subscription:
-                self._serve(subscription, runner)
+            self._serve(client, runner)
         finally:
             runner.close()
-            if self._owns_client:
-                client.close()
 
     def _signalled(self, number: int, _frame: object) -> None:
         # A second one ends the process in the usual way; its messages come back by themselves.
         signal.signal(number, signal.SIG_DFL)
         self.stop()
 
-    def _serve(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
+    def _serve(self, client: Client, runner: _Threads | _Tasks) -> None:
         failures: list[BaseException] = []
+        self._subscription = None
 
         def loop() -> None:
             try:
-                self._loop(subscription, runner)
+                self._subscription = client.subscribe(
+                    self.queue, max_backlog=self.max_backlog, filter=self.filter, renew=True
+                )
+                self._loop(self._subscription, runner)
             except BaseException as error:  # noqa: BLE001  (raised again by `run`)
                 failures.append(error)
 
@@ -151,18 +155,57 @@ class Worker:
         # Not a wait for the event: a signal's handler sets it in this very thread.
         while thread.is_alive() and not self._stopping.is_set():
             thread.join(_NOTICED)
+        failures += self._end(client, runner, thread, has_failed=bool(failures))
         if failures:
             raise failures[0]
-        until = time.monotonic() + self._stop_timeout
-        if busy := self.concurrency - runner.free():
-            _log.info("stopping: %d handlers run, and have %.0f s to end", busy, self._stop_timeout)
-        # What was picked up and not started goes back before the running handlers are waited for.
+
+    def _end(
+        self, client: Client, runner: _Threads | _Tasks, loop: threading.Thread, *, has_failed: bool
+    ) -> list[BaseException]:
+        """Let running handlers end, and tell the server; one that does not answer keeps nobody. Gives what failed."""
+        handled = threading.Event()
+        failures: list[BaseException] = []
+
+        def tell() -> None:
+            try:
+                self._tell_end(client, handled, has_failed=has_failed)
+            except BaseException as error:  # noqa: BLE001  (raised again by `run`)
+                failures.append(error)
+
+        if running := runner.running:
+            _log.info("stopping: %d handlers run, and have %.0f s to end", running, self._stop_timeout)
+        now = time.monotonic()
+        until, told_by = now + (0.0 if has_failed else self._stop_timeout), now + _ENDS_WITHIN
+        telling = threading.Thread(target=tell, name="ampsq-worker-end", daemon=True)
+        telling.start()
+        while now < (until if runner.running else told_by) and (loop.is_alive() or not runner.is_idle):
+            if runner.running:
+                told_by = now + _ENDS_WITHIN
+            time.sleep(_NOTICED)
+            now = time.monotonic()
+        runner.finish()
+        handled.set()
+        telling.join(max(told_by - now, _NOTICED))
+        if telling.is_alive():
+            _log.warning("the server does not answer; what is leased here comes back to its queue by itself")
+        return failures
+
+    def _tell_end(self, client: Client, handled: threading.Event, *, has_failed: bool) -> None:
+        """Give back what was not started; once handlers have ended, end the subscription."""
+        subscription = self._subscription
         try:
-            subscription.give_back()
-        except AmpsqError as error:
-            _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
-        thread.join(max(until - time.monotonic(), 0.0))
-        runner.finish(until)
+            if subscription is not None and not has_failed:
+                # What was picked up and not started goes back before the running handlers are waited for.
+                try:
+                    subscription.give_back()
+                except AmpsqError as error:
+                    _log.warning("what was not started could not be given back, and comes back by itself: %s", error)
+            handled.wait()
+            if subscription is not None:
+                subscription.close()
+        finally:
+            if self._owns_client:
+                client.close()
 
     def _loop(self, subscription: Subscription, runner: _Threads | _Tasks) -> None:
         while not self._stopping.is_set():
@@ -226,11 +269,17 @@ async def _awaited(result: Awaitable[Any]) -> None:
 
 
 class _Slots:
-    """How many more handlers may run."""
+    """How many more handlers may run.
+
+    Attributes:
+        running: handlers that have begun and not ended; what settles their messages afterwards is not counted.
+    """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._slots = threading.Semaphore(worker.concurrency)
+        self._counting = threading.Lock()
+        self.running = 0
 
     def has_room(self, timeout: float) -> bool:
         """Wait for a free slot."""
@@ -239,22 +288,33 @@ class _Slots:
             return True
         return False
 
-    def free(self) -> int:
-        """How many more handlers could start now."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether no handler runs and no message waits to be settled."""
         number = 0
         while self._slots.acquire(blocking=False):
             number += 1
         if number:
             self._slots.release(number)
-        return number
+        return number == self._worker.concurrency
 
-    def finish(self, until: float) -> None:
-        """Wait for running handlers until then. Nothing can be started afterwards."""
-        for ended in range(self._worker.concurrency):
-            if not self._slots.acquire(timeout=max(until - time.monotonic(), 0.0)):
-                running = self._worker.concurrency - ended
-                _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
-                break
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a handler while it runs."""
+        with self._counting:
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.running -= 1
+
+    def finish(self) -> None:
+        """Let nothing be started any more."""
+        while self._slots.acquire(blocking=False):
+            pass
+        if running := self.running:
+            _log.warning("%d handlers still run at the stop deadline; their messages come back", running)
 
 
 class _Threads(_Slots):
@@ -285,10 +345,11 @@ class _Threads(_Slots):
     def _handle(self, message: Message) -> None:
         error: BaseException | None = None
         try:
-            result = self._worker.handler(message)
-            if inspect.isawaitable(result):
-                # A plain function may hand back a coroutine, as a lambda or a decorator does: it is the work itself.
-                asyncio.run(_awaited(result))
+            with self.counted():
+                result = self._worker.handler(message)
+                if inspect.isawaitable(result):
+                    # A plain function may hand back a coroutine, as a lambda or a decorator does: the work itself.
+                    asyncio.run(_awaited(result))
         except BaseException as raised:  # noqa: BLE001  (whatever a handler raises is an answer, SystemExit too)
             error = raised
         try:
@@ -321,7 +382,8 @@ class _Tasks(_Slots):
     async def _handle(self, message: Message) -> None:
         error: BaseException | None = None
         try:
-            await self._worker.handler(message)
+            with self.counted():
+                await self._worker.handler(message)
         except BaseException as raised:  # noqa: BLE001  (an answer too: CancelledError, SystemExit)
             if self._closing:
                 # Cancelled at the stop deadline: the message comes back uncancelled.

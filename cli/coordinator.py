@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,11 @@ import click
 
 from ampsq.cli.console_options import Served, serving
 from ampsq.cli.gateway import Gated, gated
-from ampsq.cli.options import log_format, log_to_stderr
+from ampsq.cli.options import log_format, log_to_stderr, on_stop
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ampsq.coordinator.actions import OutsidePermissions
 
@@ -100,13 +99,29 @@ def coordinator(
     with gated.serving(address, instance) as gateway:
         if gateway is not None:
             print(f"gateway  {gateway.address}", file=sys.stderr, flush=True)
-        care_for(address, named, served, json=json or bool(group and group.json), powers=powers)
+        stop = gateway.begin_to_stop if gateway is not None else None
+        care_for(address, named, served, json=json or bool(group and group.json), powers=powers, beside=stop)
 
 
 def care_for(
-    url: str, instances: Sequence[str], served: Served, *, json: bool, powers: OutsidePermissions | None = None
+    url: str,
+    instances: Sequence[str],
+    served: Served,
+    *,
+    json: bool,
+    powers: OutsidePermissions | None = None,
+    beside: Callable[[], None] | None = None,
 ) -> None:
-    """Run a coordinator until it is stopped, and what is to be served beside it."""
+    """Run a coordinator until it is stopped, and what is to be served beside it.
+
+    Args:
+        url: the server.
+        instances: as of `ampsq.coordinator.Coordinator`.
+        served: what is served.
+        json: print a line of JSON when it starts.
+        powers: as of the coordinator.
+        beside: lets something else end, too, when it is to stop; it does not wait.
+    """
     from ampsq.base.addresses import redacted
     from ampsq.base.values import parse_name
     from ampsq.coordinator import Coordinator
@@ -115,12 +130,14 @@ def care_for(
         parse_name(instance)
     made = Coordinator(url, instances, powers)
     # From here on, not only once it runs: whoever reads the line may stop it at once.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: made.stop())
+    stops = [made.stop] if beside is None else [made.stop, beside]
+    on_stop(*stops)
     with served.console(url, instances, lambda: made.rounds) as console:
+        if console is not None:
+            on_stop(*stops, console.begin_to_stop)
         if json:
             address = {"console": console.address} if console is not None else {}
             json_line({"url": redacted(url), "instances": list(instances), **address})
         elif console is not None:
             print(f"console  {console.address}", flush=True)
-        made.run(signals=True)
+        made.run()

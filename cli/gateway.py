@@ -7,14 +7,14 @@ import functools
 import logging
 import signal
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ampsq.cli.options import CommandSettings, connection_options, log_format, log_to_stderr
+from ampsq.base.shutdown import StopRequest
+from ampsq.cli.options import CommandSettings, connection_options, log_format, log_to_stderr, on_stop
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -145,17 +145,15 @@ def gateway(settings: CommandSettings, gated: Gated, *, is_hash: bool, log_forma
         return
     gated.check()
     log_to_stderr(logging.INFO, times=True, form=log_format)
-    stopped = threading.Event()
+    stopped = StopRequest()
     with settings.client(patient=True) as client, gated.serving(client.url, client.instance) as made:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopped.set())
+        on_stop(stopped.set)
         if made is not None:
             if settings.json:
                 json_line({"gateway": made.address, "instance": client.instance})
             else:
                 print(f"gateway  {made.address}", flush=True)
-        while not stopped.wait(1.0):
-            pass
+        stopped.wait()
 
 
 def _print_hash(*, json: bool) -> None:

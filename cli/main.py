@@ -19,6 +19,7 @@ import click
 
 from ampsq import __version__
 from ampsq.base.errors import AmpsqError
+from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.cli.options import CommandSettings, connection_options
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def program(ctx: click.Context, settings: CommandSettings) -> None:
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
     """End as Ctrl-C does, so that subscriptions give back what they hold."""
+    end_process_within(ENDS_WITHIN, 128 + number)
     sys.exit(128 + number)
 
 

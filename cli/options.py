@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import os
+import signal
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import click
 
 import ampsq
 from ampsq.base.errors import DefinitionError
+from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.base.values import Interval
 from ampsq.cli.names import names
 from ampsq.cli.output import note
@@ -36,6 +38,7 @@ __all__ = [
     "failover",
     "log_format",
     "log_to_stderr",
+    "on_stop",
 ]
 
 DATA_DIR: Final = ".ampsq"
@@ -269,3 +272,19 @@ def log_to_stderr(level: int, *, times: bool, form: str = "text") -> None:
     handler.setFormatter(_JsonLines() if form == "json" else logging.Formatter(text))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("ampsq").setLevel(level)
+
+
+def on_stop(*stops: Callable[[], None]) -> None:
+    """Let SIGTERM and SIGINT stop a service; what does not end by itself is ended, whatever its server does.
+
+    Args:
+        stops: each asks a part of it to stop, without a wait; a signal's handler must be able to call them.
+    """
+
+    def stopping(_number: int, _frame: object) -> None:
+        end_process_within(ENDS_WITHIN, 0)
+        for stop in stops:
+            stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopping)

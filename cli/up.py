@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import shlex
-import signal
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ampsq.base.shutdown import StopRequest
 from ampsq.cli.console_options import Served, serving
-from ampsq.cli.options import DATA_DIR, CommandSettings, connection_options, log_format, log_to_stderr
+from ampsq.cli.options import DATA_DIR, CommandSettings, connection_options, log_format, log_to_stderr, on_stop
 from ampsq.cli.output import json_line, note
 
 if TYPE_CHECKING:
@@ -59,9 +58,8 @@ def up(settings: CommandSettings, appendfsync: Literal["everysec", "always"], se
         return
     from ampsq.server.embedded import acquire
 
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = StopRequest()
+    on_stop(stopped.set)
     log_to_stderr(logging.WARNING, times=True, form=log_format)
     with (
         acquire(settings.data_dir, appendfsync=appendfsync) as server,

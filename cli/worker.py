@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+import signal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import ampsq
+from ampsq.base.shutdown import end_process_within
 from ampsq.base.values import Interval, is_name
 from ampsq.cli.handler import find_handler
 from ampsq.cli.names import names
@@ -36,6 +38,8 @@ Examples:
   ampsq worker tasks:handle --queue work --filter "/symbol = 'IBM'"
 """
 _log = logging.getLogger("ampsq.worker")
+#: Seconds in which the connections of a worker that was stopped are closed.
+_CLOSES_WITHIN: Final = 1.0
 
 
 @click.command(epilog=_EPILOG)
@@ -124,10 +128,28 @@ def _run(
             made.max_backlog,
         )
         stop_with_parent(made.stop)
-        made.run(signals=True)
+        is_told = _stop_on_signals(made)
+        made.run()
+        if is_told():
+            # Handlers have ended; nothing else is worth a wait for a server that does not answer.
+            end_process_within(_CLOSES_WITHIN, 0)
     _log.info("stopped: %d processed, %d failed, %d rejected", made.processed, made.failed, made.rejected)
     if settings.json:
         json_line({"processed": made.processed, "failed": made.failed, "rejected": made.rejected})
+
+
+def _stop_on_signals(made: ampsq.Worker) -> Callable[[], bool]:
+    """Let SIGTERM and SIGINT stop a worker, and a second one end the process; gives whether one came."""
+    told: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        told.append(number)
+        made.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return lambda: bool(told)
 
 
 def _refuse_unknown(client: Client, queue: str) -> None:

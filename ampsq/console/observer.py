@@ -19,6 +19,7 @@ from ampsq.operations.figures import read_figures
 from ampsq.protocol.reads.instances import read_instances
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
+from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class _Observed:
                         "ampsq apply"
                     )
                 self._client = Client(self._url, instance=self._instance, retry_timeout=_RETRY_TIMEOUT)
+                # Whoever looks is told, and a server's loss is not told once for each instance.
+                self._client._store.route.log_level = logging.DEBUG  # noqa: SLF001  (nobody else wants it)
             return self._client
 
     def read(self) -> Reading:
@@ -149,12 +152,13 @@ class Observer:
     Args:
         url: the server.
         instances: their names; default all that the server carries.
+        log_level: at which the loss of the server is logged.
     """
 
-    def __init__(self, url: str, instances: Sequence[str] = ()) -> None:
+    def __init__(self, url: str, instances: Sequence[str] = (), log_level: int = logging.WARNING) -> None:
         self._url, self._named = url, tuple(instances)
         self._observed: dict[str, _Observed] = {}
-        self._finder = Store(url, "", retry_timeout=_RETRY_TIMEOUT)
+        self._finder = Store(Route(url, "", log_level=log_level), "", retry_timeout=_RETRY_TIMEOUT)
         self._listed: list[str] = []
         self._lock = threading.Lock()
         self._looked = float("-inf")
@@ -165,11 +169,17 @@ class Observer:
         """Begin to read by itself, so that charts have something to show."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End it and close all connections."""
+    def stop(self, within: float = 1.5) -> None:
+        """End it and close all connections; what still reads from a server after so many seconds is left."""
         self._stopping.set()
+        # Closing waits for whoever reads just now.
+        closing = threading.Thread(target=self._close, name="console-observer-end", daemon=True)
+        closing.start()
+        closing.join(within)
+
+    def _close(self) -> None:
         if self._thread.is_alive():
-            self._thread.join(timeout=5.0)
+            self._thread.join()
         with self._lock:
             observed, self._observed = list(self._observed.values()), {}
         for each in observed:
@@ -256,6 +266,8 @@ class Observer:
 
     def _read_all(self) -> Iterator[AmpsqError]:
         try:
+            # One question to a server that is away, not one for each instance.
+            self.ping()
             instances = self.instances()
         except Unavailable as error:
             for observed in list(self._observed.values()):

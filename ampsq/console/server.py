@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Console", "parse_where"]
 
 _log = logging.getLogger("ampsq.console")
-_ENDS_WITHIN: Final = 5.0
+#: Seconds in which the pages and what reads the figures end.
+_ENDS_WITHIN: Final = 2.5
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LAST_PORT: Final = 65_535
 
@@ -85,7 +87,8 @@ class Console:
         self.access = Access(given.token, (*given.hosts, host), given.is_read_only)
         # Browsers do not tell ports of a host apart, and what is forwarded here may have any.
         self.cookie = f"ampsq-console-{self._port}-{sha256(redacted(url).encode()).hexdigest()[:8]}"
-        self._observer = Observer(url, instances)
+        # A coordinator in this process says itself that the server is lost.
+        self._observer = Observer(url, instances, logging.WARNING if rounds is None else logging.DEBUG)
         self._rounds = rounds
         pages = Pages(self._observer, self.access, lambda: self._server.should_exit)
         app = Starlette(
@@ -100,6 +103,7 @@ class Console:
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="console", daemon=True
         )
+        self._given_up = 0.0
 
     @property
     def base(self) -> str:
@@ -118,11 +122,17 @@ class Console:
         self._thread.start()
         _log.info("console at %s", self.base)
 
+    def begin_to_stop(self) -> None:
+        """Let it end, without a wait; a signal's handler may call it."""
+        if not self._server.should_exit:
+            self._server.should_exit = True
+            self._given_up = time.monotonic() + _ENDS_WITHIN
+
     def stop(self) -> None:
         """End it; open pages lose their connection."""
-        self._server.should_exit = True
-        self._thread.join(timeout=_ENDS_WITHIN)
-        self._observer.stop()
+        self.begin_to_stop()
+        self._thread.join(max(self._given_up - time.monotonic(), 0.0))
+        self._observer.stop(max(self._given_up - time.monotonic(), 0.0))
         self._socket.close()
 
     def _routes(self) -> list[Route]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 
+from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.coordinator.actions import OutsidePermissions
 from ampsq.coordinator.main import Coordinator
 
@@ -26,7 +28,15 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     instances = options.instance or ([name] if (name := os.environ.get("AMPSQ_INSTANCE")) else [])
     powers = OutsidePermissions(options.allow_commands, tuple(webhooks))
-    Coordinator(options.url, instances, powers).run(signals=True)
+    coordinator = Coordinator(options.url, instances, powers)
+
+    def stop(_number: int, _frame: object) -> None:
+        end_process_within(ENDS_WITHIN, 0)
+        coordinator.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    coordinator.run()
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import Rejected
@@ -15,8 +16,11 @@ from ampsq.replication.ownership import assume_lost
 from ampsq.replication.recovery import Recovery, resume_recovered
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
+    from ampsq.transport.server_wait import ServerWait
 
 __all__ = ["Links"]
 
@@ -26,16 +30,21 @@ _PAUSE: Final = 0.1
 _SHORT_PAUSE: Final = 0.01
 #: Of so many messages that were asked for the owners are looked at, a round.
 _ASSUMED: Final = 1_000
-#: Seconds that a link has to end.
-_ENDS_WITHIN: Final = 5.0
+#: Seconds that all links together have to end.
+_ENDS_WITHIN: Final = 1.5
 
 
 class Links:
-    """Keeps a link to each destination that has an address."""
+    """Keeps a link to each destination that has an address.
+
+    Args:
+        servers: what waits for a lost server; None: each link waits by itself.
+    """
 
     name = "links"
 
-    def __init__(self) -> None:
+    def __init__(self, servers: ServerWait | None = None) -> None:
+        self._servers = servers
         self._definitions = Definitions()
         self._runs: dict[str, tuple[str, threading.Thread, threading.Event]] = {}
         self._version = -1
@@ -55,24 +64,26 @@ class Links:
 
     def close(self) -> None:
         """End all links."""
-        for _, _, stopping in self._runs.values():
+        self._end(list(self._runs))
+
+    def _end(self, names: Sequence[str]) -> None:
+        """End links together, within one deadline."""
+        ended = [self._runs.pop(name) for name in names]
+        for _, _, stopping in ended:
             stopping.set()
-        for _, thread, _ in self._runs.values():
-            thread.join(_ENDS_WITHIN)
-        self._runs.clear()
+        until = time.monotonic() + _ENDS_WITHIN
+        for _, thread, _ in ended:
+            thread.join(max(until - time.monotonic(), 0.0))
 
     def _follow(self, store: Store, catalog: Catalog) -> None:
-        for name, (text, thread, stopping) in list(self._runs.items()):
-            if catalog.destinations.get(name) != text or not thread.is_alive():
-                stopping.set()
-                thread.join(_ENDS_WITHIN)
-                del self._runs[name]
+        runs = self._runs.items()
+        self._end([n for n, (text, thread, _) in runs if catalog.destinations.get(n) != text or not thread.is_alive()])
         for name, text in catalog.destinations.items():
             definition = Destination.from_json(text)
             if name in self._runs or not definition.addresses:
                 continue
             stopping = threading.Event()
-            run = LinkRunner(store.url, store.instance, definition, stopping)
+            run = LinkRunner(store.url, store.instance, definition, stopping, self._servers)
             thread = threading.Thread(target=run.run, name=f"link-{store.instance}-{name}", daemon=True)
             self._runs[name] = (text, thread, stopping)
             thread.start()

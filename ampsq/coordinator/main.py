@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, FormatMismatch, Unavailable
+from ampsq.base.shutdown import StopRequest
 from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.coordinator.flush_settings import FlushSettings
 from ampsq.coordinator.foreign_entries import ForeignEntries
@@ -20,18 +21,21 @@ from ampsq.coordinator.sweep import SweepDue
 from ampsq.coordinator.views import Views
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import INSTANCES
-from ampsq.transport.runner import Store
+from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ampsq.coordinator.duty import Duty
+    from ampsq.transport.runner import Store
 
 __all__ = ["Coordinator"]
 
 _log = logging.getLogger("ampsq.coordinator")
 _LOOK_FOR_INSTANCES: Final = 1.0
 _AFTER_FAILURE: Final = 0.5
+#: Seconds that all instances together have to end; what then still waits for a server is left.
+_ENDS_WITHIN: Final = 2.0
 
 
 class Coordinator:
@@ -47,8 +51,13 @@ class Coordinator:
         self._powers = powers or OutsidePermissions()
         self._url = url
         self._named = tuple(instances)
+        self._asked = StopRequest()
         self._stopping = threading.Event()
-        self._reported: dict[tuple[str, str], str] = {}
+        # Held while an instance is begun with, and while the end of all begins.
+        self._changing = threading.Lock()
+        self._servers = ServerWait(_log)
+        self._found: list[str] = []
+        self._search_fault = ""
         self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
         self._ran: dict[tuple[str, str], float] = {}
 
@@ -60,8 +69,8 @@ class Coordinator:
         return {which: now - at for which, at in self._ran.copy().items() if which[0] in cared}
 
     def stop(self) -> None:
-        """Ask the coordinator to stop; `run` returns when it has."""
-        self._stopping.set()
+        """Ask the coordinator to stop, from a signal's handler too; `run` returns within a few seconds."""
+        self._asked.set()
 
     def run(self, *, signals: bool = False) -> None:
         """Do the duties until stopped, through restarts of the server.
@@ -73,31 +82,61 @@ class Coordinator:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.stop())
         _log.info("coordinator started for %s", ", ".join(self._named) or "all instances")
-        finder = Store(self._url, "", retry_timeout=1.0)
+        finder = self._servers.store(self._url, "", retry_timeout=1.0)
+        # In a thread of its own: what it asks for may take longer than stopping does.
+        threading.Thread(target=self._follow, args=(finder,), name="coordinator-instances", daemon=True).start()
         try:
-            while not self._stopping.is_set():
-                instances = self._named or self._found(finder)
-                for instance in instances:
-                    self._care_for(instance)
-                for instance, (_, leaving) in self._threads.items():
-                    if instance not in instances:
-                        leaving.set()
-                self._stopping.wait(_LOOK_FOR_INSTANCES)
+            self._asked.wait()
         finally:
-            self._stopping.set()
-            for thread, leaving in self._threads.values():
-                leaving.set()
-                thread.join(timeout=10.0)
+            self._end()
             finder.close()
         _log.info("coordinator stopped")
 
-    def _found(self, store: Store) -> list[str]:
-        """The instances that clients have opened on this server."""
+    def _end(self) -> None:
+        """Let all instances end at once, within one deadline."""
+        with self._changing:
+            self._stopping.set()
+            for _, leaving in self._threads.values():
+                leaving.set()
+        self._servers.close()
+        until = time.monotonic() + _ENDS_WITHIN
+        for thread, _ in self._threads.values():
+            thread.join(max(until - time.monotonic(), 0.0))
+        if left := sum(thread.is_alive() for thread, _ in self._threads.values()):
+            _log.warning("%d instances are left in the middle of a round: the server does not answer", left)
+
+    def _follow(self, finder: Store) -> None:
+        """Care for the instances that are named, or that there are."""
+        while not self._stopping.is_set():
+            try:
+                self._take_up(self._named or self._find(finder))
+            except Exception:  # noqa: BLE001  (without this thread no new instance would ever be cared for)
+                _log.exception("looking for instances failed; trying again")
+            self._stopping.wait(_LOOK_FOR_INSTANCES)
+
+    def _take_up(self, instances: Sequence[str]) -> None:
+        """Begin with those that are new, and let go of those that are not there any more."""
+        with self._changing:
+            if self._stopping.is_set():
+                return
+            for instance in instances:
+                self._care_for(instance)
+            for instance, (_, leaving) in self._threads.items():
+                if instance not in instances:
+                    leaving.set()
+
+    def _find(self, store: Store) -> Sequence[str]:
+        """The instances that clients have opened on this server; as they were, where nobody can say it."""
         try:
-            return store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)))
+            found = store.call(command(["SMEMBERS", INSTANCES], lambda reply: sorted(name.decode() for name in reply)))
         except AmpsqError as error:
-            _log.warning("cannot look for instances: %s", error)
-            return []
+            is_gone = isinstance(error, Unavailable) and self._servers.wait(store, self._stopping)
+            if not is_gone and not self._stopping.is_set() and str(error) != self._search_fault:
+                self._search_fault = str(error)
+                _log.warning("cannot look for new instances, those known are cared for: %s", error)
+        else:
+            self._found, self._search_fault = found, ""
+        return self._found
 
     def _care_for(self, instance: str) -> None:
         known = self._threads.get(instance)
@@ -111,8 +150,8 @@ class Coordinator:
 
     def _serve(self, instance: str, leaving: threading.Event) -> None:
         _log.info("caring for instance %s", instance)
-        store = Store(self._url, instance, retry_timeout=0.5)
-        links = Links()
+        store = self._servers.store(self._url, instance, retry_timeout=0.5)
+        links = Links(self._servers)
         duties: list[Duty] = [
             *(
                 SweepDue(),
@@ -127,12 +166,13 @@ class Coordinator:
             )
         ]
         due = dict.fromkeys(range(len(duties)), 0.0)
+        faults: dict[str, str] = {}
         self._ran.update(dict.fromkeys(((instance, duty.name) for duty in duties), time.monotonic()))
         try:
             while not leaving.is_set():
                 for index, duty in enumerate(duties):
-                    if time.monotonic() >= due[index]:
-                        due[index] = time.monotonic() + self._round(duty, store)
+                    if time.monotonic() >= due[index] and not leaving.is_set():
+                        due[index] = time.monotonic() + self._round(duty, store, leaving, faults)
                 pause = min(due.values()) - time.monotonic()
                 if pause > 0:
                     leaving.wait(pause)
@@ -140,19 +180,28 @@ class Coordinator:
             links.close()
             store.close()
 
-    def _round(self, duty: Duty, store: Store) -> float:
-        """One round of a duty. A failing duty is logged and tried again; it never stops the others."""
+    def _round(self, duty: Duty, store: Store, leaving: threading.Event, faults: dict[str, str]) -> float:
+        """One round of a duty. A failing duty is logged and tried again; it never stops the others.
+
+        Args:
+            duty: whose round it is.
+            store: on the instance.
+            leaving: set when the instance is not cared for any more.
+            faults: duty -> why it waits, of this instance; each is told once.
+        """
         try:
             pause = duty.run_once(store)
         except (Unavailable, FormatMismatch) as error:
-            if self._reported.get((store.instance, duty.name)) != str(error):
-                self._reported[store.instance, duty.name] = str(error)
+            if isinstance(error, Unavailable) and self._servers.wait(store, leaving):
+                return 0.0
+            if str(error) not in faults.values() and not leaving.is_set():
                 _log.warning("%s of %s waits: %s", duty.name, store.instance, error)
+            faults[duty.name] = str(error)
         except Exception:  # noqa: BLE001  (one duty's bug must not stop the others)
             _log.exception("%s of %s failed; trying again", duty.name, store.instance)
         else:
-            if self._reported.pop((store.instance, duty.name), None):
-                _log.info("%s of %s goes on", duty.name, store.instance)
+            if faults.pop(duty.name, "") and not faults:
+                _log.info("%s goes on", store.instance)
             self._ran[store.instance, duty.name] = time.monotonic()
             return pause
         return _AFTER_FAILURE

@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -51,10 +52,11 @@ __all__ = ["Gateway", "Tls", "parse_where"]
 
 _log = logging.getLogger("ampsq.gateway")
 _LAST_PORT: Final = 65_535
-#: Seconds until it serves, that streams have to end, and until the thread is given up.
+#: Seconds until it serves, that streams have to end and then connections, and until the thread is given up.
 _BEGINS_WITHIN: Final = 30.0
-_ENDS_WITHIN: Final = 5
-_GIVEN_UP: Final = 15.0
+_ENDS_WITHIN: Final = 2
+_CONNECTIONS_END_WITHIN: Final = 1
+_GIVEN_UP: Final = 3.2
 #: Headers that say who asks a browser to ask, and whom it asks.
 _COMPARED: Final = (b"origin", b"host")
 #: Answer under any name: they say nothing but whether it works.
@@ -202,6 +204,7 @@ class Gateway:
             self._socket.close()
             raise
         self._thread = threading.Thread(target=self._serve, name="gateway", daemon=True)
+        self._given_up = 0.0
         if tls is None and not host.startswith(_LOOPBACK):
             _log.warning("the gateway at %s speaks plain text, secrets included: give it a certificate", host)
 
@@ -229,10 +232,16 @@ class Gateway:
             raise self._server.failure or AmpsqError(f"the gateway did not begin within {_BEGINS_WITHIN:g} s")
         _log.info("gateway of %s at %s", self._instance, self.address)
 
+    def begin_to_stop(self) -> None:
+        """Let it end, without a wait; a signal's handler may call it."""
+        if not self._server.should_exit:
+            self._server.should_exit = True
+            self._given_up = time.monotonic() + _GIVEN_UP
+
     def stop(self) -> None:
         """End it: subscriptions are closed, and what they held goes back to its queues."""
-        self._server.should_exit = True
-        self._thread.join(timeout=_GIVEN_UP)
+        self.begin_to_stop()
+        self._thread.join(max(self._given_up - time.monotonic(), 0.0))
         self._socket.close()
 
     def reload(self) -> None:
@@ -264,7 +273,7 @@ class Gateway:
         return uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             http=partial(Requests, bounds=self._bounds), ws=partial(Sockets, bounds=self._bounds),  # type: ignore[arg-type]
-            limit_concurrency=bounds.max_connections, timeout_graceful_shutdown=_ENDS_WITHIN,
+            limit_concurrency=bounds.max_connections, timeout_graceful_shutdown=_CONNECTIONS_END_WITHIN,
             ws_max_size=LONGEST_ORDER, ws_ping_interval=bounds.heartbeat, ws_ping_timeout=bounds.heartbeat,
             **encrypted,
         )  # fmt: skip

@@ -29,12 +29,13 @@ from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer, select
 from ampsq.replication.validation import validate
 from ampsq.transport.errors import describe_failure
-from ampsq.transport.runner import Store
+from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ampsq.protocol.calls.queues import Catalog
+    from ampsq.transport.runner import Store
 
 __all__ = ["LinkEnd", "LinkRunner", "LinkState", "read_peer"]
 
@@ -50,8 +51,8 @@ _FIRST_PAUSE: Final = 0.1
 _RETRY_TIMEOUT: Final = 1.0
 #: Seconds until somebody who runs the link, or refuses it, is asked again.
 _LOOK_AGAIN: Final = 1.0
-#: Seconds that a direction has to end.
-_ENDS_WITHIN: Final = 5.0
+#: Seconds that all directions of a link together have to end.
+_ENDS_WITHIN: Final = 1.0
 
 
 @dataclass
@@ -141,10 +142,19 @@ class LinkRunner:
         instance: that instance's name.
         destination: the definition, of that instance, of where it replicates to.
         stopping: set when it is to stop.
+        servers: what waits for a lost server; default this link alone does.
     """
 
-    def __init__(self, url: str, instance: str, destination: Destination, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        url: str,
+        instance: str,
+        destination: Destination,
+        stopping: threading.Event,
+        servers: ServerWait | None = None,
+    ) -> None:
         self._url, self._instance, self._definition, self._stopping = url, instance, destination, stopping
+        self._servers = servers or ServerWait(_log)
         self._owner = secrets.token_hex(8)
         self._reported = ""
         self._is_up = False
@@ -158,14 +168,20 @@ class LinkRunner:
         while not self._stopping.is_set():
             state = LinkState(self._definition.name, self._instance, sync_type=self._definition.sync_type)
             state.losses, state.lost_at, state.group = self._losses, self._lost_at, self._group
+            own = self._servers.store(self._url, self._instance, _RETRY_TIMEOUT)
             try:
-                if self._go(state):
-                    pause = _FIRST_PAUSE
+                with closing(own):
+                    if self._go(own, state):
+                        pause = _FIRST_PAUSE
                 wait = _LOOK_AGAIN
             except AmpsqError as error:
                 if state.state == "connected":
                     self._losses, self._lost_at = self._losses + 1, round(time.time() * 1000)
                     state.losses, state.lost_at = self._losses, self._lost_at
+                # Whoever waits for the own server has no place to say so, and others say it already.
+                is_own = isinstance(error, Unavailable) and own.route.current is None
+                if is_own and self._servers.wait(own, self._stopping):
+                    continue
                 state.state = "refused" if isinstance(error, (LinkRefused, ServerUnsuitable)) else "waiting"
                 state.reason, state.is_final = str(error), isinstance(error, LinkRefused) and error.is_final
                 self._say(state)
@@ -177,10 +193,9 @@ class LinkRunner:
                 wait = _LOOK_AGAIN
             self._stopping.wait(wait)
 
-    def _go(self, state: LinkState) -> bool:
+    def _go(self, own_store: Store, state: LinkState) -> bool:
         """Run the link as long as it stands; False while another coordinator runs it."""
         with ExitStack() as stack:
-            own_store = stack.enter_context(closing(Store(self._url, self._instance, retry_timeout=_RETRY_TIMEOUT)))
             own = read_peer(own_store)
             # Connected anew, it is this incarnation, or the link begins anew.
             own_store.route.logged_on(own.peer.origin)
@@ -219,7 +234,7 @@ class LinkRunner:
         for url, instance in self._in_order(own):
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
-            store = Store(url, instance, retry_timeout=_RETRY_TIMEOUT)
+            store = self._servers.store(url, instance, _RETRY_TIMEOUT)
             try:
                 other = read_peer(store)
             except (Unavailable, AmpsqError) as error:
@@ -252,7 +267,7 @@ class LinkRunner:
             _log.log(level, "link to %s of %s: %s", state.destination, state.source, text)
         if state.state != "connected":
             try:
-                with closing(Store(self._url, self._instance, retry_timeout=0.0)) as store:
+                with closing(self._servers.store(self._url, self._instance, 0.0)) as store:
                     state.at = _server_now(store)
                     _report(store, f"out {state.destination}", state)
                     self._tell(store, state)
@@ -355,8 +370,9 @@ class _Directions:
     def close(self) -> None:
         """End both directions."""
         self._stopping.set()
+        until = time.monotonic() + _ENDS_WITHIN
         for thread in self._threads:
-            thread.join(_ENDS_WITHIN)
+            thread.join(max(until - time.monotonic(), 0.0))
         for direction in (self._own, *self._back):
             direction.link.close()
 

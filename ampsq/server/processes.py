@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.shutdown import StopRequest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -67,7 +69,7 @@ def run_processes(arguments: Sequence[str], processes: int) -> int:
     Returns:
         0 when all ended well, else the exit code of one that did not.
     """
-    stopping = threading.Event()
+    stopping = StopRequest()
     wanted: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

@@ -44,6 +44,7 @@ BUSY = 75  # exit code: another supervisor has the folder
 _TICK = 0.1
 _GRACE = 0.3  # how long nobody must be left: a user that comes right after another keeps the server
 _KILL_AFTER = 5.0  # from SIGTERM to SIGKILL
+_TOLD_KILL_AFTER = (1.8, 2.0)  # the same, of coordinator and server, where the supervisor was told to stop
 _STEADY = 10.0  # a child that lived this long starts again without delay
 _START_ATTEMPTS = 5
 _SOCKET_LIMIT = 100  # bytes; sun_path has 104 on macOS and 108 on Linux, with the final NUL
@@ -344,10 +345,11 @@ class Supervisor:
 
     def _stop_children(self) -> None:
         # A server that ends in peace removes its socket, and without the folder that may be a successor's.
-        grace = _KILL_AFTER if self._has_folder() else 0.0
-        self.coordinator.stop(grace)
-        self.server.stop(grace)
-        if grace:
+        has_folder = self._has_folder()
+        told = _TOLD_KILL_AFTER if self.stopping else (_KILL_AFTER, _KILL_AFTER)
+        for child, grace in zip((self.coordinator, self.server), told, strict=True):
+            child.stop(grace if has_folder else 0.0)
+        if has_folder:
             _remove_socket(self.folder, self.socket)
 
     def _has_folder(self) -> bool:

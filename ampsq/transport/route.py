@@ -77,6 +77,7 @@ class Route:
         heartbeat: seconds after which a connection that says nothing is taken to be dead, and for connecting.
         listeners: who is told what the connection comes to.
         confirmed: gives an ID that the server has confirmed, or "": a server that does not have it lost messages.
+        log_level: at which the loss of a connection is logged.
 
     Raises:
         DefinitionError: an address is wrong.
@@ -90,8 +91,10 @@ class Route:
         heartbeat: float = 5.0,
         listeners: Listeners | None = None,
         confirmed: Callable[[], str] = str,
+        log_level: int = logging.WARNING,
     ) -> None:
         self.url, self.instance, self.heartbeat = join_addresses(url), instance, heartbeat
+        self.log_level = log_level
         self.listeners = listeners or Listeners()
         self.current: ServerAddress | None = None
         #: Why the client does not go on at another instance; "" where there is none, or all is well.
@@ -108,6 +111,7 @@ class Route:
         # One asks where the server is; who comes meanwhile waits for the answer.
         self._asking = threading.Lock()
         self._up = False
+        self._lost = ""
         self._origin = ""
         self._confirmed, self._known = confirmed, (0, 0)
 
@@ -115,6 +119,13 @@ class Route:
     def number(self) -> int:
         """How many addresses there are."""
         return len(self._endpoints)
+
+    @property
+    def lost_place(self) -> str:
+        """What instances have in common that are lost together: their addresses, or the node of a cluster."""
+        with self._lock:
+            is_one = all(endpoint.kind != "cluster" for endpoint in self._endpoints)
+            return self.url if is_one else self._lost or self.url
 
     # -- where to go
 
@@ -184,7 +195,7 @@ class Route:
         with self._lock:
             if self.current is not server:
                 return
-            self.current = None
+            self.current, self._lost = None, str(server)
             self._down(str(error))
             if connecting or isinstance(error, _NOT_HERE):
                 self._next(error)
@@ -192,7 +203,8 @@ class Route:
     def _down(self, reason: str) -> None:
         if self._up:
             self._up = False
-            _log.warning("connection of instance %s lost: %s", self.instance, reason)
+            whose = f"connection of instance {self.instance}" if self.instance else "connection"
+            _log.log(self.log_level, "%s lost: %s", whose, reason)
             self.listeners.tell(ConnectionEvent(ConnectionState.DISCONNECTED, str(self.current or ""), reason))
 
     def _next(self, error: Unavailable) -> None:

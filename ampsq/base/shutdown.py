@@ -1,0 +1,76 @@
+"""Ending a process in time: who is told to stop does not wait for a server that is away."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from typing import Final
+
+__all__ = ["ENDS_WITHIN", "StopRequest", "end_process_within"]
+
+_log = logging.getLogger("ampsq")
+#: Seconds from SIGTERM until a process ends, whatever it still waits for.
+ENDS_WITHIN: Final = 3.5
+#: Seconds in which that is logged: whoever reads standard error may be gone, too.
+_TELLING: Final = 0.3
+_begun = threading.Lock()
+
+
+class StopRequest:
+    """A wish to stop, which a signal's handler may express.
+
+    An event is none: its lock may be held by the very thread that the handler interrupts.
+    """
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_set = False
+
+    def set(self) -> None:
+        """Express it."""
+        self._is_set = True
+        self._asked.put(None)
+
+    def is_set(self) -> bool:
+        """Whether somebody has expressed it."""
+        return self._is_set
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for it, at most so long; gives whether somebody has expressed it."""
+        with contextlib.suppress(queue.Empty):
+            self._asked.get(timeout=seconds)
+            # For whoever else waits.
+            self._asked.put(None)
+        return self._is_set
+
+
+def end_process_within(seconds: float, code: int) -> None:
+    """End this process after so many seconds, unless it has ended before; a signal's handler may call it.
+
+    The first call counts. It is for programs: what other threads do ends with the process, at any place.
+
+    Args:
+        seconds: from now on.
+        code: the exit code.
+    """
+    if _begun.acquire(blocking=False):
+        threading.Thread(target=_end, args=(seconds, code), name="ampsq-shutdown", daemon=True).start()
+
+
+def _end(seconds: float, code: int) -> None:
+    time.sleep(seconds)
+    telling = threading.Thread(target=_tell, args=(seconds,), name="ampsq-shutdown-log", daemon=True)
+    telling.start()
+    telling.join(_TELLING)
+    os._exit(code)
+
+
+def _tell(seconds: float) -> None:
+    _log.warning(
+        "not ended within %g s: what waits for a server is left; what is leased comes back to its queue by itself",
+        seconds,
+    )
