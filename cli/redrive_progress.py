@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
+from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
 from ampsq.cli.output import json_line
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class _Watch:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.signal:
             raise KeyboardInterrupt
+        if number == signal.SIGTERM:
+            # The call under way may be to a server that does not answer.
+            end_process_within(ENDS_WITHIN, 128 + number)
         self.signal = number
 
     def __enter__(self) -> Self:
