@@ -21,7 +21,7 @@ __all__ = ["replication"]
 
 _EPILOG = """\b
 Links, of this instance to others, then of others to it:
-  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: no coordinator runs it
+  state    connected; waiting: nobody answers; refused: the other side does not fit; silent: nobody says anything of it
   ack      sync: publishers wait for it; async; downgraded: sync, but not waited for now
   behind   messages and journal entries that are not there yet, and for how long the oldest of them has been here
 Queues that several instances share:
@@ -132,10 +132,9 @@ def _queue_row(queue: QueueOwnership) -> list[object]:
 
 def _remarks(found: ReplicationReport) -> Iterator[str]:
     for link in found.links:
-        if link.reason and link.state != "connected":
-            yield f"{link.destination}: {link.reason}"
-        elif link.state == "silent" and link.direction == "out":
-            yield f"{link.destination}: no coordinator runs this link; ampsq coordinator, or ampsq up, does"
+        if link.reason:
+            who = link.destination if link.direction == "out" else f"from {link.instance}"
+            yield f"{who}: {link.reason}"
         if link.acknowledgement == "downgraded" and link.direction == "out":
             yield (
                 f"{link.destination} is downgraded: messages are persisted that are not there, so nobody may fail over "

@@ -21,11 +21,12 @@ from ampsq.definitions.destination import Address, Destination
 from ampsq.expressions import parse
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.replication import read_found_groups
+from ampsq.protocol.calls.replication import read_found_groups, read_link_report
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 from ampsq.replication.link import Link
+from ampsq.replication.report import SILENT
 from ampsq.replication.selection import EntrySelector, Peer, select
 from ampsq.replication.validation import validate
 from ampsq.transport.errors import describe_failure
@@ -51,6 +52,10 @@ _FIRST_PAUSE: Final = 0.1
 _RETRY_TIMEOUT: Final = 1.0
 #: Seconds until somebody who runs the link, or refuses it, is asked again.
 _LOOK_AGAIN: Final = 1.0
+_HELD: Final = (
+    "another coordinator holds this link and has not said how it goes: if that one is gone, this one takes the link "
+    "over within 5 s; if not, its log says more"
+)
 #: Seconds that all directions of a link together have to end.
 _ENDS_WITHIN: Final = 1.0
 
@@ -77,7 +82,7 @@ class LinkState:
         bytes_per_second: of the last second or so.
         told: journal entries followed there.
         requests: messages asked for there.
-        reason: why it waits or is refused.
+        reason: why it is not connected.
         is_final: nothing but another definition of the destination ends that.
         run_by: the coordinator that runs it.
     """
@@ -157,6 +162,8 @@ class LinkRunner:
         self._servers = servers or ServerWait(_log)
         self._owner = secrets.token_hex(8)
         self._reported = ""
+        # What it said last while it was not connected: its state, why, and whether that is final.
+        self._last = ("waiting", "", False)
         self._is_up = False
         # Of the instance that was found last.
         self._group = ""
@@ -168,6 +175,7 @@ class LinkRunner:
         while not self._stopping.is_set():
             state = LinkState(self._definition.name, self._instance, sync_type=self._definition.sync_type)
             state.losses, state.lost_at, state.group = self._losses, self._lost_at, self._group
+            state.state, state.reason, state.is_final = self._last
             own = self._servers.store(self._url, self._instance, _RETRY_TIMEOUT)
             try:
                 with closing(own):
@@ -188,8 +196,11 @@ class LinkRunner:
                 wait = pause
                 longest = max(float(self._definition.reconnect_timeout) / 1000, _FIRST_PAUSE)
                 pause = min(pause * 2, longest)
-            except Exception:  # noqa: BLE001  (one link's bug must not end it for ever)
+            except Exception as error:  # noqa: BLE001  (one link's bug must not end it for ever)
                 _log.exception("link to %s of %s failed; trying again", self._definition.name, self._instance)
+                state.state = "waiting"
+                state.reason = f"its coordinator failed, and tries again; its log has all of {error!r}"
+                self._say(state)
                 wait = _LOOK_AGAIN
             self._stopping.wait(wait)
 
@@ -203,8 +214,11 @@ class LinkRunner:
             if self._definition.name not in own.catalog.destinations:
                 return False
             if not own_store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
+                self._note_held(own_store, state)
                 return False
             other = self._reach(own, state, stack)
+            state.state, state.reason = "waiting", f"{other.peer.name} answers, and is asked what it has"
+            _note(own_store, state)
             directions = _Directions(own, other, self._definition, state)
             try:
                 self._step(own, other, directions, state)
@@ -223,6 +237,7 @@ class LinkRunner:
                 if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
                 directions.report(self._owner)
+                self._last = ("waiting", "", False)
                 self._say(state)
                 self._tell(own.store, state)
                 directions.validate_again()
@@ -234,6 +249,9 @@ class LinkRunner:
         for url, instance in self._in_order(own):
             shown = str(Address(url, instance))
             state.address, state.instance = shown, instance
+            # Each address may take its time: that somebody is at it, is said again and again.
+            state.reason = state.reason or f"its coordinator asks {shown} who is there"
+            _note(own.store, state)
             store = self._servers.store(url, instance, _RETRY_TIMEOUT)
             try:
                 other = read_peer(store)
@@ -248,7 +266,13 @@ class LinkRunner:
             # What it does not fit in says so, too: other links go by it.
             state.instance, state.group = other.peer.name, other.peer.group
             self._group = state.group
-            _validate(own, other, self._definition)
+            try:
+                _validate(own, other, self._definition)
+            except LinkRefused as error:
+                # Theirs is not made without ours, and there is nobody else who could tell them.
+                for theirs in _without_address(own, other):
+                    _refuse(theirs, own, other, f"{own.peer.name} came, and its own destination is refused: {error}")
+                raise
             return other
         raise Unavailable("; ".join(failures) or "the destination has no address: a link is made by its own side")
 
@@ -266,13 +290,22 @@ class LinkRunner:
             level = logging.INFO if state.state == "connected" else logging.WARNING
             _log.log(level, "link to %s of %s: %s", state.destination, state.source, text)
         if state.state != "connected":
+            self._last = state.state, state.reason, state.is_final
             try:
-                with closing(self._servers.store(self._url, self._instance, 0.0)) as store:
-                    state.at = _server_now(store)
-                    _report(store, f"out {state.destination}", state)
+                with closing(self._servers.store(self._url, self._instance, _RETRY_TIMEOUT)) as store:
+                    _note(store, state)
                     self._tell(store, state)
-            except AmpsqError:
-                return
+            except AmpsqError as error:
+                # The next attempt notes it, before anything else.
+                _log.debug("link to %s of %s: %s", state.destination, state.source, error)
+
+    def _note_held(self, store: Store, state: LinkState) -> None:
+        """Where whoever holds the link says nothing of it, say that."""
+        said = store.call(read_link_report(store.instance, f"out {state.destination}"))
+        longest = SILENT + float(self._definition.reconnect_timeout) / 1000
+        if _server_now(store) - said.get("at", 0) > longest * 1000:
+            state.state, state.reason = "waiting", _HELD
+            _note(store, state)
 
     def _tell(self, store: Store, state: LinkState) -> None:
         """Tell the actions that ask for it that the link was made, or lost."""
@@ -318,7 +351,7 @@ class _Directions:
 
     def __init__(self, own: LinkEnd, other: LinkEnd, definition: Destination, state: LinkState) -> None:
         self._own = _Direction(own, other, definition, state)
-        waiting = list(_without_address(own, other))
+        waiting = list(_fitting(own, other))
         self._back = [_Direction(other, own, theirs, _pulled(theirs, own, other)) for theirs in waiting]
         self._validated = [(own, other, definition), *((other, own, theirs) for theirs in waiting)]
         self._groups = self._found_groups()
@@ -383,35 +416,48 @@ def _pulled(theirs: Destination, own: LinkEnd, other: LinkEnd) -> LinkState:
     )
 
 
-def _waiting_for(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
-    """The other side's destinations that wait for us to connect."""
-    for text in other.catalog.destinations.values():
-        theirs = Destination.from_json(text)
-        if not theirs.addresses and theirs.leads_to(own.peer.name, own.peer.group):
-            yield theirs
+def _fitting(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
+    """Give those destinations that wait for us to connect.
+
+    Raises:
+        LinkRefused: one of them does not fit; that is left at the other side, too.
+    """
+    for theirs in _without_address(own, other):
+        try:
+            _validate(other, own, theirs)
+        except LinkRefused as error:
+            _refuse(theirs, own, other, str(error))
+            raise
+        yield theirs
 
 
 def _without_address(own: LinkEnd, other: LinkEnd) -> Iterator[Destination]:
-    """As `_waiting_for`; both sides fit."""
-    for theirs in _waiting_for(own, other):
-        _validate(other, own, theirs)
+    """The other side's destinations that wait for us to connect."""
+    for text in other.catalog.destinations.values():
+        theirs = Destination.from_json(text)
+        if theirs.addresses or not theirs.leads_to(own.peer.name, own.peer.group):
+            continue
         yield theirs
+
+
+def _refuse(theirs: Destination, own: LinkEnd, other: LinkEnd, reason: str, *, is_final: bool = False) -> None:
+    """Leave at the other side why its destination without address is not served."""
+    state = _pulled(theirs, own, other)
+    state.state, state.reason, state.is_final = "refused", reason, is_final
+    _note(other.store, state)
 
 
 def _refused_namesake(own: LinkEnd, other: LinkEnd, state: LinkState) -> LinkRefused:
     """Why two instances of one name have no link; at one that waits for it this is said, too."""
     name, is_itself = own.peer.name, own.peer.origin == other.peer.origin
     found = f"{name!r} itself, or to a copy of it" if is_itself else f"another instance that is called {name!r}, too"
-    text = (
+    error = LinkRefused(
         f"{state.destination} leads to {found} ({state.address}); whose a message is, its instance's name says. Let it "
         "lead to an instance of another name"
     )
-    for theirs in () if is_itself else _waiting_for(own, other):
-        waiting = _pulled(theirs, own, other)
-        waiting.state, waiting.reason, waiting.is_final, waiting.at = "refused", text, True, _server_now(other.store)
-        _report(other.store, f"out {theirs.name}", waiting)
-    error = LinkRefused(text)
     error.is_final = True
+    for theirs in () if is_itself else _without_address(own, other):
+        _refuse(theirs, own, other, str(error), is_final=True)
     return error
 
 
@@ -463,6 +509,12 @@ def _server_now(store: Store) -> int:
 
 def _report(store: Store, name: str, state: LinkState) -> None:
     store.call(command(["HSET", key(store.instance, "links"), name, state.text()], int))
+
+
+def _note(store: Store, state: LinkState) -> None:
+    """Leave it at the source, for others to see."""
+    state.at = _server_now(store)
+    _report(store, f"out {state.destination}", state)
 
 
 def read_link_states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.formatting import span_text
 from ampsq.base.log_positions import FIRST, parse_id
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.destination import Destination
@@ -18,7 +19,7 @@ from ampsq.protocol.schema import key
 from ampsq.replication.recovery import read_recovery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.replication.recovery import Recovery
@@ -61,7 +62,7 @@ class LinkStatus:
         bytes_per_second: over the last second.
         disconnects: how often the connection was lost since the coordinator began to run the link.
         disconnected_ago: seconds since it was lost last; None where it never was.
-        reason: why it waits or is refused.
+        reason: why it is not connected, and what to do; None where it is.
     """
 
     destination: str
@@ -196,7 +197,8 @@ async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
     for name, text in sorted(catalog.destinations.items()):
         definition = Destination.from_json(text)
         lag = await _lag(instance, catalog, definition)
-        found.append(_outgoing(definition, said.get(f"out {name}", {}), now, lag, downgraded=bool(sync.get(name))))
+        known = said.get(f"out {name}", {})
+        found.append(_outgoing(instance, definition, known, now, lag, downgraded=bool(sync.get(name))))
     return found + [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
 
 
@@ -234,11 +236,12 @@ async def _number_behind(instance: str, kind: str, name: str, place: str) -> int
 
 
 def _outgoing(
-    definition: Destination, known: dict[str, Any], now: int, lag: tuple[int, float], *, downgraded: bool
+    own: str, definition: Destination, known: dict[str, Any], now: int, lag: tuple[int, float], *, downgraded: bool
 ) -> LinkStatus:
     return _status(
         known,
         now,
+        lambda last: _why_silent(own, definition, known, last),
         # One that waits says so when it tries again.
         silent_after=SILENT + float(definition.reconnect_timeout) / 1000,
         destination=definition.name,
@@ -253,10 +256,31 @@ def _outgoing(
     )
 
 
+def _why_silent(own: str, definition: Destination, known: dict[str, Any], last: str) -> str:
+    """Why nobody says anything of a link to a destination, and what to do."""
+    if definition.addresses and not known:
+        return (
+            f"no coordinator runs this link, nor has one since it was defined: start one for {own} (ampsq coordinator, "
+            "or ampsq up); where one runs, its log says what keeps it"
+        )
+    if definition.addresses:
+        return f"no coordinator runs this link: start one for {own} (ampsq coordinator, or ampsq up); {last}"
+    makes = f"the destination has no address, so that the other side makes this link with its destination to {own}"
+    if not known:
+        return (
+            f"{makes}, and it has not come yet: there that one is needed, with an address of {own}, and a coordinator"
+        )
+    return f"{makes}, and it does not come any more: see there ampsq replication, and its coordinator; {last}"
+
+
 def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
     return _status(
         known,
         now,
+        lambda last: (
+            f"the coordinator of {known['source']} runs this link, and has ended or does not reach this server: see "
+            f"there ampsq replication, and its log; {last}"
+        ),
         silent_after=SILENT,
         destination=known["destination"],
         direction="in",
@@ -270,10 +294,17 @@ def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
     )
 
 
-def _status(known: dict[str, Any], now: int, *, silent_after: float, **facts: Any) -> LinkStatus:
-    state = known.get("state", "silent")
-    if now - known.get("at", 0) > (SILENT if state == "connected" else silent_after) * 1000:
-        state = "silent"
+def _status(
+    known: dict[str, Any], now: int, why_silent: Callable[[str], str], *, silent_after: float, **facts: Any
+) -> LinkStatus:
+    said, ago = known.get("state", "silent"), now - known.get("at", 0)
+    is_silent = ago > (SILENT if said == "connected" else silent_after) * 1000
+    state = "silent" if is_silent else said
+    if is_silent:
+        because = f" ({known['reason']})" if known.get("reason") else ""
+        reason = why_silent(f"the last word, {span_text(ago)} ago, was {said}{because}")
+    else:
+        reason = known.get("reason") or "its coordinator says no more than that; its log may"
     is_connected = state == "connected"
     lost_at = known.get("lost_at", 0)
     return LinkStatus(
@@ -286,7 +317,7 @@ def _status(known: dict[str, Any], now: int, *, silent_after: float, **facts: An
         bytes_per_second=known.get("bytes_per_second", 0) if is_connected else 0,
         disconnects=known.get("losses", 0),
         disconnected_ago=max(now - lost_at, 0) / 1000 if lost_at else None,
-        reason=known.get("reason") or None,
+        reason=None if is_connected else reason,
     )
 
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ampsq.base.errors import AmpsqError
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.server import ping
 from ampsq.transport.route import Route
 from ampsq.transport.runner import Store
 
@@ -89,7 +89,7 @@ class ServerWait:
     def _ask(self, place: str, question: _Question, store: Store) -> None:
         asking = self.store(store.url, store.instance, 0.0)
         try:
-            self._ask_on(question, lambda: asking.call(command(["PING"], bool)))
+            self._ask_on(question, lambda: asking.call(ping()))
         finally:
             with self._changing:
                 del self._asked[place]

@@ -114,10 +114,11 @@ def _link(link: LinkStatus, earlier: LinkStatus | None) -> Iterator[Finding]:
     missing = f"it lacks {link.behind:,}, the oldest for {span_text(int((link.seconds_behind or 0) * 1000))}"
     if link.state != "connected":
         is_well = False
-        reason = link.reason or "no coordinator runs it"
         mend = "ampsq coordinator" if link.state == "silent" else "ampsq replication"
         yield wrong(
-            f"the link is {link.state} ({reason}); {missing}", "messages stay here alone, and their logs grow", mend
+            f"the link is {link.state} ({link.reason}); {missing}",
+            "messages stay here alone, and their logs grow",
+            mend,
         )
     elif (link.seconds_behind or 0) > _LONG and earlier is not None and link.messages <= earlier.messages:
         is_well = False

@@ -36,6 +36,7 @@ __all__ = [
     "lacking_destinations",
     "read_found_groups",
     "read_journal",
+    "read_link_report",
     "read_received",
     "relay",
     "report_sent",
@@ -309,6 +310,11 @@ def _found_groups(reply: Any) -> dict[str, str]:
     pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
     outgoing = {name.decode()[4:]: json.loads(text) for name, text in pairs if name.startswith(b"out ")}
     return {name: link["group"] for name, link in outgoing.items() if link.get("group")}
+
+
+def read_link_report(instance: str, link: str) -> Call[dict[str, Any]]:
+    """Read what a link, ``out <destination>`` or ``in <instance>``, said of itself last; empty where it never did."""
+    return command(["HGET", key(instance, "links"), link], lambda reply: json.loads(reply) if reply else {})
 
 
 def read_received(instance: str) -> Call[dict[str, tuple[str, str]]]:

@@ -22,6 +22,7 @@ __all__ = [
     "information",
     "is_too_old",
     "kind_and_version",
+    "ping",
 ]
 
 #: The setting that lets a server not flush while it rewrites its append-only file.
@@ -175,3 +176,8 @@ async def examine_flushing(instance: str) -> Server:
         if server.appendfsync or not server.appends or time.monotonic() >= until:
             return server
         await Pause(_LOOK)
+
+
+def ping() -> Call[bool]:
+    """Ask a server whether it is there."""
+    return command(["PING"], bool)
