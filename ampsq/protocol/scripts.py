@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected
 from ampsq.protocol import schema
+from ampsq.protocol.script_rights import rights_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -373,7 +374,10 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     # The functions stand inside another one, so that these two are its upvalues: making a closure looks through all
     # open variables of the frame for each that it uses, and the oldest are found last (2 us with 60 functions).
     head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
-    lines = [(text, start) for text in head] + folded + check
+    # A script that writes nothing leaves nothing half done.
+    source = "\n".join(text for text, _ in folded + last)
+    asked = [] if "no-writes" in flags else [(text, start) for text in rights_asked(source)]
+    lines = [(text, start) for text in head] + folded + asked + check
     lines += [(text, start) for text in _bind(arguments)] + last
     lines += [("end", start), ("return main()", start)]
     source = "\n".join(text for text, _ in lines) + "\n"

@@ -2,7 +2,7 @@
 --- ARGV now, name, publisher, sequence, shape, values...
 --- FAIL UNKNOWN_TOPIC, NAME_IN_USE, SEQUENCE_GAP, MISSING_KEY, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES {topic, duplicates, first ID, number, bookmark of each duplicate or ''...}
---- @include clock, fail, publish_target, recording, publisher_sequences()
+--- @include clock, fail, publish_target, log_rights, recording, publisher_sequences()
 -- shape: a letter for each value of a message: `b` its body, or `m` one that is merged into the record of its key, `h` its
 -- headers, `e` how long it lives, ms, `d` when it is due: ms, or `+` and ms from now on, `k` its routing key; all but the body
 -- may be ''. A named publisher numbers its messages: the first one has `sequence`, the next one more; what is recorded already
@@ -15,6 +15,8 @@ local from, known, parts = 0, {}, nil
 local numbers = publisher ~= '' and publisher_sequences()
 if numbers then from, known, parts = numbers.admit_sequences(publisher, sequence, count) end
 
+-- What is known of a publisher is written before its message.
+if numbers then check_log(topic) end
 local first = ''
 if parts then
   -- All is checked before anything is written.

@@ -2,7 +2,7 @@
 --- ARGV now, refill, runs...
 --- FAIL UNKNOWN_TOPIC, OTHER_FILTER, GAP, INCARNATION_OVER
 --- GIVES {recorded, here before, of that: the same message of its publisher under another origin, 1 if the rest waits, else 0}
---- @include clock, fail, log_batch, received_positions, copies, entry_ids, fan_out, dispatch, route, deferred_entries, lost_entries, incarnations, ended_origin, double_publications(), deferred_apply(), message_times()
+--- @include clock, fail, log_batch, log_rights, received_positions, copies, entry_ids, fan_out, dispatch, route, deferred_entries, lost_entries, incarnations, ended_origin, double_publications(), deferred_apply(), message_times()
 -- runs: see replication/lib/log_batch. What is at or below `received` is passed over; with refill 1 the filter was widened, and what is not here
 -- is recorded. What this instance published never comes back, unless a former incarnation did: see replication/lib/lost_entries. A publisher's
 -- message that names the one before it, of another origin, waits for that, and all behind it too. Call it late or twice: the IDs decide.
@@ -11,6 +11,7 @@ local runs, routes, reach, fresh, recorded, before, same = read_log_batch(runs_f
 for _, run in ipairs(runs) do
   local route = routes[run.topic] or call('HGET', K.routes(), run.topic)
   if not route or string.sub(route, 1, 1) == '>' then fail(E.UNKNOWN_TOPIC, {name = run.topic}) end
+  if not routes[run.topic] then check_log(run.topic) end
   check_incarnations(run.path, run.origin)
   local stream = 'log ' .. run.topic
   local reached = reach[stream .. run.origin] or received_of(stream, run.origin)

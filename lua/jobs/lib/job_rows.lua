@@ -1,5 +1,5 @@
 --- job_rows: what a partition of a job writes: messages of one topic, or of several, under the partition's name as publisher.
---- @include fail, publish_target, recording
+--- @include fail, publish_target, log_rights, recording
 
 -- Values by topic, each topic once, in the order in which they come; a row's last value names its topic, or a queue.
 local function rows_by_topic(shape, values, first)
@@ -35,6 +35,7 @@ local function open_rows(name, shape, values, first, publisher, ms)
   local function add(topic_name, own_shape, own_values, from)
     local topic, route = target_of(topic_name)
     local number = (#own_values - from + 1) / #own_shape
+    check_log(topic)
     recordings[#recordings + 1] =
       open_recording(topic, route, own_shape, own_values, from, 0, number - 1, publisher, at, ms)
     at = at + number
