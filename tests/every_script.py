@@ -328,6 +328,7 @@ def damage_and_mend(work):
 
 def notice_and_end(work):
     work.store.redis.xadd(key(work.store.instance, "log", "orders"), {"id": "99"})
+    work.publish("first-used", {"id": 1})
     ForeignEntries().run_once(work.store)
     LostClients().run_once(work.store)
     FlushSettings().run_once(work.store)

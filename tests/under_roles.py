@@ -9,7 +9,8 @@ rules that `ampsq acl` prints for the instance:
 - signs of life and what readers report as *worker*; the threads of a guaranteed publisher as *publisher*, with a
   worker's rights beside, since acknowledgements of leases are kept and sent there too;
 - a gateway as *gateway*;
-- coordinators as *coordinator*; a link there as *coordinator* at its own end and as *replicator* at the other;
+- coordinators as *coordinator*; a link there as *coordinator* at its own end and as *replicator* at the other; what
+  publishers and workers use first is made at once, as by a coordinator that is at work;
 - calls that a test makes itself, past all clients: a script in turn as each role that has it, a command as *admin*,
   a wait at an inbox as *worker*;
 - what a test looks at with redis-py's own clients as a user of tests, with all rights.
@@ -20,6 +21,7 @@ default user is marked, ``default_user(reason=...)``, and left out here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
@@ -39,6 +41,7 @@ from guarded import PASSWORD, SERVERS, TESTS, Guarded, behind
 
 import ampsq
 from ampsq.coordinator import main, rebuilds
+from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.gateway import Gateway
 from ampsq.operations.roles import ROLES
 from ampsq.protocol.schema import INSTANCES, key
@@ -53,6 +56,7 @@ from ampsq.server import embedded
 from ampsq.topics.reader_reports import Reporting
 from ampsq.transport.connection_pool import AsyncConnectionPool, ConnectionPool
 from ampsq.transport.failover import Failover
+from ampsq.transport.pipeline import AsyncPipeline, Pipeline
 from ampsq.transport.runner import AsyncStore, Store
 
 #: Where to keep which rights were used (`rights`); None: nowhere.
@@ -305,6 +309,53 @@ def _own_calls(kind):
     kind.call = call
 
 
+def _own_posts(kind):
+    """The same of a call that a test posts itself: the first one's role is that of the pipeline's connection."""
+    plainly = kind.post
+
+    @functools.wraps(plainly)
+    def post(self, call):
+        if _acting.get() is not None or call.script is None:
+            return plainly(self, call)
+        role = next(_turns.get(call.script.sha, itertools.repeat("admin")))
+        with _set(_acting, role):
+            given = plainly(self, call)
+        return _awaiting(_acting, role, given) if inspect.iscoroutine(given) else given
+
+    kind.post = post
+
+
+def _first_uses(kind):
+    """What is first used by somebody who may not define it is made at once, as if a coordinator were at work."""
+    plainly = kind.call
+
+    def made(self):
+        return asyncio.to_thread(_make_wanted, self) if kind is AsyncStore else _make_wanted(self)
+
+    @functools.wraps(plainly)
+    def call(self, call):
+        given = plainly(self, call)
+        if call.script is None or call.script.name != "want_name":
+            return given
+        return _made_behind(given, made(self)) if inspect.iscoroutine(given) else given and (made(self) or given)
+
+    kind.call = call
+
+
+async def _made_behind(asking, making):
+    given = await asking
+    if given:
+        await making
+    else:
+        making.close()
+    return given
+
+
+def _make_wanted(store):
+    with _set(_making, "coordinator"), contextlib.closing(Store(store.route.current.url, store.instance)) as own:
+        WantedNames().run_once(own)
+
+
 def _look_ins(kind):
     """A connection of redis-py's own to such a server is that of the tests' user."""
     plainly = kind.on_connect_check_health
@@ -406,6 +457,9 @@ def pytest_configure(config):
     _pools()
     for kind in (Store, AsyncStore):
         _own_calls(kind)
+        _first_uses(kind)
+    for kind in (Pipeline, AsyncPipeline):
+        _own_posts(kind)
     for kind in (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection):
         _look_ins(kind)
     _in_roles()

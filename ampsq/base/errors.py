@@ -15,6 +15,7 @@
     │   ├─ PrimaryUnknown       neither Sentinel nor cluster names a server for this instance
     │   └─ OtherIncarnation     the server lost this instance, or holds another one of its name
     ├─ NotPermitted             the server does not allow this to the user that the address names
+    │   └─ NobodyDefines        what is used first is not there, this user may not define it, and no coordinator did
     ├─ ServerUnsuitable         the server lacks something that ampsq needs
     │   └─ FlushingUnknown      nobody has said how the server flushes, so that nothing can be promised of its disk
     ├─ LinkRefused              the other side of a link is another one than configured, or defines what does not fit
@@ -92,6 +93,7 @@ __all__ = [
     "NameNotResolved",
     "NoAnswer",
     "NoRecords",
+    "NobodyDefines",
     "NotAPrimary",
     "NotLeaseHolder",
     "NotPermitted",
@@ -241,6 +243,20 @@ class OtherIncarnation(Unavailable):
 
 class NotPermitted(AmpsqError):
     """The server does not allow this to the user that the address names: its access rules refuse a command or a key."""
+
+
+class NobodyDefines(NotPermitted):
+    """A topic or queue is not there, this user may not define it, and no coordinator made it.
+
+    Args:
+        name: of the topic or queue.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is not defined, and this user may not define it: a coordinator makes what is used first, and "
+            "none did within 3 s. Start one (ampsq coordinator), or define it as an administrator (ampsq apply)"
+        )
 
 
 class ServerUnsuitable(AmpsqError):

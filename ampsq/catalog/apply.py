@@ -49,6 +49,7 @@ __all__ = [
     "Planned",
     "add_topic",
     "apply",
+    "check_addable",
     "moved_queues",
     "plan",
     "redefine",
@@ -350,6 +351,14 @@ async def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: s
     await define_calls.define_conflated(catalog.version, conflated.name, text)
 
 
+def check_addable(catalog: Catalog, topic: str) -> None:
+    """Refuse a topic that cannot be made by publishing to it. Raises `DefinitionError`."""
+    if topic in catalog.conflated:
+        under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
+        raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
+    check_new_topic(catalog, topic)
+
+
 async def add_topic(topic: str) -> None:
     """Add a topic that is first published to, with the queues whose pattern it matches."""
     parse_name(topic)
@@ -357,9 +366,7 @@ async def add_topic(topic: str) -> None:
         catalog = await calls.catalog()
         if topic in catalog.topics or topic in catalog.queues:
             return
-        if topic in catalog.conflated:
-            under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
-            raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
+        check_addable(catalog, topic)
         try:
             await _define_topic(catalog, topic, "{}")
         except CatalogChanged:

@@ -1,15 +1,35 @@
-"""What is made when a name is first used: topics, and queues where an address setting wants it."""
+"""What is made when a name is first used: topics, and queues where an address setting wants it.
+
+Publishers and workers may not define (`ampsq.operations.roles`): what they use first they ask for, a coordinator makes
+it, and they wait until it is there.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
+from ampsq.base.errors import NobodyDefines
 from ampsq.base.values import is_name, parse_name
-from ampsq.catalog.apply import add_topic, apply
+from ampsq.catalog.apply import add_topic, apply, check_addable
 from ampsq.catalog.definition_checks import settings_of
 from ampsq.definitions.address_setting import makes_queues
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import definitions as define_calls
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.request import Pause
+
+if TYPE_CHECKING:
+    from ampsq.protocol.calls.queues import Catalog
 
 __all__ = ["add_published", "make_queue"]
+
+#: Seconds between looks for what was asked for: three in all, so that coordinator and publisher may start together.
+_LOOKS: Final = (0.05, 0.05, 0.1, 0.1, 0.2, *(0.25,) * 10)
+
+
+def _is_made(catalog: Catalog, name: str) -> bool:
+    """Whether an address setting makes the queue of a name."""
+    return name not in catalog.views and is_name(name) and makes_queues(settings_of(catalog), name)
 
 
 async def make_queue(name: str) -> bool:
@@ -18,13 +38,33 @@ async def make_queue(name: str) -> bool:
     if name in catalog.queues:
         # Somebody else was quicker.
         return True
-    if name in catalog.views or not is_name(name) or not makes_queues(settings_of(catalog), name):
+    if not _is_made(catalog, name):
         return False
-    await apply([Queue(name=name)], None)
+    if not (await _wanted(name)):
+        await apply([Queue(name=name)], None)
     return True
 
 
 async def add_published(topic: str) -> None:
     """Add a topic that is first published to, and the queue of that name where an address setting makes it."""
-    if not (await make_queue(parse_name(topic))):
+    catalog = await calls.catalog()
+    if topic in catalog.queues:
+        return
+    if _is_made(catalog, parse_name(topic)):
+        await make_queue(topic)
+        return
+    check_addable(catalog, topic)
+    if topic not in catalog.topics and not (await _wanted(topic)):
         await add_topic(topic)
+
+
+async def _wanted(name: str) -> bool:
+    """Ask for a name and wait until it is there; False where this user may define it."""
+    if not (await define_calls.want_name(name)):
+        return False
+    for pause in _LOOKS:
+        await Pause(pause)
+        catalog = await calls.catalog()
+        if name in catalog.queues or (name in catalog.topics and not _is_made(catalog, name)):
+            return True
+    raise NobodyDefines(name)

@@ -19,6 +19,7 @@ from ampsq.coordinator.rebuilds import Rebuilds
 from ampsq.coordinator.retention import Retention
 from ampsq.coordinator.sweep import SweepDue
 from ampsq.coordinator.views import Views
+from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import INSTANCES
 from ampsq.transport.server_wait import ServerWait
@@ -155,6 +156,7 @@ class Coordinator:
         duties: list[Duty] = [
             *(
                 SweepDue(),
+                WantedNames(),
                 FlushSettings(),
                 LostClients(),
                 ForeignEntries(),

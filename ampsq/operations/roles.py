@@ -44,7 +44,7 @@ _OPENING: Final = "read_catalog emit_event open"
 _LOOKING: Final = """
     browse browse_records find_oldest_unacknowledged count_entries count_owners explain find_bookmarks find_index_point
     find_lacking_destinations find_numbers measure_lag locate_in_log read_available measure_ages name_messages
-    read_journal skip_entries read_stats verify begin_browse watch_queue
+    read_journal skip_entries read_stats verify begin_browse watch_queue index_log
 """
 _TOPICS: Final = "catch_up_records begin_session hold_log save_bookmarks pin_messages report_reader"
 _JOBS: Final = "commit_job drop_stages finish_job keep_stages record_stage stage_rows write_rows"
@@ -52,14 +52,14 @@ _CHECKS: Final = """
     check_delayed_counts check_timetable check_filter_index check_lease_count check_structure check_log check_queue
     check_free_subscriptions correct_read_count repair
 """
-#: A topic, or a queue that an address setting wants, is made by whoever first names it.
-_FIRST_USE: Final = "define_queue define_topic"
+#: A topic, or a queue that an address setting wants, is made by whoever first names it and may define; others ask.
+_FIRST_USE: Final = "define_queue define_topic want_name"
 _PUBLISHING: Final = (
-    f"{_OPENING} {_LOOKING} {_FIRST_USE} catch_up_records confirm_sequence logoff logon set_mark publish sow_delete"
+    f"{_OPENING} {_LOOKING} want_name catch_up_records confirm_sequence logoff logon set_mark publish sow_delete"
 )
 #: Where no coordinator is at work, a subscription sweeps and notices for itself.
 _SUBSCRIBING: Final = f"""
-    {_OPENING} {_LOOKING} {_TOPICS} {_FIRST_USE} heartbeat set_mark scan_foreign_entries replace_subscription
+    {_OPENING} {_LOOKING} {_TOPICS} want_name heartbeat set_mark scan_foreign_entries replace_subscription
     resize_backlog push_again settle subscribe sweep take unsubscribe
 """
 #: What is of consumers, jobs and the far ends of links alone: who administers does without.
@@ -78,6 +78,7 @@ class Role:
         scripts: those that it runs.
         sent: the commands that it sends beside them.
         writes_logs: whether it records messages.
+        defines: whether it writes definitions; who does not asks a coordinator for what is used first.
         is_registrar: whether it adds the instance to those of the server.
     """
 
@@ -85,6 +86,7 @@ class Role:
     scripts: frozenset[str]
     sent: frozenset[str]
     writes_logs: bool = True
+    defines: bool = True
     is_registrar: bool = False
 
     @property
@@ -113,23 +115,35 @@ _PRESENCE: Final = "SUBSCRIBE"
 #: Whether the server may lose what it answered.
 _FLUSHING: Final = "CONFIG|GET"
 
+#: The keys that who does not define writes, what is used most first: all but logs, definitions (topics, queues, routes,
+#: settings, views, conflated topics, transports with their limits, destinations, actions and what they keep) and what
+#: coordinators and administrators alone write (`lasting`, `links`, `received`, `recovery`). A server has no pattern of
+#: what is left out; a test goes through all keys.
+_STATE: Final = (
+    *("q:*", "[^acdlqrstv]*", "s[^e]*", "se[^t]*", "re[^c]*", "recor*"),
+    *("c[^o]*", "co[^n]*", "confirmed", "d[^e]*", "de[^s]*"),
+)
+
 ROLES: Final[Mapping[str, Role]] = MappingProxyType(
     {
         "publisher": _role(
             "publishes messages, also with a guarantee, and deletes records",
             f"{_PUBLISHING} {_JOBS}",
             f"{_READS} {_PRESENCE} {_REPLICAS}",
+            defines=False,
         ),
         "worker": _role(
             "subscribes to queues and topics, acknowledges, queries",
             _SUBSCRIBING,
             f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
             writes_logs=False,
+            defines=False,
         ),
         "gateway": _role(
             "publishes and subscribes for clients that have no rights at the server: `ampsq gateway`",
             f"{_PUBLISHING} {_SUBSCRIBING}",
             f"{_READS} {_PRESENCE} {_REPLICAS} {_INBOX}",
+            defines=False,
         ),
         # Views and actions keep their places (HSET, HDEL, ZREM) and cut what was read (XTRIM); a link begins anew
         # (DEL); absence is looked for (PUBSUB|NUMSUB), foreign entries too (SCAN). The console is a client (SUBSCRIBE)
@@ -138,7 +152,7 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
             f"""
                 {_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance_action apply_log apply_journal assume_ownership
-                raise_counter define_queue define_topic discard_unsettled downgrade end_recovery forget_publishers
+                raise_counter {_FIRST_USE} discard_unsettled downgrade end_recovery forget_publishers
                 grant_messages keep_duty index_log scan_foreign_entries note_flushing emit_overdue begin_rebuild
                 set_proxied_transfer publish rebuild begin_recovery retry_event redrive relay_requests report_sent
                 request_messages end_rebuild set_event_aside settle sow_delete sweep track_matches trim_log trim_journal
@@ -262,7 +276,8 @@ def _keys(does: Role, instance: str, topics: Sequence[str]) -> list[str]:
     tag = f"{{{instance}}}"
     # Every script names the tag alone as its key.
     beside = [f"~{tag}", f"~{INSTANCES}" if does.is_registrar else f"%R~{INSTANCES}"]
-    if does.writes_logs and not topics:
+    if does.defines:
         return [f"~{tag}:*", *beside]
-    # What begins with l is the logs, and what coordinators and administrators alone write.
-    return [f"~{tag}:[^l]*", f"%R~{tag}:l*", *(f"~{key(instance, 'log', topic)}" for topic in topics), *beside]
+    logs = [f"~{key(instance, 'log', topic)}" for topic in topics or ("*",)] if does.writes_logs else []
+    # What is used most comes first.
+    return [*(f"~{tag}:{part}" for part in _STATE), *logs, *beside, f"%R~{tag}:*"]

@@ -50,6 +50,7 @@ __all__ = [
     "TRIM_REFS",
     "USUAL_LEAST",
     "VALUES",
+    "WANTED",
     "Key",
     "keepalive_channel",
     "key",
@@ -87,6 +88,8 @@ HAPPENINGS: Final = 10_000
 FAILED: Final = 10_000
 #: Barriers that a subscription was sent and that are pushed again after a call whose outcome is unknown.
 BARRIERS_KEPT: Final = 64
+#: Most names that are asked for at once by those who may not define them.
+WANTED: Final = 1_000
 #: Least milliseconds between two lease passes over one queue.
 DUE_PERIOD: Final = 100
 #: Milliseconds until the next lease pass over a queue whose leases never lapse, while it has any.
@@ -150,6 +153,10 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "topics": Key(
             ":topics", "hash", "topic -> definition, JSON", "define_topic", "never", "the configuration, the logs",
+        ),
+        "wanted": Key(
+            ":wanted", "zset", "name that was first used by somebody who may not define it -> ms when", "want_name",
+            "the coordinator, which makes it; its own length", "not needed: whoever waits asks again",
         ),
         "queues": Key(
             ":queues", "hash", "queue -> definition, JSON", "define_queue", "remove_queue", "the configuration",
@@ -726,6 +733,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "deliveries": DELIVERIES,
         "happenings": HAPPENINGS,
         "most_failed": FAILED,
+        "wanted": WANTED,
         "barriers_kept": BARRIERS_KEPT,
         "due_period": DUE_PERIOD,
         "pass_again": PASS_AGAIN,

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected
 from ampsq.protocol import schema
-from ampsq.protocol.script_rights import rights_asked
+from ampsq.protocol.script_rights import ADMINISTERING, rights_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -376,7 +376,8 @@ def _compose(main: _File, *, shebang: bool) -> Script:
     head += ["local call = redis.call", "local P = KEYS[1]", "local function main()"]
     # A script that writes nothing leaves nothing half done.
     source = "\n".join(text for text, _ in folded + last)
-    asked = [] if "no-writes" in flags else [(text, start) for text in rights_asked(source)]
+    is_asking = "no-writes" not in flags or name in ADMINISTERING
+    asked = [(text, start) for text in rights_asked(name, source)] if is_asking else []
     lines = [(text, start) for text in head] + folded + asked + check
     lines += [(text, start) for text in _bind(arguments)] + last
     lines += [("end", start), ("return main()", start)]

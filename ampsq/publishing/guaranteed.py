@@ -19,6 +19,7 @@ from ampsq.base.errors import (
     FlushingUnknown,
     FormatMismatch,
     NameInUse,
+    NobodyDefines,
     NotPersisted,
     PublishStoreError,
     PublishStoreFull,
@@ -476,7 +477,8 @@ class GuaranteedPublisher:
                     if isinstance(reason, UnknownTopic)
                     else catch_up_records(reason.detail["topic"])
                 )
-            except Unavailable:
+            except (Unavailable, NobodyDefines):
+                # A coordinator that comes makes the topic.
                 return _PAUSES[0]
             except AmpsqError as refusal:
                 reason = refusal

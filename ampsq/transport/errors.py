@@ -25,6 +25,7 @@ from ampsq.base.errors import (
     Unavailable,
     rejection,
 )
+from ampsq.protocol.script_rights import ADMINISTERING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,12 +102,21 @@ def translate_error(error: Exception, call: Call[Any] | None, url: str) -> Ampsq
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
     if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith(_NOT_PERMITTED):
-        return NotPermitted(f"{redacted(url)}: {text}; allow it to the user of this address, or name another one")
+        return NotPermitted(f"{redacted(url)}: {text}; {_advice_of_rights(call)}")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_TEXTS):
         ours = _named(_kind_of(error), error, url)
         ours.may_have_run = not (isinstance(error, _NOT_DONE) or text.startswith(_NOT_DONE_TEXTS))
         return ours
     return rejection(text) or ScriptBug(_blame(text, call))
+
+
+def _advice_of_rights(call: Call[Any] | None) -> str:
+    if call is not None and call.script is not None and call.script.name in ADMINISTERING:
+        return (
+            "nothing has changed: this is for an administrator, whose rules `ampsq acl admin` prints; name a user who "
+            "has them"
+        )
+    return "allow it to the user of this address (`ampsq acl ROLE` prints the rules of a role), or name another one"
 
 
 def translate_connect_error(error: Exception, url: str) -> AmpsqError:

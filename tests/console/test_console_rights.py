@@ -64,7 +64,10 @@ def test_every_page_and_every_change_is_within_the_rights_of_a_coordinator(admin
         assert done.status == 303, done.text
         made.append(name)
 
-    with admin.subscribe("work", max_backlog=2) as messages:
+    with (
+        Client(login("worker"), instance=admin.instance) as worker,
+        worker.subscribe("work", max_backlog=2) as messages,
+    ):
         assert messages.get(timeout="30s").data == {"id": 1}
         for page in ("queues", "queues/work", "dead-letters", "dead-letters/letters", "replication", "actions",
                      "actions/keep", f"messages?bookmark={seeded[1]}&queue=work"):  # fmt: skip

@@ -20,7 +20,7 @@ from ampsq.base.errors import NotPermitted
 from ampsq.operations.roles import ROLES, SCRIPTED, rules
 from ampsq.protocol.request import Post, script_call
 from ampsq.protocol.schema import KEYS, key
-from ampsq.protocol.script_rights import GUARDED_COMMANDS, GUARDED_KEYS
+from ampsq.protocol.script_rights import ADMINISTERING, CONSUMING, GUARDED_COMMANDS, GUARDED_KEYS
 from ampsq.protocol.scripts import names
 from ampsq.transport.errors import translate_error
 from ampsq.transport.runner import Store
@@ -153,6 +153,12 @@ def test_what_a_role_is_refused_has_changed_no_key(store):
     # A role may run all that it has; what a worker's sweep leaves to others is another test's.
     own = {(name, role) for role, each in ROLES.items() for name in each.scripts}
     assert {pair for pair in own if pair[1] in store.refused[pair[0]]} == set()
+    # And what is not its own it may not: who publishes or consumes administers nothing, and a publisher takes nothing.
+    others = {(name, role) for role in ("publisher", "worker", "gateway") for name in ADMINISTERING}
+    others |= {(name, "publisher") for name in CONSUMING}
+    assert {
+        (name, role) for name, role in others if role in store.allowed[name] or role not in store.refused[name]
+    } == set()
 
 
 def test_scripts_ask_for_what_some_role_lacks_and_for_nothing_else(server, instance):
@@ -174,6 +180,13 @@ def test_scripts_ask_for_what_some_role_lacks_and_for_nothing_else(server, insta
             client.acl_deluser(found.user)
 
     assert (set(GUARDED_COMMANDS), GUARDED_KEYS) == (commands, suffixes)
+
+
+def test_whose_each_script_is_follows_from_the_roles():
+    publisher, worker, gateway = (ROLES[role].scripts for role in ("publisher", "worker", "gateway"))
+
+    assert set(names()) - publisher - worker - gateway == ADMINISTERING
+    assert worker - publisher == CONSUMING
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role != "admin"])

@@ -13,7 +13,7 @@ from ampsq.gateway import Gateway, read_rules
 from ampsq.gateway.users import Secret
 from ampsq.operations.roles import ROLES, rules
 from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import keepalive_channel, key
+from ampsq.protocol.schema import KEYS, keepalive_channel, key
 from ampsq.protocol.scripts import names
 from ampsq.transport.runner import Store
 
@@ -25,14 +25,17 @@ LACKS = {
         BLMPOP 0 1 {0}:s:s1:inbox LEFT | LPOP {0}:s:s1:inbox | LPUSH {0}:s:s1:inbox x | SREM {0}:x x
         XTRIM {0}:log:orders MAXLEN 0 | XDEL {0}:log:orders 1-1 | XSETID {0}:log:orders 1-1
         CONFIG GET appendfsync | SCAN 0 | PUBSUB NUMSUB x | CLIENT KILL ID 1 | SADD ampsq:instances x
+        HSET {0}:topics x y | HDEL {0}:queues x | DEL {0}:routes | HSET {0}:actions x y | HDEL {0}:views x
     """,
     "worker": """
         XADD {0}:log:orders * b x | XTRIM {0}:log:orders MAXLEN 0 | XDEL {0}:log:orders 1-1 | DEL {0}:log:orders
         UNLINK {0}:log:orders | RENAME {0}:log:orders {0}:x | XTRIM {0}:x MAXLEN 0 | HSET {0}:links x y
+        HSET {0}:topics x y | HDEL {0}:queues x | DEL {0}:routes | HSET {0}:actions x y | HDEL {0}:views x
         SET {0}:lasting x | HSET {0}:limits x y | PERSIST {0}:x | PEXPIRE {0}:x 1
         CONFIG GET appendfsync | SCAN 0 | PUBSUB NUMSUB x | CLIENT KILL ID 1 | SADD ampsq:instances x
     """,
     "gateway": """
+        HSET {0}:topics x y | HDEL {0}:queues x | DEL {0}:routes | HSET {0}:actions x y | HDEL {0}:views x
         XTRIM {0}:log:orders MAXLEN 0 | XDEL {0}:log:orders 1-1 | PERSIST {0}:x | PEXPIRE {0}:x 1
         CONFIG GET appendfsync | SCAN 0 | PUBSUB NUMSUB x | CLIENT KILL ID 1 | SADD ampsq:instances x
     """,
@@ -49,6 +52,11 @@ LACKS = {
         BLMPOP 0 1 {0}:s:s1:inbox LEFT | LPUSH {0}:s:s1:inbox x | WAIT 1 1 | PERSIST {0}:x | PEXPIRE {0}:x 1
     """,
 }
+#: Keys that who does not define does not write: definitions, what actions and views keep, and what others note.
+DEFINING = """
+    action actions conflated destinations failed lasting limits links overdue queues received recovery retries routes
+    settings topics tracked transports view views waits
+"""
 #: What no role may, at the server or beside its instance.
 NOBODY = """
     FLUSHALL | FLUSHDB | KEYS * | CONFIG SET maxmemory 1 | CONFIG REWRITE | SHUTDOWN | DEBUG SLEEP 0 | SAVE | BGSAVE
@@ -99,6 +107,16 @@ def test_a_role_lacks_what_is_not_its_own(role, may, instance, plain):
 
     assert [line for line in asked if may(rules(role, instance), line)] == []
     assert len(asked) > 40
+
+
+@pytest.mark.parametrize("role", ["publisher", "worker", "gateway"])
+def test_who_does_not_define_writes_every_key_but_those_of_definitions(role, may, instance):
+    every = {name: key(instance, name, *["x"] * each.suffix.count("<")) for name, each in KEYS.items()}
+    found = rules(role, instance)
+
+    lacking = {name for name, where in every.items() if not may(found, f"DEL {where}")}
+    assert lacking == {*DEFINING.split(), *(["log"] if role == "worker" else [])}
+    assert [name for name, where in every.items() if not may(found, f"EXISTS {where}")] == []
 
 
 def test_every_role_has_a_row_and_every_script_a_role():

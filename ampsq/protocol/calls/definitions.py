@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampsq.protocol.request import Call, script_call
-from ampsq.protocol.schema import DEFERRED_PERIOD
+from ampsq.protocol.request import Call, command, script_call
+from ampsq.protocol.schema import BATCH, DEFERRED_PERIOD, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +27,8 @@ __all__ = [
     "define_topic",
     "define_transport",
     "define_view",
+    "drop_wanted",
+    "read_wanted",
     "remove_action",
     "remove_conflated",
     "remove_destination",
@@ -34,6 +36,7 @@ __all__ = [
     "remove_setting",
     "remove_transport",
     "remove_view",
+    "want_name",
 ]
 
 
@@ -179,6 +182,22 @@ def define_action(
     """
     values = [text for order in orders for text in order]
     return script_call("define_action", ["", version, name, definition, int(has_listeners), *values], lambda _: None)
+
+
+def want_name(name: str) -> Call[bool]:
+    """Ask for a topic or a queue; False where this user may define it, and has to."""
+    return script_call("want_name", ["", name], bool, repeatable=True)
+
+
+def read_wanted(instance: str) -> Call[list[str]]:
+    """Read the names that were asked for, the oldest first, at most 500."""
+    wanted = key(instance, "wanted")
+    return command(["ZRANGE", wanted, 0, BATCH - 1], lambda reply: [name.decode(errors="replace") for name in reply])
+
+
+def drop_wanted(instance: str, names: Sequence[str]) -> Call[int]:
+    """Forget names that were asked for."""
+    return command(["ZREM", key(instance, "wanted"), *names], int)
 
 
 def remove_queue(version: int, name: str) -> Call[bool]:
