@@ -153,6 +153,7 @@ ARGUMENTS = {
     "unsubscribe": [1_000, "s00000001"],
     "verify": [1_000, "work", "0-0", FIRST, 0],
     "begin_browse": ["work"],
+    "want_name": [0, "trades"],
     "watch_queue": [1_000, "work", 60_000],
 }
 
