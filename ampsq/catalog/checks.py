@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import is_name
 from ampsq.catalog.action_sources import keys_of
+from ampsq.catalog.suggestions import explain_missing_name
 from ampsq.definitions.action_parts import Do, On
-from ampsq.definitions.queue import Queue
+from ampsq.definitions.queue import Queue, Topic
 
 if TYPE_CHECKING:
     from ampsq.definitions.action import Action
@@ -38,27 +39,35 @@ def check_action(catalog: Catalog, action: Action) -> None:
     queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
     for trigger in action.on:
         if isinstance(trigger, On.expire | On.delete | On.deliver) and not trigger.is_pattern:
-            _known_queue(queues, trigger.topic, action)
+            _known_queue(catalog, trigger.topic, action)
         try:
             _check_followed(catalog, queues, trigger)
         except DefinitionError as reason:
             raise DefinitionError(f"Action {action.name!r}: {reason}") from None
         _check_loop(queues, action, trigger)
     for number, step in enumerate(action.do):
-        if isinstance(step, Do.delete) and is_name(step.topic):
-            _known_queue(queues, step.topic, action)
+        if isinstance(step, Do.delete) and is_name(step.topic) and step.topic not in queues:
+            if step.topic not in catalog.topics:
+                _known_queue(catalog, step.topic, action)
+            elif not Topic.stored(step.topic, catalog.topics[step.topic]).key:
+                raise DefinitionError(
+                    f"Action {action.name!r}: do[{number}]: delete: topic: {step.topic!r} is a topic without a key, "
+                    "which keeps no records; allowed: a queue, or a topic with a key"
+                )
         if isinstance(step, Do.query) and is_name(step.topic) and step.topic not in catalog.views:
             if step.topic in catalog.topics and step.topic not in queues:
                 raise DefinitionError(
                     f"Action {action.name!r}: do[{number}]: query: topic: {step.topic!r} is a topic, which keeps no "
                     "messages by state; allowed: a queue or a view"
                 )
-            _known_queue(queues, step.topic, action)
+            _known_queue(catalog, step.topic, action)
 
 
-def _known_queue(queues: dict[str, Queue], name: str, action: Action) -> None:
-    if name not in queues:
-        raise UnknownQueue(queue=name, action=action.name)
+def _known_queue(catalog: Catalog, name: str, action: Action) -> None:
+    if name not in catalog.queues:
+        # What is defined together with the action counts, too, and there may be no instance yet that could be asked.
+        explanation = explain_missing_name(catalog, name, "queue")
+        raise UnknownQueue(queue=name, action=action.name).with_explanation(explanation)
 
 
 def _check_followed(catalog: Catalog, queues: dict[str, Queue], trigger: Trigger) -> None:

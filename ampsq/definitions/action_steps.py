@@ -77,17 +77,17 @@ class Do:
         order_by: Orders = NONE
 
     class delete(ActionStep):  # noqa: N801
-        """Acknowledge the messages of a queue that match a filter.
+        """Acknowledge the messages of a queue that match a filter, or delete the records of a topic that do.
 
         Attributes:
-            topic: the queue, or a regular expression of queues.
-            filter: an expression, in which variables are put first.
+            topic: the queue or the topic, which has a key, or a regular expression of such.
+            filter: an expression, in which variables are put first. Default: all.
         """
 
         word = "delete"
         module = "amps-action-do-delete-sow"
         topic: TopicOrPattern
-        filter: Expression
+        filter: Expression | None = None
 
     class extract(ActionStep):  # noqa: N801
         """Take values out of a body into variables.
@@ -110,7 +110,7 @@ class Do:
         Attributes:
             data: what is translated, as ``{{AMPS_REASON}}``.
             value: the variable for the result.
-            case: ``from=to``, one or several.
+            case: ``from=to``, one or several. Default: none.
             default: where no case fits. Default: what was to be translated.
         """
 
@@ -119,7 +119,7 @@ class Do:
         is_pure = True
         data: FilledText
         value: Variable
-        case: Cases
+        case: Cases = NONE
         default: Text | None = None
 
     class increment(ActionStep):  # noqa: N801

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ampsq.base.errors import DefinitionError
 from ampsq.base.values import is_name, pattern_of
-from ampsq.definitions.action_values import NONE, Every, Expression, FilledText, Percent, Period, Reasons
-from ampsq.definitions.definition import CheckedModel, Name
+from ampsq.definitions.action_values import (
+    NONE,
+    Cron,
+    Every,
+    Expression,
+    FilledText,
+    Percent,
+    Period,
+    Reasons,
+    TimeZone,
+)
+from ampsq.definitions.definition import CheckedModel, Fault, Name
 from ampsq.definitions.elements import Filter, Identifiers, TopicOrPattern
+from ampsq.definitions.schedule import CronSchedule, Schedule, parse_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["If", "On", "Part", "Trigger"]
+
+# For a type checker, what is not given fits every type.
+_NOT_GIVEN: Any = None
 
 
 class Part(CheckedModel):
@@ -67,7 +82,7 @@ class Trigger(Part):
     @property
     def id(self) -> str:
         """Which of an action's triggers it is: kind and what it is about; two of the same are refused."""
-        return f"{self.word} {self.about or getattr(self, 'every', None) or getattr(self, 'event', None) or '*'}"
+        return f"{self.word} {self.about or getattr(self, 'event', None) or '*'}"
 
 
 class On:
@@ -145,17 +160,53 @@ class On:
         key: Identifiers = NONE
 
     class schedule(Trigger):  # noqa: N801
-        """It is time.
+        """It is time, by `every` or by `cron`.
 
         Attributes:
-            every: ``4h``, ``00:32``, ``Saturday at 11:00``; a Z behind a time means UTC.
+            every: ``4h``, ``00:32`` or ``Saturday at 11:00``, or `cron` instead; a Z behind a time means UTC.
+            cron: five fields, as in ``30 20 * * MON-FRI``: minute, hour, day of month, month, day of week.
+            time_zone: of a time or of `cron`, as in ``Europe/Berlin``. Default: the coordinator's own.
         """
 
         word = "schedule"
         module = "amps-action-on-schedule"
         main = "every"
         has_message = False
-        every: Every
+        every: Every = _NOT_GIVEN
+        cron: Cron | None = None
+        time_zone: TimeZone | None = None
+
+        @property
+        def id(self) -> str:
+            """Which of an action's triggers it is; its place is kept under that."""
+            return " ".join(filter(None, (self.word, self.every, self.cron, self.time_zone)))
+
+        @property
+        def timetable(self) -> Schedule | CronSchedule:
+            """When it is due."""
+            if self.cron is not None:
+                return CronSchedule(self.cron, self.time_zone)
+            return parse_schedule(self.every, self.time_zone)
+
+        @classmethod
+        def _conflicts(cls, given: Mapping[str, Any]) -> Iterator[Fault]:
+            every = given.get("every")
+            if every is None and "cron" not in given:
+                yield Fault("every", "missing; or cron")
+            if every is not None and "cron" in given:
+                yield Fault("cron", "goes with no every; allowed: one of both")
+            if every is None or "time_zone" not in given:
+                return
+            try:
+                schedule = parse_schedule(every)
+            except DefinitionError:
+                return
+            if schedule.period:
+                yield Fault(
+                    "time_zone", "a period is as long everywhere; allowed: with cron, or with a time of the day"
+                )
+            elif schedule.utc:
+                yield Fault("time_zone", "a Z is UTC already; allowed: one of both")
 
     class subscribe(Trigger):  # noqa: N801
         """A consumer subscribed to a queue.

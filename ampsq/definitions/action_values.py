@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 from ampsq.base.errors import DefinitionError, ExpressionError
 from ampsq.base.values import Interval, parse_count, parse_name, shown
 from ampsq.definitions.elements import misread
-from ampsq.definitions.schedule import parse_schedule
+from ampsq.definitions.schedule import parse_cron, parse_schedule, parse_time_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ __all__ = [
     "NONE",
     "VARIABLE",
     "Cases",
+    "Cron",
     "Every",
     "Expression",
     "Extractions",
@@ -31,6 +32,7 @@ __all__ = [
     "Reasons",
     "Target",
     "Text",
+    "TimeZone",
     "Variable",
     "Wait",
 ]
@@ -150,6 +152,8 @@ FilledText = Annotated[str, BeforeValidator(_filled)]
 Target = Annotated[str, BeforeValidator(_target)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Expression = Annotated[str, BeforeValidator(_expression)]
+Cron = Annotated[str, BeforeValidator(lambda value: parse_cron(value).cron)]
+TimeZone = Annotated[str, BeforeValidator(parse_time_zone)]
 
 if TYPE_CHECKING:
     # What a type checker knows: how each is read, and the forms in which it is written.
@@ -193,8 +197,8 @@ if TYPE_CHECKING:
     class Every:
         """A timetable."""
 
-        def __get__(self, instance: object, owner: type) -> str: ...
-        def __set__(self, instance: object, value: timedelta | float | str) -> None: ...
+        def __get__(self, instance: object, owner: type) -> str | None: ...
+        def __set__(self, instance: object, value: timedelta | float | str | None) -> None: ...
 
 else:
     _WRITTEN = PlainSerializer(lambda period: period and period.text, when_used="json")

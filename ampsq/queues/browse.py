@@ -278,7 +278,7 @@ def _urgency(priority: Expression | None, document: Document) -> int:
 async def ack_matching(
     context: InstanceContext,
     queue: str,
-    filter: str,  # noqa: A002
+    filter: str | None,  # noqa: A002
     option: str = "ack",
     *,
     reason: str = "",
@@ -292,7 +292,7 @@ async def ack_matching(
     Args:
         context: where the queue is.
         queue: its name.
-        filter: which messages.
+        filter: which messages; None: all.
         option: ``ack``; ``cancel``, leased ones only; ``expire``.
         reason: why, checked; "" for nothing.
         dry_run: only count.
@@ -310,7 +310,8 @@ async def ack_matching(
         raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
     check_text("queue", queue)
     leased = not (dry_run and (await _protects_leases(context, queue)))
-    walker = Walker(context, queue, parse_query_filter(filter), available=option != "cancel", leased=leased)
+    wanted = None if filter is None else parse_query_filter(filter)
+    walker = Walker(context, queue, wanted, available=option != "cancel", leased=leased)
     settled, waiting = 0, list[bytes]()
     try:
         while (page := (await walker.page())) is not None:

@@ -72,6 +72,16 @@ def test_a_dry_run_refuses_what_apply_refuses(defined):
     assert "'wrok' is no queue; did you mean 'work'? (action='dead-letter-wrok')" in done.err
 
 
+def test_an_action_on_a_queue_that_is_not_there_names_it_also_where_there_is_no_instance_yet(run):
+    text = "queues:\n  - {name: work}\nactions:\n  - dead_letter: {queue: wrok, topic: dead}"
+    for name in ("new", "newer"):
+        done = run("--instance", name, "apply", "--yes", "-", stdin=text, code=1)
+        assert "<text>:4: Action 'dead-letter-wrok': 'wrok' is no queue; did you mean 'work'?" in done.err
+    alone = text.partition("actions:")[2]
+    done = run("--instance", "new", "apply", "--yes", "-", stdin=f"actions:{alone}", code=1)
+    assert "'wrok' is no queue; there is no queue yet" in done.err
+
+
 def test_apply_refuses_a_file_whole(run, definitions):
     done = run("apply", "--yes", "-", stdin=definitions.replace("lease_period", "leaseperiod"), code=1)
     assert "did you mean 'lease_period'?" in done.err

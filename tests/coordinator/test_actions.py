@@ -395,6 +395,21 @@ def test_a_schedule_fires_on_time_and_once_for_what_was_missed(client, act, publ
     eventually(lambda: act(1) or len(published("ticks")) == 2)
 
 
+def test_a_cron_line_fires_once_for_what_was_missed(valkey, client, act, published):
+    daily = On.schedule(cron="30 20 * * *", time_zone="Asia/Tokyo")
+    client.apply(Action(name="tick", on=daily, do=Do.publish(topic="ticks", data="{{AMPS_TIMESTAMP}}")))
+    act(2)
+    assert published("ticks") == []
+    # Given that it was looked for last more than two days ago
+    with valkey.client() as redis:
+        place = key(client.instance, "action", "tick")
+        cursor = next(field for field in redis.hkeys(place) if field.startswith(b"cursor schedule 30 20"))
+        redis.hincrby(place, cursor, -50 * 3_600_000)
+    act(2)
+    (tick,) = published("ticks")
+    assert tick.decode().partition("T")[2].startswith("11:30:00")
+
+
 # -- If
 
 
@@ -474,6 +489,53 @@ def test_messages_are_acknowledged_by_filter(client, act):
     client.publish("cancellations", {"id": 1})
     act()
     assert [message.data for message in client.sow("work")] == [{"id": 2}]
+
+
+def test_records_are_deleted_by_filter_and_without_one_all(client, act):
+    client.apply(
+        Topic(name="orders", key="/id"),
+        Topic(name="quotes", key="/id"),
+        Queue(name="quoted", underlying_topic="quotes"),
+        Topic(name="evenings"),
+        Action(
+            name="evening",
+            on={"publish": "evenings"},
+            do=[
+                Do.delete(topic="orders", filter="/status = 'filled' AND LAST_UPDATED() <= {{AMPS_UNIX_TIMESTAMP}}"),
+                Do.delete(topic="^quo"),
+            ],
+        ),
+    )
+    client.publish_many("orders", [{"id": 1, "status": "filled"}, {"id": 2, "status": "open"}])
+    client.publish_many("quotes", [{"id": number} for number in range(1200)])
+    assert len(client.sow("quoted")) == 1200
+    client.publish("evenings", 1)
+    act()
+    assert [record.data["id"] for record in client.sow("orders")] == [2]
+    assert client.sow("quotes") == client.sow("quoted") == []
+    client.publish("quotes", {"id": 7})
+    act()
+    assert [record.data for record in client.sow("quotes")] == [{"id": 7}]
+
+
+def test_a_queue_of_bodies_that_no_expression_reads_is_emptied_without_a_filter(client, act):
+    client.apply(
+        Queue(name="pictures", message_type="binary"),
+        Topic(name="evenings"),
+        Action(name="evening", on={"publish": "evenings"}, do=Do.delete(topic="pictures")),
+    )
+    client.publish_many("pictures", [b"\x00", b"\xff"])
+    client.publish("evenings", 1)
+    act()
+    assert client.sow("pictures") == []
+
+
+def test_what_has_neither_messages_nor_records_to_delete_is_refused(client):
+    client.apply(Topic(name="orders"), Queue(name="work"))
+    with pytest.raises(DefinitionError, match=r"'orders' is a topic without a key.*allowed: a queue, or a topic with"):
+        client.apply(Action(name="a", on={"schedule": "1h"}, do=Do.delete(topic="orders")))
+    with pytest.raises(UnknownQueue, match="'wrk' is no queue; did you mean 'work'"):
+        client.apply(Action(name="a", on={"schedule": "1h"}, do=Do.delete(topic="wrk")))
 
 
 def test_a_byte_can_be_written_by_its_number(client, act, published):

@@ -15,7 +15,6 @@ from ampsq.coordinator.actions.sources import EventReader, Slot, place_of, read_
 from ampsq.coordinator.actions.steps import Performer
 from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, On
-from ampsq.definitions.schedule import parse_schedule
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls.actions import SourcePosition
 from ampsq.protocol.request import command
@@ -161,9 +160,7 @@ class Followed:
             self._advance(source, place, SourcePosition(str(now), place.sequence, place.read), 0)
             return False
         trigger = source.trigger
-        tick = (
-            parse_schedule(trigger.every).latest(int(place.cursor), now) if isinstance(trigger, On.schedule) else None
-        )
+        tick = trigger.timetable.latest(int(place.cursor), now) if isinstance(trigger, On.schedule) else None
         if tick is not None:
             variables = {**always(self._store.instance), "AMPS_TIMESTAMP": iso_time(tick).encode()}
             there = SourcePosition(str(tick), place.sequence + 1, place.read + 1)

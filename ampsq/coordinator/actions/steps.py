@@ -10,12 +10,14 @@ from ampsq.base.message_types import JSON
 from ampsq.base.values import is_name, pattern_of
 from ampsq.coordinator.actions.webhooks import StepFailed
 from ampsq.definitions.action_parts import Do, If
+from ampsq.definitions.queue import Topic
 from ampsq.expressions import Document, parse
 from ampsq.expressions.values import first, text_of
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.queues.browse import ack_matching
 from ampsq.queues.query import Query
+from ampsq.records.query import delete_matching
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
 from ampsq.views.upkeep import sow
 
@@ -34,6 +36,8 @@ _log = logging.getLogger("ampsq.actions")
 _PERCENT: Final = 100
 #: The text that is the message's own body.
 _DATA: Final = "{{AMPS_DATA}}"
+#: A filter that everything matches.
+_ALL: Final = "1 = 1"
 
 
 class Performer:
@@ -97,8 +101,7 @@ class Performer:
         """Make a step whose effect is outside of the event: at least once."""
         match step:
             case Do.delete():
-                for queue in self._named(step.topic, self._catalog.queues):
-                    self._store.run(ack_matching(self._context, queue, _utf8(event.text(step.filter))))
+                self._delete(step, event)
             case Do.event():
                 client = event.variables.get("AMPS_CLIENT_NAME", b"").decode(errors="replace")
                 self._store.call(action_calls.emit_event("event", client, step.event, event.text(step.data)))
@@ -114,6 +117,15 @@ class Performer:
                 self._powers.webhook(step, event.variables)
             case _:
                 raise StepFailed(f"{step.word}: this version does not know this step")
+
+    def _delete(self, step: Do.delete, event: ActionEvent) -> None:
+        filter_ = None if step.filter is None else _utf8(event.text(step.filter))
+        keyed = {name for name, text in self._catalog.topics.items() if Topic.stored(name, text).key}
+        for name in self._named(step.topic, {*self._catalog.queues, *keyed}):
+            if name in self._catalog.queues or name not in keyed:
+                self._store.run(ack_matching(self._context, name, filter_))
+            else:
+                self._store.run(delete_matching(name, parse(filter_ or _ALL, "query")))
 
     @staticmethod
     def _named(topic: str, names: Iterable[str]) -> list[str]:
