@@ -46,21 +46,21 @@ def check_action(catalog: Catalog, action: Action) -> None:
             raise DefinitionError(f"Action {action.name!r}: {reason}") from None
         _check_loop(queues, action, trigger)
     for number, step in enumerate(action.do):
-        if isinstance(step, Do.delete) and is_name(step.topic) and step.topic not in queues:
-            if step.topic not in catalog.topics:
-                _known_queue(catalog, step.topic, action)
-            elif not Topic.stored(step.topic, catalog.topics[step.topic]).key:
-                raise DefinitionError(
-                    f"Action {action.name!r}: do[{number}]: delete: topic: {step.topic!r} is a topic without a key, "
-                    "which keeps no records; allowed: a queue, or a topic with a key"
-                )
+        if isinstance(step, Do.delete) and is_name(step.topic):
+            _known_state(catalog, action, f"do[{number}]: delete", step.topic, "a queue")
         if isinstance(step, Do.query) and is_name(step.topic) and step.topic not in catalog.views:
-            if step.topic in catalog.topics and step.topic not in queues:
-                raise DefinitionError(
-                    f"Action {action.name!r}: do[{number}]: query: topic: {step.topic!r} is a topic, which keeps no "
-                    "messages by state; allowed: a queue or a view"
-                )
-            _known_queue(catalog, step.topic, action)
+            _known_state(catalog, action, f"do[{number}]: query", step.topic, "a queue, a view")
+
+
+def _known_state(catalog: Catalog, action: Action, where: str, name: str, others: str) -> None:
+    """Refuse a topic that has neither a queue's messages nor records."""
+    if name in catalog.queues or name not in catalog.topics:
+        _known_queue(catalog, name, action)
+    elif not Topic.stored(name, catalog.topics[name]).key:
+        raise DefinitionError(
+            f"Action {action.name!r}: {where}: topic: {name!r} is a topic without a key, which keeps no records; "
+            f"allowed: {others}, or a topic with a key"
+        )
 
 
 def _known_queue(catalog: Catalog, name: str, action: Action) -> None:

@@ -158,9 +158,10 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
 
 def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
     """What the instance is, in the words of a definition of it."""
-    if (definition.group or catalog.instance) == catalog.group:
-        return definition
-    return Instance(name=definition.name, group=None if catalog.group == catalog.instance else catalog.group)
+    known = None if catalog.group == catalog.instance else catalog.group
+    # Its own name is no other group than none.
+    group = definition.group if (definition.group or catalog.instance) == catalog.group else known
+    return Instance(name=definition.name, group=group, label=catalog.label or None)
 
 
 def settings_of(catalog: Catalog) -> list[AddressSetting]:

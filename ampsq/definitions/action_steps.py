@@ -56,10 +56,10 @@ class Do:
         data: Text | None = None
 
     class query(ActionStep):  # noqa: N801
-        """Look for a message of a queue, or a row of a view; the first one's body becomes a variable.
+        """Look for a message of a queue, a row of a view or a record; the first one's body becomes a variable.
 
         Attributes:
-            topic: a queue or a view, or a regular expression of such.
+            topic: a queue, a view, or a topic with a key, or a regular expression of such.
             filter: an expression, in which variables are put first. Default: everything.
             capture_data: the variable. Default: AMPS_DATA.
             default_data: its value when nothing is found. Default: empty.

@@ -1,4 +1,4 @@
-"""The definition of an instance itself: which group it belongs to."""
+"""The definition of an instance itself: which group it belongs to, and what people call it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ __all__ = ["ITSELF", "Instance"]
 
 #: The name of whatever instance the definition is applied to.
 ITSELF: Final = "*"
+_LONGEST_LABEL: Final = 255
 
 
 def _name(value: object) -> str:
@@ -25,7 +26,17 @@ def _name(value: object) -> str:
     return value
 
 
+def _label(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if not text or len(text) > _LONGEST_LABEL or not text.isprintable():
+        raise DefinitionError(
+            f"{shown(value)} is no label; allowed: a text of up to {_LONGEST_LABEL} characters, on a line"
+        )
+    return text
+
+
 InstanceName = Annotated[str, BeforeValidator(_name)]
+Label = Annotated[str, BeforeValidator(_label)]
 
 
 class Instance(Definition):
@@ -36,14 +47,16 @@ class Instance(Definition):
             be changed. Default: whichever it is applied to.
         group: the instances that are equivalent to this one have the same: a link checks it (`Destination.group`), and
             what arrived from a group is passed on by it (`Destination.pass_through`). Default: the instance's name.
+        label: what people call the instance, in any words; nothing depends on it. Default: none.
     """
 
     name: InstanceName
     group: Name | None = None
+    label: Label | None = None
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, name: str = ITSELF, group: str | None = None) -> None: ...
+        def __init__(self, *, name: str = ITSELF, group: str | None = None, label: str | None = None) -> None: ...
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ _ALLOWED: Final = (
 )
 _CRON_ALLOWED: Final = (
     "five fields, minute (0-59), hour (0-23), day of month (1-31, L for the last), month (1-12 or JAN-DEC) and day of "
-    "week (0-7 or SUN-SAT, 0 and 7 are Sunday; MON#2 is the second Monday, 5L the last Friday), each *, a value, a range "
-    "1-5, a list 1,3,5, or with steps */15, as in '30 20 * * MON-FRI'"
+    "week (0-7 or SUN-SAT, 0 and 7 are Sunday; MON#2 is the second Monday, 5L the last Friday), each *, a value, a "
+    "range 1-5, a list 1,3,5, or with steps */15, as in '30 20 * * MON-FRI'"
 )
 _ZONE_ALLOWED: Final = (
     "a name of the IANA database, as in 'Europe/Berlin' or 'UTC'; where a machine has no such database, "

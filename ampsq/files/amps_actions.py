@@ -5,28 +5,101 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS, Part
+from ampsq.definitions.queue import Queue, Topic, View
+from ampsq.definitions.topic import ConflatedTopic
 from ampsq.files.amps_elements import MODULES
+from ampsq.files.amps_sow import children_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.files.amps_collector import Collector
+    from ampsq.files.amps_sow import StateOfTheWorld
     from ampsq.files.xml_elements import Element
 
-__all__ = ["action_elements", "missing_module"]
+__all__ = ["Actions"]
 
 #: Element of an action -> the element of a definition, and its parts by AMPS's names of them.
 _PARTS: Final[Mapping[str, tuple[str, Mapping[str, type[Part]]]]] = {
     tag: (element, {kind.module: kind for kind in kinds.values()})
     for tag, element, kinds in (("On", "on", TRIGGERS), ("If", "if", CONDITIONS), ("Do", "do", STEPS))
 }
+#: Options that are called otherwise here.
+_OTHERWISE: Final = {"crontab": "cron"}
+#: Modules that follow, or change, what only queues have; what only records have; what their filter reads.
+_QUEUES_ONLY: Final = ("amps-action-on-sow-expire-message", "amps-action-on-sow-delete-message")
+_RECORDS_ONLY: Final = (
+    *("amps-action-on-message-condition-timeout", "amps-action-do-delete-sow", "amps-action-do-query-sow"),
+)
+_READING: Final = (*_RECORDS_ONLY, "amps-action-on-publish-message")
 _WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 _NOT_OF_NAMES: Final = re.compile(r"[^A-Za-z0-9_./-]+")
 #: The longest name of an action that is made of what sets it off, so that a number may follow.
 _LONGEST: Final = 240
 
 
-def missing_module(action: Element) -> tuple[Element, str] | None:
+class Actions:
+    """Reads actions.
+
+    Args:
+        collector: what they become.
+        sow: what was read of the topics and queues that they are about.
+    """
+
+    def __init__(self, collector: Collector, sow: StateOfTheWorld) -> None:
+        self._collector, self._sow = collector, sow
+
+    def read(self, root: Element) -> None:
+        """Read the definitions of a file."""
+        keys = {topic.name: topic.key for topic in self._collector.found if isinstance(topic, Topic) and topic.key}
+        for element in children_of(root, "Actions", "Action"):
+            missing = _missing_module(element) or self._about_nothing(element)
+            if missing is not None:
+                module, reason = missing
+                text = f"Action/{module.tag}: {module.text.strip()} is not acted on, nor is its action; {reason}"
+                self._collector.leave_out(element, module, text)
+                continue
+            element.is_read = True
+            tags = [child.tag for child in element.children if child.tag in _PARTS]
+            if "If" in tags[tags.index("Do") if "Do" in tags else len(tags) :]:
+                late = [child for child in element.children if child.tag == "If"][-1]
+                self._collector.warn(
+                    late, "Action/If behind a Do: all conditions are looked at before anything is done"
+                )
+            names = [action.name for action in self._collector.found if isinstance(action, Action)]
+            self._collector.add(Action, _action_elements(element, keys, names), element)
+
+    def _about_nothing(self, action: Element) -> tuple[Element, str] | None:
+        """What an action is about that has no state here that it could follow or change, with the reason."""
+        queues = {each.name for each in self._collector.found if isinstance(each, Queue)}
+        rows = {each.name for each in self._collector.found if isinstance(each, View | ConflatedTopic)}
+        topics = {
+            each.name: each for each in self._collector.found if isinstance(each, Topic) and each.name not in queues
+        }
+        for part in action.children:
+            module = next((child.text.strip() for child in part.children if child.tag == "Module"), "")
+            for option in (each for child in part.children if child.tag == "Options" for each in child.children):
+                name = option.text.strip()
+                if option.tag != "Topic":
+                    continue
+                if name in self._sow.absent:
+                    return option, "that is left out, too"
+                if module in _QUEUES_ONLY and name in {*topics, *rows}:
+                    return option, "it is no queue; `sow_and_subscribe` tells of what leaves records and views"
+                if module in _RECORDS_ONLY and name in topics and not topics[name].key:
+                    return option, "the topic has no key here, and so no records"
+                if (
+                    module in _READING
+                    and name in self._sow.opaque
+                    and any(each.tag == "Filter" for child in part.children for each in child.children)
+                ):
+                    return option, "expressions cannot read its bodies"
+        return None
+
+
+def _missing_module(action: Element) -> tuple[Element, str] | None:
     """The first module of an action that there is nothing for, with the reason; None: there is something for all."""
     for part in action.children:
         if part.tag in _PARTS:
@@ -34,10 +107,13 @@ def missing_module(action: Element) -> tuple[Element, str] | None:
             name = module.text.strip()
             if name not in _PARTS[part.tag][1]:
                 return module, MODULES.get(name, "no such module is known")
+            options = {each.tag for child in part.children if child.tag == "Options" for each in child.children}
+            if "EventVariable" in options and "Event" not in options:
+                return module, "an event is raised by its name, not by a variable"
     return None
 
 
-def action_elements(action: Element, keys: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _action_elements(action: Element, keys: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The elements of the definition of an action, all of whose modules are known.
 
     Args:
@@ -74,6 +150,7 @@ def _options(part: Element, kinds: Mapping[str, type[Part]]) -> tuple[type[Part]
             given += child.children
     for option in given:
         name = _WORD.sub("_", option.tag).lower()
+        name = _OTHERWISE.get(name, name)
         if name in kind.model_fields:
             option.is_read = True
             text = option.text.strip()
@@ -88,7 +165,7 @@ def _listed(value: Any) -> list[Any]:
 def _name(elements: Mapping[str, Any], taken: set[str]) -> str:
     triggers: list[dict[str, dict[str, Any]]] = elements.get("on", [])
     word, options = next(iter(triggers[0].items())) if triggers else ("nothing", {})
-    about = next((str(options[name]) for name in ("topic", "every", "event") if name in options), "")
+    about = next((str(options[name]) for name in ("topic", "every", "cron", "event") if name in options), "")
     end = _NOT_OF_NAMES.sub("-", about).strip("-.")
     name = f"on-{word}-{end}".strip("-")[:_LONGEST]
     number = next(number for number in range(1, len(taken) + 2) if _numbered(name, number) not in taken)

@@ -6,12 +6,21 @@ docs/amps-xml.md has the same as tables, and a test holds the two against each o
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 __all__ = ["ACTED_ON", "MODULES", "NOT_ACTED_ON", "QUEUE_TAGS", "names_in", "why_not"]
 
 QUEUE_TAGS: Final = ("Queue", "QueueDefinition", "LocalQueue", "GroupLocalQueue")
 """The elements of `SOW` that are queues."""
+
+_SYNONYMS: Final = {
+    **dict.fromkeys(QUEUE_TAGS, "Queue"),
+    **dict.fromkeys(("TopicDefinition", "TopicMetaData"), "Topic"),
+    "ViewDefinition": "View",
+    "TopicReplica": "ConflatedTopic",
+}
+"""Elements of other versions -> as they are called in the tables here."""
 
 _LIMITS: Final = {
     "MessageMemoryLimit": "message_memory_limit",
@@ -24,6 +33,7 @@ _LIMITS: Final = {
 ACTED_ON: Final[dict[str, dict[str, str]]] = {
     "AMPSConfig": {"Name": "name", "Group": "group", **_LIMITS},
     "Transports/Transport": {"Name": "name", **_LIMITS},
+    "MessageTypes/MessageType": {"Name": "message_type", "Module": "message_type", "FieldSeparator": "field_separator"},
     "TransactionLog/Topic": {"Name": "name", "Topic": "name", "MessageType": "message_type"},
     "SOW/Topic": {
         "Name": "name",
@@ -96,13 +106,15 @@ ACTED_ON: Final[dict[str, dict[str, str]]] = {
 _FILES: Final = "the server's append-only file persists everything; its folder and fsync are the server's"
 _ACCESS: Final = "who may do what is the server's: give each its user and password (ACL SETUSER)"
 _CONNECTIONS: Final = "clients connect to the server, whose configuration says where it listens"
+_TLS: Final = "TLS is the server's: it has its certificates"
+_LIBRARIES: Final = "nothing of AMPS's libraries is loaded"
+_UNREAD_TYPES: Final = "bodies of that type are not read here"
 _MEMORY: Final = "records are in the server's memory, which has nothing to set here"
 
 NOT_ACTED_ON: Final[dict[str, str]] = {
     "AMPSConfig/Admin": "ampsq has its own commands: ampsq queues, topics, replication, ...",
     "AMPSConfig/Logging": "coordinators log to standard error; the server has its logfile",
     "AMPSConfig/Modules": "no modules are loaded",
-    "AMPSConfig/MessageTypes": "the message types are those of docs/message-types.md",
     "AMPSConfig/Protocols": _CONNECTIONS,
     "AMPSConfig/Authentication": _ACCESS,
     "AMPSConfig/Entitlement": _ACCESS,
@@ -111,13 +123,47 @@ NOT_ACTED_ON: Final[dict[str, str]] = {
     "AMPSConfig/ConfigValidation": "a file is always checked whole",
     "AMPSConfig/RegexTopicSupport": "regular expressions are always allowed where a topic may be one",
     "AMPSConfig/MiniDumpDirectory": "there are no minidumps",
+    "AMPSConfig/MiniDumpFileMask": "there are no minidumps",
     "AMPSConfig/SOWStatsInterval": "ampsq topics --json has the figures when they are wanted",
+    "AMPSConfig/SOWStatisticsInterval": "ampsq topics --json has the figures when they are wanted",
+    "AMPSConfig/ProcessName": "there is no process of AMPS",
+    "AMPSConfig/Description": "nothing shows it; an instance has a label, which a Name with spaces becomes",
+    "AMPSConfig/Environment": "nothing shows it; an instance has a label, which a Name with spaces becomes",
+    "AMPSConfig/SuggestedMinimumVersion": "no version of AMPS runs here",
+    "AMPSConfig/RequiredMinimumVersion": "no version of AMPS runs here",
+    "AMPSConfig/ConfigIncludeCommentDefault": "what is included is not written anywhere",
+    "AMPSConfig/ConfigCycleDetectionThreshold": "a circle of files is seen without it",
+    "AMPSConfig/UserDefinedFunctions": _LIBRARIES,
+    "AMPSConfig/Externals": _LIBRARIES,
+    "MessageTypes/MessageType/AMPSVersionCompliance": "there are no such topics of figures",
+    "MessageTypes/MessageType/EarlyTerminationOptimization": "of fields of one name the last one counts",
+    "MessageTypes/MessageType/HeaderSeparator": "a body has no header of its own",
+    "MessageTypes/MessageType/MessageSeparator": "a message is one body",
+    "MessageTypes/MessageType/MessageType": _UNREAD_TYPES,
+    "MessageTypes/MessageType/ProtoPath": _UNREAD_TYPES,
+    "MessageTypes/MessageType/ProtoFile": _UNREAD_TYPES,
+    "MessageTypes/MessageType/Type": _UNREAD_TYPES,
+    "MessageTypes/MessageType/Field": _UNREAD_TYPES,
+    "MessageTypes/MessageType/Options": _UNREAD_TYPES,
     "Transports/Transport/Type": _CONNECTIONS,
     "Transports/Transport/InetAddr": _CONNECTIONS,
     "Transports/Transport/Protocol": _CONNECTIONS,
     "Transports/Transport/MessageType": "each topic has its type, and a client may use topics of any",
     "Transports/Transport/Authentication": _ACCESS,
     "Transports/Transport/Entitlement": _ACCESS,
+    "Transports/Transport/InitialState": _CONNECTIONS,
+    "Transports/Transport/FileName": _CONNECTIONS,
+    "Transports/Transport/FileMask": _CONNECTIONS,
+    "Transports/Transport/TransportFilter": "commands go to the server as they are",
+    "Transports/Transport/PerMessageDeflate": "a gateway's WebSockets are not compressed",
+    "Transports/Transport/HTTPHeader": "a gateway has its own headers",
+    "Transports/Transport/Certificate": _TLS,
+    "Transports/Transport/PrivateKey": _TLS,
+    "Transports/Transport/Ciphers": _TLS,
+    "Transports/Transport/SecureSocketProtocols": _TLS,
+    "Transports/Transport/VerifyClient": _TLS,
+    "Transports/Transport/CAFile": _TLS,
+    "Transports/Transport/CAPath": _TLS,
     "TransactionLog/JournalDirectory": _FILES,
     "TransactionLog/JournalArchiveDirectory": _FILES,
     "TransactionLog/PreallocatedJournalFiles": _FILES,
@@ -137,6 +183,13 @@ NOT_ACTED_ON: Final[dict[str, str]] = {
     "SOW/Topic/Index": "a query by key needs none, another one looks at all records",
     "SOW/Topic/HashIndex": "a query by key needs none, another one looks at all records",
     "SOW/Topic/Duration": "records are as durable as the server",
+    "SOW/Topic/Durability": "records are as durable as the server",
+    "SOW/Topic/RecoveryPoint": "records are kept by the server, and not made anew from a log",
+    "SOW/Topic/InitialSlabCount": _MEMORY,
+    "SOW/Topic/ExpectedKeyCountHint": _MEMORY,
+    "SOW/Topic/KeyDomain": "a record's key is the values themselves",
+    "SOW/Topic/KeyGenerator": "no modules are loaded: without a Key the topic keeps no records",
+    "SOW/Topic/Pattern": "a topic has its own definition, so that the topic is left out",
     "SOW/Topic/History": "the log of a topic has its past: see retention_age",
     "SOW/Topic/Enrichment": "messages are recorded as they are published",
     "SOW/Topic/Preprocessing": "messages are recorded as they are published",
@@ -148,6 +201,10 @@ NOT_ACTED_ON: Final[dict[str, str]] = {
     "Destination/Transport/Name": "a link needs none",
     "Destination/Transport/Authenticator": ("give the credentials in InetAddr, as in rediss://user:password@host:port"),
     "Destination/Transport/IpProtocolPrefer": "give an address of the protocol that you prefer",
+    "Options/Name": "it is for AMPS's log; an action is named by what sets it off, or by a Name of its own",
+    "Options/Delta": "the message is published whole",
+    "Options/UpdateOnly": "the message is published whole",
+    "Options/Options": "there are none here",
     "Options/MessageType": "topics are known by their names alone, and have their types",
     "Options/MessageSource": "an action is set off wherever the message comes from",
 }
@@ -195,7 +252,7 @@ MODULES: Final[dict[str, str]] = {
 
 def names_in(tag: str) -> dict[str, str]:
     """What may stand in an element and is acted on, with the elements of a definition that it becomes."""
-    tag = "Queue" if tag in QUEUE_TAGS else tag
+    tag = _SYNONYMS.get(tag, tag)
     found: dict[str, str] = {}
     for around, tags in ACTED_ON.items():
         if around.rpartition("/")[2] == tag:
@@ -205,7 +262,9 @@ def names_in(tag: str) -> dict[str, str]:
 
 def why_not(path: str) -> str | None:
     """Why an element is not acted on, by its path from the root or any part of that; None: nobody knows it."""
-    steps = path.split("/")
+    # In older files a section, too, around definitions.
+    steps = re.sub(r"(SOW/)?TopicMetaData/(?=\w+Definition/)", "SOW/", path).split("/")
+    steps = [_SYNONYMS.get(step, step) for step in steps]
     for first in range(len(steps) - 1):
         reason = NOT_ACTED_ON.get("/".join(steps[first:]))
         if reason is not None:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import DefinitionError
 from ampsq.files.environment import substitute
-from ampsq.files.file_faults import FilePosition
 from ampsq.files.xml_elements import parse_xml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ampsq.files.file_faults import Faults
     from ampsq.files.xml_elements import Element
 
-__all__ = ["with_included"]
+__all__ = ["INCLUDE", "with_included"]
 
-_INCLUDE: Final = "Include"
+INCLUDE: Final = "Include"
+"""The element that stands for those of a file."""
+
 #: What a file has before its elements, which can stand only at its beginning.
 _HEAD: Final = re.compile(r"\A\s*<\?xml[^>]*\?>")
 
@@ -29,10 +30,12 @@ _HEAD: Final = re.compile(r"\A\s*<\?xml[^>]*\?>")
 def with_included(root: Element, path: Path | None, faults: Faults) -> Element:
     """Put the elements of each ``Include`` in its place, and the environment's values into all texts.
 
+    An element for which that fails stays as it is, with its fault: whether that matters depends on what it is.
+
     Args:
         root: of the file; it is changed.
         path: of the file. None: it is none, and what it includes is looked for from the current folder.
-        faults: where it is noted what is wrong.
+        faults: where the order of the files is noted.
     """
     around = () if path is None else (path.resolve(),)
     folder = Path() if path is None else path.parent
@@ -48,45 +51,40 @@ class _Files:
         self._faults = faults
         self._variables = variables
 
-    def open(self, element: Element, folder: Path, around: tuple[Path, ...]) -> bool:
+    def open(self, element: Element, folder: Path, around: tuple[Path, ...]) -> None:
         """Put variables and included files into an element and those within it.
 
         Args:
             element: where.
             folder: of its file.
             around: the files that it is in.
-
-        Returns:
-            Whether its own text is right; what is not, is left out, so that it is told once.
         """
         self._faults.follow(element.source)
         children: list[Element] = []
         for child in element.children:
-            if child.tag == _INCLUDE:
+            if child.tag == INCLUDE:
                 children += self._included(child, element, folder, around)
-            elif self.open(child, folder, around):
+            else:
+                self.open(child, folder, around)
                 children.append(child)
         element.children = children
         try:
             element.text = substitute(element.text, self._variables)
         except DefinitionError as reason:
-            self._faults.add(FilePosition(element.source, element.line), f"{element.tag}: {reason}")
-            return False
-        return True
+            element.fault = str(reason)
 
-    def _included(self, include: Element, parent: Element, folder: Path, around: tuple[Path, ...]) -> Iterator[Element]:
+    def _included(self, include: Element, parent: Element, folder: Path, around: tuple[Path, ...]) -> list[Element]:
         try:
             path = folder / substitute(include.text.strip(), self._variables)
-            text = _text(path, around)
-        except DefinitionError as reason:
-            self._faults.add(FilePosition(include.source, include.line), f"{_INCLUDE}: {reason}")
-        else:
             # A file may have several elements, or one like that which it is included in.
-            root = parse_xml(f"<{parent.tag}>{text}</{parent.tag}>", str(path))
-            alone = root.children[0] if len(root.children) == 1 else root
-            found = alone if alone.tag == parent.tag else root
-            self.open(found, path.parent, (*around, path.resolve()))
-            yield from found.children
+            root = parse_xml(f"<{parent.tag}>{_text(path, around)}</{parent.tag}>", str(path))
+        except DefinitionError as reason:
+            include.fault = str(reason)
+            return [include]
+        alone = root.children[0] if len(root.children) == 1 else root
+        found = alone if alone.tag == parent.tag else root
+        self.open(found, path.parent, (*around, path.resolve()))
+        return found.children
 
 
 def _text(path: Path, around: tuple[Path, ...]) -> str:

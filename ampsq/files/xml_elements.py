@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from xml.parsers import expat  # what could expand is refused below
 
 from ampsq.base.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Element", "is_xml", "parse_xml"]
 
@@ -26,6 +29,7 @@ class Element:
         children: the elements in it.
         text: the characters in it, without those of its children.
         is_read: whether whoever reads the file has acted on it.
+        fault: why its text is none, where its variables or its file are missing; told where it is acted on.
     """
 
     tag: str
@@ -35,6 +39,15 @@ class Element:
     children: list[Element] = field(default_factory=list)
     text: str = ""
     is_read: bool = False
+    fault: str = ""
+
+    def walk(self) -> Iterator[Element]:
+        """All elements within it, whatever their depth, in the order of the file."""
+        pending = list(reversed(self.children))
+        while pending:
+            element = pending.pop()
+            yield element
+            pending += reversed(element.children)
 
 
 def is_xml(text: str) -> bool:

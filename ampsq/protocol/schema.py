@@ -143,8 +143,8 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
             ":instance", "hash",
-            "format, origin, catalog version, subscription counter, coordinators' life sign; its group, if that is not "
-            "its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
+            "format, origin, catalog version, subscription counter, coordinators' life sign; label; group, if it is "
+            "not its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
             "open, begin_incarnation, begin_recovery, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
@@ -603,7 +603,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         # instance; `registered`: the numbers of the subscriptions that came last, newest first; `logons`: that of the
         # session that did
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
-        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "former": "former",
+        "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
+        "former": "former",
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
         # which token leases are void
         "recovering": "recovering",

@@ -1,11 +1,11 @@
 --- read_catalog: everything that is defined, as one consistent picture, with its version.
---- GIVES {version, topics, queues, actions, patterns, views, settings, transports, destinations, conflated, name, group}, in the middle flat lists of names and values
+--- GIVES {version, topics, queues, actions, patterns, views, settings, transports, destinations, conflated, name, group, label}, in the middle flat lists of names and values
 --- FLAGS no-writes, allow-oom
 --- @include fail
-local version, name, group = unpack(call('HMGET', K.instance(), F.catalog, F.name, F.group))
+local version, name, group, label = unpack(call('HMGET', K.instance(), F.catalog, F.name, F.group, F.label))
 return {
   version,
   call('HGETALL', K.topics()), call('HGETALL', K.queues()), call('HGETALL', K.actions()), call('HGETALL', K.patterns()),
   call('HGETALL', K.views()), call('HGETALL', K.settings()), call('HGETALL', K.transports()),
-  call('HGETALL', K.destinations()), call('HGETALL', K.conflated()), name, group or name,
+  call('HGETALL', K.destinations()), call('HGETALL', K.conflated()), name, group or name, label or '',
 }

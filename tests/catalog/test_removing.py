@@ -21,7 +21,7 @@ def names(client):
 
 def test_everything_that_is_defined_is_read_and_removed(client):
     made = [
-        Instance(group="NYC"),
+        Instance(group="NYC", label="New York, first"),
         Transport(name="low", client_message_age_limit="15s"),
         Topic(name="orders", retention_age="7d"),
         AddressSetting(match="ring.#", default_ring_size=3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from observing import eventually
 from programs import at_terminal
 
@@ -80,6 +82,27 @@ def test_an_action_on_a_queue_that_is_not_there_names_it_also_where_there_is_no_
     alone = text.partition("actions:")[2]
     done = run("--instance", "new", "apply", "--yes", "-", stdin=f"actions:{alone}", code=1)
     assert "'wrok' is no queue; there is no queue yet" in done.err
+
+
+NAMED = "Javascript-QuickStart-Demo"
+AMPS = Path(__file__).resolve().parents[1] / "data" / "amps"
+
+
+def test_a_configuration_of_amps_is_checked_and_applied_as_it_is_to_the_instance_that_it_names(run):
+    file = str(AMPS / "quickstart.xml")
+    done = run("config", "check", file)
+    assert done.out == f"{file}: 6 definitions, nothing wrong\n"
+    told = f"{file}:4: AMPSConfig/Name: 'Javascript QuickStart Demo' is {NAMED!r} here"
+    assert told in done.err
+    done = run("apply", "--yes", file, code=1)
+    assert done.err.endswith(f"or apply it to {NAMED!r}: --instance {NAMED}\n")
+    done = run("--instance", NAMED, "apply", "--yes", file)
+    assert told in done.err
+    lines = [f"~ instance {NAMED}", "    label: none -> 'Javascript QuickStart Demo'"]
+    assert done.out.splitlines()[:2] == lines
+    assert "nothing to do: 6 definitions" in run("--instance", NAMED, "apply", "--yes", file).out
+    exported = run("--instance", NAMED, "config", "export").out
+    assert f"name: {NAMED}\nlabel: Javascript QuickStart Demo\n" in exported
 
 
 def test_apply_refuses_a_file_whole(run, definitions):

@@ -518,6 +518,29 @@ def test_records_are_deleted_by_filter_and_without_one_all(client, act):
     assert [record.data for record in client.sow("quotes")] == [{"id": 7}]
 
 
+def test_a_record_is_looked_up(client, act, published):
+    client.apply(
+        Topic(name="limits", key="/symbol"),
+        Topic(name="orders"),
+        Action(
+            name="limit",
+            on={"publish": "orders"},
+            do=[
+                Do.extract(value="SYMBOL=/symbol"),
+                Do.query(topic="limits", filter="/symbol = '{{SYMBOL}}'", capture_data="LIMIT", default_data="none"),
+                Do.query(topic="^lim", order_by="/limit DESC", capture_data="MOST"),
+                Do.publish(topic="log", data="{{LIMIT}} {{MOST}}"),
+            ],
+        ),
+    )
+    client.publish_many("limits", [{"symbol": "IBM", "limit": 5}, {"symbol": "IBM", "limit": 6}])
+    client.publish("limits", {"symbol": "MSFT", "limit": 7})
+    client.publish_many("orders", [{"symbol": "IBM"}, {"symbol": "AAPL"}])
+    act()
+    most = b' {"symbol":"MSFT","limit":7}'
+    assert published("log") == [b'{"symbol":"IBM","limit":6}' + most, b"none" + most]
+
+
 def test_a_queue_of_bodies_that_no_expression_reads_is_emptied_without_a_filter(client, act):
     client.apply(
         Queue(name="pictures", message_type="binary"),
@@ -605,7 +628,10 @@ def test_programs_and_webhooks_run_only_where_that_is_allowed(client, act, tmp_p
         (Action(name="a", on={"publish": "orders"}, do={"publish": "orders"}), "would make another one"),
         (Action(name="a", on={"publish": "orders"}, do={"publish": "work"}), "would make another one"),
         (Action(name="a", on={"deliver": "work"}, do={"publish": "orders"}), "would come back"),
-        (Action(name="a", on={"publish": "orders"}, do={"query": "orders"}), "is a topic, which keeps no messages"),
+        (
+            Action(name="a", on={"publish": "orders"}, do={"query": "orders"}),
+            "is a topic without a key, which keeps no records",
+        ),
     ],
 )
 def test_what_an_action_cannot_follow_or_do_is_refused_with_the_reason(client, action, match):

@@ -74,6 +74,8 @@ AUTHENTICATOR = (
     "Transport/Authenticator is not acted on; give the credentials in InetAddr, as in rediss://user:password@host:port"
 )
 CONNECTIONS = "clients connect to the server, whose configuration says where it listens"
+TAKEN = "Transport/InetAddr is taken for the server of the instance there"
+SERVER = "that is another one than AMPS, and to say which, write its whole address, as in redis://HOST:6379#INSTANCE"
 COMPRESSION = (
     "Destination/Compression is not acted on; a link is a connection of the server's protocol, which has no compression"
 )
@@ -231,6 +233,9 @@ def test_groups_are_passed_by_regular_expressions_found_anywhere():
 def test_an_instance_has_a_group_and_is_itself_by_default():
     assert Instance().to_json() == '{"name":"*"}'
     assert Instance.from_json(Instance(group="NYC").to_json()) == Instance(group="NYC")
+    assert Instance(label=" First of New York ").label == "First of New York"
+    for label in ("", " ", "a\nb", "x" * 256, 5):
+        assert "is no label; allowed: a text of up to 255 characters" in refusal(Instance, label=label)
     assert refusal(Instance, group="N Y").startswith("Instance: group: 'N Y' is not a name")
     assert refusal(Instance, name="nyc 1").startswith("Instance 'nyc 1': name: 'nyc 1' is no instance's name")
 
@@ -322,6 +327,7 @@ def test_the_example_of_the_chapter_is_read_as_it_is(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         f"<text>:8: Transport/Type is not acted on; {CONNECTIONS}",
         f"<text>:9: Transport/InetAddr is not acted on; {CONNECTIONS}",
+        f"<text>:22: {TAKEN}: redis://amps-2-server.example.com:10005; {SERVER}",
     ]
 
 

@@ -51,7 +51,7 @@ ARGUMENTS = {
     "find_lacking_destinations": ["1-0"],
     "set_mark": [],
     "measure_ages": [1_000, "work"],
-    "define_instance": [0, "NYC"],
+    "define_instance": [0, "NYC", ""],
     "define_queue": [
         1_000,
         0,
@@ -400,6 +400,7 @@ def test_the_catalog_is_one_picture(world):
         [],
         "i",
         "i",
+        "",
     ]
     assert world.changes() == {}
 

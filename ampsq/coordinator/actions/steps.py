@@ -17,7 +17,7 @@ from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.queues.browse import ack_matching
 from ampsq.queues.query import Query
-from ampsq.records.query import delete_matching
+from ampsq.records.query import delete_matching, sow_records
 from ampsq.replication.downgrade import downgrade_late, upgrade_prompt
 from ampsq.views.upkeep import sow
 
@@ -120,12 +120,17 @@ class Performer:
 
     def _delete(self, step: Do.delete, event: ActionEvent) -> None:
         filter_ = None if step.filter is None else _utf8(event.text(step.filter))
-        keyed = {name for name, text in self._catalog.topics.items() if Topic.stored(name, text).key}
+        keyed = self._keyed()
         for name in self._named(step.topic, {*self._catalog.queues, *keyed}):
-            if name in self._catalog.queues or name not in keyed:
+            if name not in keyed:
                 self._store.run(ack_matching(self._context, name, filter_))
             else:
                 self._store.run(delete_matching(name, parse(filter_ or _ALL, "query")))
+
+    def _keyed(self) -> dict[str, Topic]:
+        """Topics with records; where a queue has the same name, that is meant."""
+        topics = {name: Topic.stored(name, text) for name, text in self._catalog.topics.items()}
+        return {name: topic for name, topic in topics.items() if topic.key and name not in self._catalog.queues}
 
     @staticmethod
     def _named(topic: str, names: Iterable[str]) -> list[str]:
@@ -149,10 +154,13 @@ class Performer:
             event.variables[step.value] = given if step.default is None else event.text(step.default)
 
     def _found(self, step: Do.query, event: ActionEvent) -> bytes:
-        """The body of the first message or row that a query finds, else its default."""
+        """The body of the first message, row or record that a query finds, else its default."""
         filter_ = _utf8(event.text(step.filter)) if step.filter is not None else None
-        for name in self._named(step.topic, {*self._catalog.queues, *self._catalog.views}):
-            found = self._store.run(sow(self._context, name, Query(filter_, list(step.order_by), 1)))
+        keyed, query = self._keyed(), Query(filter_, list(step.order_by), 1)
+        for name in self._named(step.topic, {*self._catalog.queues, *self._catalog.views, *keyed}):
+            found = self._store.run(
+                sow_records(self._context, keyed[name], query) if name in keyed else sow(self._context, name, query)
+            )
             if found:
                 return found[0].raw
         return event.text(step.default_data)

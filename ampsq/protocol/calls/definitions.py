@@ -148,9 +148,9 @@ def remove_destination(name: str) -> Call[bool]:
     return script_call("remove_destination", [name], bool)
 
 
-def define_instance(version: int, group: str) -> Call[None]:
-    """Say which group the instance belongs to; "" for the default, its name."""
-    return script_call("define_instance", [version, group], lambda _: None)
+def define_instance(version: int, group: str, label: str) -> Call[None]:
+    """Say which group the instance belongs to, "" for the default, its name; and its label, "" for none."""
+    return script_call("define_instance", [version, group, label], lambda _: None)
 
 
 def define_conflated(version: int, name: str, definition: str) -> Call[None]:

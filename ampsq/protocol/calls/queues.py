@@ -74,6 +74,7 @@ class Catalog:
         settings: the match of each address setting -> its definition, behind ``>`` while queues are compiled by it.
         instance: the instance's name.
         group: its group; where it was not given one, its name.
+        label: what people call it; empty where nobody said so.
     """
 
     version: int
@@ -88,6 +89,7 @@ class Catalog:
     conflated: dict[str, str]
     instance: str
     group: str
+    label: str = ""
 
     def message_type(self, name: str) -> MessageType:
         """The message type of a topic or a queue; JSON of what is not defined."""
@@ -248,10 +250,10 @@ def catalog() -> Call[Catalog]:
 
 
 def _read_catalog(reply: list[Any]) -> Catalog:
-    version, *flat, name, group = reply
+    version, *flat, name, group, label = reply
     kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
     parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
-    return Catalog(int(version), **parts, instance=name.decode(), group=group.decode())
+    return Catalog(int(version), **parts, instance=name.decode(), group=group.decode(), label=label.decode())
 
 
 def redrive(
