@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ampsq.catalog.apply import plan_on
 from ampsq.catalog.read_definitions import definitions_left_out, definitions_of
@@ -80,4 +80,5 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
 def _nothing(instance: str) -> Catalog:
     """What an instance has that is not there yet."""
     kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
-    return calls.Catalog(0, **{kind: {} for kind in kinds}, instance=instance, group=instance)
+    none: dict[str, Any] = {kind: {} for kind in kinds}
+    return calls.Catalog(0, **none, instance=instance, group=instance)

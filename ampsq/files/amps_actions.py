@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ampsq.base.values import NAME_ALLOWED, is_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS, Part
 from ampsq.definitions.queue import Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.files.amps_elements import MODULES
+from ampsq.files.amps_names import safe_name
 from ampsq.files.amps_sow import children_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.definitions.definition import Definition
     from ampsq.files.amps_collector import Collector
-    from ampsq.files.amps_sow import StateOfTheWorld
+    from ampsq.files.amps_sow import SowReader
     from ampsq.files.xml_elements import Element
 
-__all__ = ["Actions"]
+__all__ = ["ActionReader"]
 
 #: Element of an action -> the element of a definition, and its parts by AMPS's names of them.
 _PARTS: Final[Mapping[str, tuple[str, Mapping[str, type[Part]]]]] = {
@@ -28,11 +31,16 @@ _PARTS: Final[Mapping[str, tuple[str, Mapping[str, type[Part]]]]] = {
 }
 #: Options that are called otherwise here.
 _OTHERWISE: Final = {"crontab": "cron"}
-#: Modules that follow, or change, what only queues have; what only records have; what their filter reads.
-_QUEUES_ONLY: Final = ("amps-action-on-sow-expire-message", "amps-action-on-sow-delete-message")
-_RECORDS_ONLY: Final = (
-    *("amps-action-on-message-condition-timeout", "amps-action-do-delete-sow", "amps-action-do-query-sow"),
-)
+_DELETION: Final = "amps-action-do-delete-sow"
+_LEAVES: Final = "it is no queue; `sow_and_subscribe` tells of what leaves records and views"
+#: Modules that follow what only queues have -> why others do not.
+_QUEUES_ONLY: Final = {
+    "amps-action-on-sow-expire-message": _LEAVES,
+    "amps-action-on-sow-delete-message": _LEAVES,
+    "amps-action-on-deliver-message": "it is no queue; deliveries of queues alone are recorded",
+}
+#: Modules about what only records have; what their filter reads.
+_RECORDS_ONLY: Final = ("amps-action-on-message-condition-timeout", _DELETION, "amps-action-do-query-sow")
 _READING: Final = (*_RECORDS_ONLY, "amps-action-on-publish-message")
 _WORD: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 _NOT_OF_NAMES: Final = re.compile(r"[^A-Za-z0-9_./-]+")
@@ -40,7 +48,7 @@ _NOT_OF_NAMES: Final = re.compile(r"[^A-Za-z0-9_./-]+")
 _LONGEST: Final = 240
 
 
-class Actions:
+class ActionReader:
     """Reads actions.
 
     Args:
@@ -48,7 +56,7 @@ class Actions:
         sow: what was read of the topics and queues that they are about.
     """
 
-    def __init__(self, collector: Collector, sow: StateOfTheWorld) -> None:
+    def __init__(self, collector: Collector, sow: SowReader) -> None:
         self._collector, self._sow = collector, sow
 
     def read(self, root: Element) -> None:
@@ -68,35 +76,55 @@ class Actions:
                 self._collector.warn(
                     late, "Action/If behind a Do: all conditions are looked at before anything is done"
                 )
+            self._name_events(element)
             names = [action.name for action in self._collector.found if isinstance(action, Action)]
             self._collector.add(Action, _action_elements(element, keys, names), element)
 
+    def _name_events(self, action: Element) -> None:
+        """Make names of events, which are free texts in AMPS; the same one of the same text."""
+        for option in action.walk():
+            name = safe_name(option.text)
+            if option.tag == "Event" and not option.fault and name and not is_name(option.text.strip()):
+                text, option.text = option.text.strip(), name
+                self._collector.warn(option, f"Options/Event: {text!r} is {name!r} here; a name has {NAME_ALLOWED}")
+
     def _about_nothing(self, action: Element) -> tuple[Element, str] | None:
         """What an action is about that has no state here that it could follow or change, with the reason."""
-        queues = {each.name for each in self._collector.found if isinstance(each, Queue)}
-        rows = {each.name for each in self._collector.found if isinstance(each, View | ConflatedTopic)}
-        topics = {
-            each.name: each for each in self._collector.found if isinstance(each, Topic) and each.name not in queues
-        }
         for part in action.children:
             module = next((child.text.strip() for child in part.children if child.tag == "Module"), "")
-            for option in (each for child in part.children if child.tag == "Options" for each in child.children):
-                name = option.text.strip()
-                if option.tag != "Topic":
-                    continue
-                if name in self._sow.absent:
-                    return option, "that is left out, too"
-                if module in _QUEUES_ONLY and name in {*topics, *rows}:
-                    return option, "it is no queue; `sow_and_subscribe` tells of what leaves records and views"
-                if module in _RECORDS_ONLY and name in topics and not topics[name].key:
-                    return option, "the topic has no key here, and so no records"
-                if (
-                    module in _READING
-                    and name in self._sow.opaque
-                    and any(each.tag == "Filter" for child in part.children for each in child.children)
-                ):
-                    return option, "expressions cannot read its bodies"
+            options = [each for child in part.children if child.tag == "Options" for each in child.children]
+            for option in options:
+                if option.tag == "Topic":
+                    is_filtered = any(each.tag == "Filter" for each in options)
+                    reason = self._why_not_about(module, option.text.strip(), is_filtered=is_filtered)
+                    if reason:
+                        return option, reason
         return None
+
+    def _why_not_about(self, module: str, name: str, *, is_filtered: bool) -> str:
+        """Why a part of an action cannot be about a name of this file; empty: it can, or the file has no such name."""
+        kinds: dict[str, Definition] = {
+            each.name: each
+            for each in reversed(self._collector.found)
+            if isinstance(each, Topic | View | ConflatedTopic)
+        }
+        about = (
+            None
+            if any(isinstance(each, Queue) and each.name == name for each in self._collector.found)
+            else kinds.get(name)
+        )
+        reasons = {
+            "that is left out, too": name in self._sow.absent,
+            "expressions cannot read its bodies": is_filtered and module in _READING and name in self._sow.opaque,
+            _QUEUES_ONLY.get(module, ""): about is not None,
+            "it is no topic: what it shows is its topic's": module == _DELETION and isinstance(about, View),
+            "it records nothing: its underlying topic does": module in _RECORDS_ONLY
+            and isinstance(about, ConflatedTopic),
+            "the topic has no key here, and so no records": module in _RECORDS_ONLY
+            and isinstance(about, Topic)
+            and not about.key,
+        }
+        return next((reason for reason, holds in reasons.items() if reason and holds), "")
 
 
 def _missing_module(action: Element) -> tuple[Element, str] | None:

@@ -107,6 +107,7 @@ _FILES: Final = "the server's append-only file persists everything; its folder a
 _ACCESS: Final = "who may do what is the server's: give each its user and password (ACL SETUSER)"
 _CONNECTIONS: Final = "clients connect to the server, whose configuration says where it listens"
 _TLS: Final = "TLS is the server's: it has its certificates"
+_LINK_TLS: Final = "TLS is said in the address, as in rediss://host:port?ssl_ca_certs=/path"
 _LIBRARIES: Final = "nothing of AMPS's libraries is loaded"
 _UNREAD_TYPES: Final = "bodies of that type are not read here"
 _MEMORY: Final = "records are in the server's memory, which has nothing to set here"
@@ -201,6 +202,12 @@ NOT_ACTED_ON: Final[dict[str, str]] = {
     "Destination/Transport/Name": "a link needs none",
     "Destination/Transport/Authenticator": ("give the credentials in InetAddr, as in rediss://user:password@host:port"),
     "Destination/Transport/IpProtocolPrefer": "give an address of the protocol that you prefer",
+    "Destination/Transport/Certificate": _LINK_TLS,
+    "Destination/Transport/PrivateKey": _LINK_TLS,
+    "Destination/Transport/CAFile": _LINK_TLS,
+    "Destination/Transport/CAPath": _LINK_TLS,
+    "Destination/Transport/Ciphers": _LINK_TLS,
+    "Destination/Transport/SecureSocketProtocols": _LINK_TLS,
     "Options/Name": "it is for AMPS's log; an action is named by what sets it off, or by a Name of its own",
     "Options/Delta": "the message is published whole",
     "Options/UpdateOnly": "the message is published whole",
@@ -246,6 +253,7 @@ MODULES: Final[dict[str, str]] = {
     "amps-action-do-rotate-logs": "logs go to standard error",
     "amps-action-do-shutdown": "the server is stopped by who started it",
     "amps-action-do-truncate-statistics": "no statistics are stored",
+    "amps-action-do-vacuum-statistics": "no statistics are stored",
 }
 """Modules of AMPS's actions that there is nothing for, and why, or what to use. Actions with one are left out."""
 

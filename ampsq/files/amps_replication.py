@@ -12,13 +12,13 @@ from ampsq.files.amps_sow import children_of
 
 if TYPE_CHECKING:
     from ampsq.files.amps_collector import Collector
-    from ampsq.files.amps_sow import StateOfTheWorld
+    from ampsq.files.amps_sow import SowReader
     from ampsq.files.xml_elements import Element
 
-__all__ = ["Destinations"]
+__all__ = ["DestinationReader"]
 
 
-class Destinations:
+class DestinationReader:
     """Reads destinations.
 
     Args:
@@ -26,7 +26,7 @@ class Destinations:
         sow: what reads message types.
     """
 
-    def __init__(self, collector: Collector, sow: StateOfTheWorld) -> None:
+    def __init__(self, collector: Collector, sow: SowReader) -> None:
         self._collector, self._sow = collector, sow
 
     def read(self, root: Element) -> None:

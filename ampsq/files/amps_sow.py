@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampsq.files.amps_collector import Collector
     from ampsq.files.xml_elements import Element
 
-__all__ = ["StateOfTheWorld", "children_of"]
+__all__ = ["SowReader", "children_of"]
 
 _SOW: Final[Mapping[str, type[Definition]]] = {
     **dict.fromkeys(("Topic", "TopicDefinition", "TopicMetaData"), Topic),
@@ -45,7 +45,7 @@ def children_of(root: Element, section: str, *tags: str) -> list[Element]:
     return within
 
 
-class StateOfTheWorld:
+class SowReader:
     """Reads topics, queues, views and conflated topics.
 
     What AMPS can do with bodies that nothing here reads, or with records of which there is no key, would be something

@@ -59,7 +59,7 @@ class FileTypes:
         for child in given.values():
             child.is_read = True
         if module in ("nvfix", "fix"):
-            self._defined[name] = KnownType(module, separator and separator.text.strip())
+            self._defined[name] = KnownType(module, separator.text.strip() if separator is not None else None)
         else:
             if separator is not None:
                 separator.is_read = False

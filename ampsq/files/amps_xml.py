@@ -35,13 +35,13 @@ from ampsq.definitions.instance import ITSELF, Instance
 from ampsq.definitions.queue import GroupLocalQueue, LocalQueue, Queue, Topic, View
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import INSTANCE, Transport
-from ampsq.files.amps_actions import Actions
+from ampsq.files.amps_actions import ActionReader
 from ampsq.files.amps_collector import ROOT, Collector
 from ampsq.files.amps_elements import ACTED_ON, QUEUE_TAGS
 from ampsq.files.amps_include import with_included
 from ampsq.files.amps_names import numbered
-from ampsq.files.amps_replication import Destinations
-from ampsq.files.amps_sow import StateOfTheWorld, children_of
+from ampsq.files.amps_replication import DestinationReader
+from ampsq.files.amps_sow import SowReader, children_of
 from ampsq.files.amps_types import FileTypes
 from ampsq.files.file_faults import Faults
 from ampsq.files.xml_elements import Element
@@ -101,11 +101,11 @@ def read_amps_xml(root: Element, path: Path | None = None) -> Loaded:
     _read_instance(collector, whole)
     for transport in children_of(whole, "Transports", "Transport"):
         _read_transport(collector, transport)
-    sow = StateOfTheWorld(collector, FileTypes(whole))
+    sow = SowReader(collector, FileTypes(whole))
     sow.read(whole)
     sow.read_recorded(whole)
-    Actions(collector, sow).read(whole)
-    Destinations(collector, sow).read(whole)
+    ActionReader(collector, sow).read(whole)
+    DestinationReader(collector, sow).read(whole)
     return collector.finish(whole, _KINDS)
 
 

@@ -309,3 +309,34 @@ def test_one_schedule_has_one_timetable():
     assert "schedule: cron: goes with no every; allowed: one of both" in refusal(text)
     wrong = text.replace("<Every>1h</Every>", "").replace("* * * * *", "61 * * * *")
     assert "schedule: cron: '61 * * * *': minute: '61' is none; allowed: five fields" in refusal(wrong)
+
+
+def test_whatever_amps_documents_is_acted_on_or_has_a_reason_and_the_rest_is_applied(warnings, client):
+    loaded = load(FILES.parent / "amps-documented.xml")
+    told = [text.split(": ", 1)[1] for text in warnings()]
+    assert len([text for text in told if " is not acted on; " in text]) > 60
+    assert [text for text in told if text.endswith("is not acted on")] == []
+    # What has no state here that an action could be about
+    assert [text.partition("; ")[2] for text in told if NEITHER in text] == [
+        "it is no queue; deliveries of queues alone are recorded",
+        "it records nothing: its underlying topic does",
+        "it records nothing: its underlying topic does",
+    ]
+    assert f"Options/Event: 'two words' is 'two-words' {NAMED}" in told
+    client.apply(*(each for each in loaded if not isinstance(each, Instance)))
+    assert sorted(client.actions()) == sorted(each.name for each in loaded if isinstance(each, Action))
+    assert {"on-timeout-customers", "on-event-two-words", "on-schedule-3s"} <= client.actions().keys()
+
+
+def test_a_view_or_a_conflated_topic_has_nothing_to_delete(warnings):
+    text = """<AMPSConfig><SOW><Topic><Name>a</Name><Key>/id</Key></Topic><Queue><Name>work</Name></Queue>
+      <View><Name>rows</Name><UnderlyingTopic>a</UnderlyingTopic>
+      <Projection><Field>COUNT(/id) AS /n</Field></Projection></View></SOW><Actions><Action>
+      <On><Module>amps-action-on-schedule</Module><Options><Every>1h</Every></Options></On>
+      <Do><Module>amps-action-do-delete-sow</Module><Options><Topic>rows</Topic></Options></Do></Action>
+      </Actions></AMPSConfig>"""
+    assert [type(each) for each in load(text)] == [Topic, Queue, View]
+    assert f"<text>:5: Action/Topic: rows {NEITHER}; it is no topic: what it shows is its topic's" in warnings()
+    # What the file does not have may be at the server
+    assert isinstance(load(text.replace("<Topic>rows<", "<Topic>others<"))[3], Action)
+    assert isinstance(load(text.replace("<Topic>rows<", "<Topic>work<"))[3], Action)
