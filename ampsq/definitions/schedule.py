@@ -6,6 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -13,6 +14,8 @@ from ampsq.base.errors import DefinitionError
 from ampsq.base.values import Interval, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cronsim import CronSim
 
 __all__ = ["MIN_PERIOD", "CronSchedule", "Schedule", "parse_cron", "parse_schedule", "parse_time_zone"]
@@ -132,16 +135,20 @@ class CronSchedule:
 @functools.lru_cache(maxsize=1024)
 def _last_tick(cron: str, zone: str | None, minute: int) -> int | None:
     """The last tick up to the beginning of a minute since 1970, ms."""
-    moment = datetime.fromtimestamp(minute * 60, UTC)
-    there = moment.astimezone(ZoneInfo(zone) if zone else _LOCAL)
-    if there.fold:
-        # In the second of two equal hours, ticks of the first one are behind, though the clock shows less.
-        moment += (there.replace(fold=0).utcoffset() or timedelta()) - (there.utcoffset() or timedelta())
-        there = moment.astimezone(there.tzinfo)
+    zone_info = ZoneInfo(zone) if zone else _LOCAL
+    now = minute * 60
     # What is a bit later than a tick has that tick behind it.
-    ticks = _simulated(cron, there + timedelta(microseconds=1), reverse=True)
-    found = (int(tick.timestamp() * 1000) for tick in ticks)
-    return next((tick for tick in found if tick <= minute * _MINUTE), None)
+    start = datetime.fromtimestamp(now, UTC) + timedelta(microseconds=1)
+    last = next((tick for tick in _seconds(cron, start.astimezone(zone_info), reverse=True) if tick <= now), None)
+    if last is None:
+        return None
+    # Backwards is quick, but leaves out ticks of days on which the clocks change.
+    missed = _seconds(cron, datetime.fromtimestamp(last, UTC).astimezone(zone_info))
+    return max([last, *takewhile(lambda tick: tick <= now, missed)]) * 1000
+
+
+def _seconds(cron: str, start: datetime, *, reverse: bool = False) -> Iterator[int]:
+    return (int(tick.timestamp()) for tick in _simulated(cron, start, reverse=reverse))
 
 
 def _simulated(cron: str, start: datetime, *, reverse: bool = False) -> CronSim:

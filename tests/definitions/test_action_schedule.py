@@ -194,6 +194,12 @@ def test_a_tick_of_the_first_of_two_equal_hours_is_made_up_for_in_the_second():
     assert schedule.latest(ms("2026-10-25T00:45"), ms("2026-10-25T02:00")) is None
 
 
+def test_no_tick_is_left_out_where_the_clocks_change_by_half_an_hour():
+    # 00:59 of 4 October 2026 was at 14:29 UTC; at two the clocks went on by half an hour
+    schedule = parse_cron("59 */6 25-31 * SUN", "Australia/Lord_Howe")
+    assert schedule.latest(ms("2026-10-01T00:00"), ms("2026-10-03T18:37")) == ms("2026-10-03T14:29")
+
+
 @pytest.mark.parametrize(
     ("cron", "part"),
     [
