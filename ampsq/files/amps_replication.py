@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampsq.base.addresses import redacted
 from ampsq.definitions.destination import Destination
 from ampsq.files.amps_elements import ACTED_ON
 from ampsq.files.amps_names import SCHEMES, address_name, inet_addresses, is_of_server, numbered
@@ -85,6 +84,8 @@ class DestinationReader:
         addresses = [address for text in texts for address in inet_addresses(text, type_of)]
         plain = [child for child in element.children if child.tag == "InetAddr" and not is_of_server(child.text)]
         if plain and not plain[0].fault:
+            from ampsq.base.addresses import redacted  # noqa: PLC0415 - redis-py is slow to import
+
             made = ", ".join(redacted(each) for child in plain for each in inet_addresses(child.text, type_of))
             self._collector.warn(
                 plain[0],
