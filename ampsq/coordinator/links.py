@@ -28,7 +28,7 @@ _log = logging.getLogger("ampsq.coordinator")
 #: Seconds between two rounds: how soon a new destination is linked, and what waits elsewhere is asked for.
 _PAUSE: Final = 0.1
 _SHORT_PAUSE: Final = 0.01
-#: Of so many messages that were asked for the owners are looked at, a round.
+#: Of so many messages that others own the owners are looked at, a round.
 _ASSUMED: Final = 1_000
 #: Seconds that all links together have to end.
 _ENDS_WITHIN: Final = 1.5

@@ -64,8 +64,9 @@ _SUBSCRIBING: Final = f"""
 """
 #: What is of consumers, jobs and the far ends of links alone: who administers does without.
 _NOT_ADMINISTERING: Final = f"""
-    {_JOBS} apply_log apply_journal assume_ownership heartbeat begin_session grant_messages relay_requests
-    replace_subscription report_reader request_messages resize_backlog push_again subscribe sweep take
+    {_JOBS} apply_log apply_journal assume_ownership claim_messages heartbeat begin_session grant_messages
+    offer_messages relay_requests replace_subscription report_reader request_messages resize_backlog push_again
+    subscribe sweep take
 """
 
 
@@ -152,7 +153,8 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
             "does what must happen over time: sweeps, actions, views, trimming, links; and the console",
             f"""
                 {_OPENING} {_LOOKING} {_TOPICS} {_CHECKS} advance_action apply_log apply_journal assume_ownership
-                raise_counter {_FIRST_USE} discard_unsettled downgrade end_recovery forget_publishers
+                claim_messages offer_messages raise_counter {_FIRST_USE} discard_unsettled downgrade
+                end_recovery forget_publishers
                 grant_messages keep_duty index_log scan_foreign_entries note_flushing emit_overdue begin_rebuild
                 set_proxied_transfer publish rebuild begin_recovery retry_event redrive relay_requests report_sent
                 request_messages end_rebuild set_event_aside settle sow_delete sweep track_matches trim_log trim_journal
@@ -165,8 +167,8 @@ ROLES: Final[Mapping[str, Role]] = MappingProxyType(
         "replicator": _role(
             "the other end of a link: brings copies, fetches them, and says how far it is",
             f"""
-                read_catalog {_FIRST_USE} apply_log apply_journal grant_messages read_journal begin_recovery
-                relay_requests report_sent
+                read_catalog {_FIRST_USE} apply_log apply_journal claim_messages grant_messages offer_messages
+                read_journal begin_recovery relay_requests report_sent
             """,
             f"{_READS} {_FLUSHING} DEL HEXISTS HSET SADD",
         ),

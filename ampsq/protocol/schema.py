@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "ASKED_LATELY",
     "ASK_AGAIN",
     "BARRIERS_KEPT",
     "BATCH",
@@ -38,7 +39,9 @@ __all__ = [
     "LEASES_ANCHOR",
     "MARKS",
     "MAX_FILTERS",
+    "NAMED_KEPT",
     "NO_ROOM",
+    "OWNERS_LOOKED",
     "PASS_AGAIN",
     "POLICY",
     "PUBLISHER_AGE",
@@ -49,8 +52,10 @@ __all__ = [
     "SORT_WORK",
     "TRIM_REFS",
     "USUAL_LEAST",
+    "USUAL_MOST",
     "VALUES",
     "WANTED",
+    "WISHES",
     "Key",
     "keepalive_channel",
     "key",
@@ -104,10 +109,20 @@ TRIM_REFS: Final = 2_000
 REQUESTS: Final = 1_000
 #: About how many marks, and news of them, are kept: only the last ones are read.
 MARKS: Final = 100
-#: Milliseconds after which a message that was asked for and not granted is asked for again.
-ASK_AGAIN: Final = 1_000
+#: Milliseconds after which what nobody answered is asked for again: so soon is given what an owner can deliver no more.
+ASK_AGAIN: Final = 150
+#: Wishes of one request, at most: rooms of subscriptions with one filter each; with more, they take turns.
+WISHES: Final = 16
+#: Of so many messages owned elsewhere a request looks who owns them.
+OWNERS_LOOKED: Final = 32
+#: Milliseconds for which is known when a message was named to its owner.
+NAMED_KEPT: Final = 10_000
+#: Milliseconds after which the filter of another instance gives its place to one that is asked with now.
+ASKED_LATELY: Final = 10_000
 #: Least milliseconds that a message was here before it is asked for, however fast its owner usually is.
 USUAL_LEAST: Final = 20
+#: Most milliseconds of the same, however slow its owner usually is.
+USUAL_MOST: Final = 400
 #: Milliseconds for which what is told of a message waits for it: a day, as in AMPS, unless its queue says otherwise.
 DEFERRED_PERIOD: Final = 86_400_000
 #: The permanent field that keeps a queue's leases in a real hash table: Redis stores small hashes with short
@@ -255,8 +270,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         ),
         "requests": Key(
             ":requests", "stream",
-            "messages that instances ask for: queue, who asks, how much room of whom, journals heard, bookmarks",
-            "request_messages, relay_requests",
+            "what instances say to each other of queues (ownership/lib/requests): who asks for how much of whom, with "
+            "which filters; which messages an owner offers then; which of those are taken",
+            "request_messages, offer_messages, claim_messages, relay_requests",
             "its own length", "not needed: whoever has room asks again",
         ),
         "closed": Key(
@@ -503,9 +519,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
             "grant_messages, assume_ownership, apply_journal", "settle, trim_log", "the journal",
         ),
         "asked": Key(
-            ":q:<queue>:asked", "zset", "ref that was asked for -> ms when", "request_messages",
+            ":q:<queue>:asked", "zset", "ref that its owner was asked for by name -> ms when", "claim_messages",
             "request_messages, apply_journal, trim_log",
-            "not needed: it is asked for again",
+            "not needed: it tells how long grants take",
         ),
         "granted": Key(
             ":q:<queue>:granted", "hash",
@@ -648,11 +664,14 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "transferred_out": "transferred_out", "proxied": "proxied",
         # what links carry
         "marked": "marked", "peer": "peer",
-        # requests; `rooms`: owners, and how many messages of each there is room for. `heard`: up to where each
-        # origin's journal is known. Of a queue: `answered`, the last message that was granted, when, since
-        # when grants came one upon the other, how many messages they brought, how many ms one takes; `beyond`: when
-        # more messages were last named than there was room for
-        "bookmarks": "bookmarks", "rooms": "rooms", "answered": "answered", "beyond": "beyond",
+        # requests; `shares`, and `rooms` where messages are named: owners, and for how many messages of each there is
+        # room. `heard`: up to where each origin's journal is known. `place`: up to where an owner has offered. Of a
+        # queue: `answered`, the last message that was granted, when, since when grants came one upon the other, how
+        # many messages they brought, how many ms one takes; `requested`: when it was asked last, since when without a
+        # pause, for how many, and how many of these are ahead; `assumed`: up to where was looked for messages of
+        # owners out of reach
+        "bookmarks": "bookmarks", "rooms": "rooms", "answered": "answered", "shares": "shares", "wishes": "wishes",
+        "place": "place", "to": "to", "offered": "offered", "requested": "requested", "assumed": "assumed",
         # deliveries
         "cause": "cause",
         # action
@@ -707,7 +726,12 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "requests": REQUESTS,
         "marks": MARKS,
         "ask_again": ASK_AGAIN,
+        "asked_lately": ASKED_LATELY,
+        "named_kept": NAMED_KEPT,
+        "owners_looked": OWNERS_LOOKED,
+        "wishes": WISHES,
         "usual_least": USUAL_LEAST,
+        "usual_most": USUAL_MOST,
         "deferred_period": DEFERRED_PERIOD,
         "retention": "retention",
         # Why a reader is offlined or disconnected: the elements of a transport.

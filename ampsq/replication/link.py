@@ -8,6 +8,7 @@ twice.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
@@ -33,6 +34,9 @@ __all__ = ["Link", "LinkProgress"]
 _TOLD: Final = 500
 #: Entries that one read asks for, over all logs: as many as one call takes, which runs while the next are read.
 _PAGE: Final = 500
+#: Entries of `requests` that one read gives, and seconds for which one of them is told again, a step.
+_REQUESTS: Final = 20
+_TOLD_AGAIN: Final = 0.05
 #: Seconds of a pause while what is read waits for a message that another link brings.
 _HELD_PAUSE: Final = 0.02
 
@@ -43,7 +47,7 @@ class LinkProgress(NamedTuple):
     Attributes:
         messages: copies recorded at the destination.
         journal_rows: entries of journals followed there.
-        requests: messages that the destination was asked for.
+        requests: what the destination was told of what is asked for, offered and taken, and what is to be told again.
         bytes: of the fields of what was sent, copies that were there before among it.
         is_idle: there was nothing more to read.
     """
@@ -94,6 +98,8 @@ class Link:
         self._places: dict[str, Id] = {f"{kind} {topic}": FIRST for topic in topics for kind in ("log", "same")}
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
+        # Read there and not passed on yet: they are to be told again.
+        self._unanswered: deque[tuple[str, dict[bytes, bytes]]] = deque()
         self._digests: dict[tuple[str, str], str] = {}
         self._sending = LinkSender(destination, carried, self._digest_of, clock)
         self._mark = "0-0"
@@ -251,6 +257,7 @@ class Link:
         for gate in self._gates or ():
             gate.close()
         self._gates = None
+        self._unanswered.clear()
         self._sending.close()
 
     # --- one step
@@ -271,7 +278,7 @@ class Link:
             time.sleep(min(wait, _HELD_PAUSE))
         else:
             is_asking = self._recovering and not self._has_asked
-            is_free = gate.is_empty and arrived.is_empty and sending.is_empty and not is_asking
+            is_free = gate.is_empty and arrived.is_empty and sending.is_empty and not is_asking and not self._unanswered
             page, is_end = self._read(wait if is_free else 0.0)
             is_idle = not page.entries and not page.places
             if not is_idle or (is_asking and page.is_all):
@@ -401,40 +408,68 @@ class Link:
     # --- requests
 
     def _pass_requests(self) -> int:
-        """Ask the destination for what is asked for at the source, and let it pass that on."""
+        """Tell the destination what the source asks for, offers and takes, and let it pass that on."""
         if not self._queues:
             return 0
+        self._read_requests()
+        told, until = 0, time.monotonic() + _TOLD_AGAIN
+        for _ in range(len(self._unanswered)):
+            place, fields = self._unanswered.popleft()
+            source = fields.pop(_F_SOURCE, f"{self.carried.source.origin}~{place}".encode())
+            path = fields.pop(_F_PATH, b"").decode()
+            queue = fields[_F_QUEUES].decode()
+            if queue in self._journals and self.carried.is_routed(source.partition(b"~")[0].decode(), path):
+                told += 1
+                is_again = self._tell(queue, fields)
+                while is_again and time.monotonic() < until:
+                    is_again = self._tell(queue, fields)
+                if is_again:
+                    # The destination has more to read for it: all else goes on meanwhile.
+                    self._unanswered.append((place, {_F_SOURCE: source, _F_PATH: path.encode(), **fields}))
+                    continue
+                row = [value for pair in fields.items() for value in pair]
+                self._destination.call(links.relay([source, self.carried.path_of(path), len(fields), *row]))
+        return told
+
+    def _read_requests(self) -> None:
+        """Read what is new; of what an instance asks for, the last word counts."""
         name = key(self._source.instance, "requests")
-        rows = self._source.call(command(["XRANGE", name, f"({self._requests}", "+", "COUNT", 20], lambda reply: reply))
-        asked = 0
-        relayed: list[Any] = []
-        for stream_id, flat in rows:
+        read: list[str | int] = ["XRANGE", name, f"({self._requests}", "+", "COUNT", _REQUESTS]
+        for stream_id, flat in self._source.call(command(read, lambda reply: reply)):
             self._requests = stream_id.decode()
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            source = fields.get(_F_SOURCE, f"{self.carried.source.origin}~{self._requests}".encode())
-            path = fields.get(_F_PATH, b"").decode()
-            queue = fields[_F_QUEUES].decode()
-            if queue not in self._journals or not self.carried.is_routed(source.partition(b"~")[0].decode(), path):
-                continue
-            # One that does not say for how many there is room asks for none.
-            rooms, followed = fields.get(_F_ROOMS, b""), fields.get(_F_HEARD, b"")
-            bookmarks = fields[_F_BOOKMARKS].split(b" ")
-            asked += len(bookmarks)
-            by = fields[_F_OWNER]
-            for _ in range(4):
-                grant = links.grant_ownership(
-                    queue, by.decode(), bookmarks, rooms=rooms, followed=followed, now=self._clock()
-                )
-                if not self._destination.call(grant)[1]:
-                    break
-            relayed += [source, self.carried.path_of(path), queue, by, rooms, followed, fields[_F_BOOKMARKS]]
-        if relayed:
-            self._destination.call(links.relay(relayed))
-        return asked
+            if _F_WISHES in fields and self._unanswered:
+                same = (fields[_F_QUEUES], fields[_F_OWNER])
+                others = [
+                    (place, other)
+                    for place, other in self._unanswered
+                    if _F_WISHES not in other or (other[_F_QUEUES], other[_F_OWNER]) != same
+                ]
+                self._unanswered = deque(others)
+            self._unanswered.append((self._requests, fields))
+
+    def _tell(self, queue: str, fields: Mapping[bytes, bytes]) -> bool:
+        """Tell the destination of one request, offer or claim; gives whether it is to be told again."""
+        by, bookmarks, now = fields[_F_OWNER].decode(), fields[_F_BOOKMARKS].split(), self._clock()
+        followed, place = fields.get(_F_HEARD, b""), fields.get(_F_PLACE, b"")
+        if _F_TO in fields:
+            offer = links.Offer(fields[_F_TO], by, fields[_F_OFFERED], place, bookmarks)
+            self._destination.call(links.claim_messages(queue, offer, now=now))
+            return False
+        if _F_WISHES in fields:
+            wish = links.RoomRequest(fields[_F_SHARES], followed, place, fields[_F_WISHES])
+            return self._destination.call(links.offer_messages(queue, by, wish, now=now))[1]
+        # One that does not say for how many there is room asks for none.
+        rooms = fields.get(_F_ROOMS, b"")
+        grant = links.grant_ownership(queue, by, bookmarks, rooms=rooms, followed=followed, now=now)
+        return self._destination.call(grant)[1]
 
 
 _F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_ROOMS, _F_HEARD, _F_BOOKMARKS, _F_HERE = (
     FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "rooms", "heard", "bookmarks", "here")
+)
+_F_SHARES, _F_WISHES, _F_PLACE, _F_TO, _F_OFFERED = (
+    FIELDS[name].encode() for name in ("shares", "wishes", "place", "to", "offered")
 )
 
 

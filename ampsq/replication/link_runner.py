@@ -81,7 +81,7 @@ class LinkState:
         messages_per_second: of the last second or so.
         bytes_per_second: of the last second or so.
         told: journal entries followed there.
-        requests: messages asked for there.
+        requests: requests, offers and claims of messages passed there.
         reason: why it is not connected.
         is_final: nothing but another definition of the destination ends that.
         run_by: the coordinator that runs it.

@@ -15,7 +15,7 @@ _log = logging.getLogger("ampsq.replication")
 
 
 async def assume_lost(instance: str, queue: str, limit: int) -> int:
-    """Own what was asked for of owners from which no link comes here, where that is enabled; a bounded step.
+    """Own what somebody is free for of owners from which no link comes here, where that is enabled; a bounded step.
 
     Args:
         instance: this one.

@@ -98,6 +98,14 @@ local function has_to_wait(run, up_to)
   return false
 end
 
+-- What others own is known as theirs also where nobody is free here.
+local function note_unread(route, now)
+  for name in string.gmatch(route, '[^%s*]+') do
+    local queue = load_queue(name)
+    if queue and queue.owner and something_waits(queue) then call('ZADD', K.due(), 'NX', now, 'read ' .. name) end
+  end
+end
+
 local waits = 0
 for _, run in ipairs(runs) do
   local up_to = received_of('log ' .. run.topic, run.origin)
@@ -110,5 +118,6 @@ end
 for topic, found in pairs(fresh) do
   if keeps_records(routes[topic]) then call('ZADD', K.due(), 'LT', ms, 'records ' .. topic) end
   serve_queues(routes[topic], topic, found.oldest, ms, math.min(found.count, V.batch), dispatch_or_defer)
+  note_unread(routes[topic], ms)
 end
 return {recorded, before, same, waits}

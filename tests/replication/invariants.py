@@ -303,19 +303,23 @@ def judge_settlements(instance, view):
             raise Violation(f"{name} was settled {settled[ref]} times at {instance.name}")
 
 
-class Asked(NamedTuple):
-    """A request as its instance made it: how much room it had, and up to where it had heard others, by origin."""
+class Claim(NamedTuple):
+    """What an instance named to an owner: how much room it had, and up to where it had heard others."""
 
     room: int
-    heard: dict[str, str]
+    heard: tuple[tuple[str, str], ...]
 
 
-def asked_last(instance):
-    """The last request that an instance made."""
-    ((_, fields),) = instance.ask(["XREVRANGE", instance.key("requests"), "+", "-", "COUNT", 1])[0]
-    rooms, heard = (fields[name].decode().split(" ") for name in (b"rooms", b"heard"))
-    journals = dict(each.split("~") for each in heard if each)
-    return Asked(sum(int(room) for room in rooms[1::2]), journals)
+def claims_of(instance):
+    """What an instance has named to owners, as far as its stream still has it."""
+    found = set()
+    for _, fields in instance.ask(["XRANGE", instance.key("requests"), "-", "+"])[0]:
+        if b"s" in fields or not fields[b"rooms"]:
+            continue
+        rooms, heard = (fields[name].decode().split(" ") for name in (b"rooms", b"heard"))
+        journals = tuple(tuple(each.split("~")) for each in heard if each)
+        found.add(Claim(sum(int(room) for room in rooms[1::2]), journals))
+    return found
 
 
 def judge_grants(instance, asked):
@@ -323,7 +327,7 @@ def judge_grants(instance, asked):
 
     Args:
         instance: whose journal says what it granted.
-        asked: origin -> all its requests.
+        asked: origin -> all its claims.
     """
     granted = {}
     for stream_id, fields in instance.ask(["XRANGE", instance.key("journal", QUEUE), "-", "+"])[0]:
@@ -334,8 +338,8 @@ def judge_grants(instance, asked):
         rows = granted.setdefault(to, [])
         rows.append((order(stream_id.decode()), len(facts["refs"].split(" "))))
         unheard = [
-            (each.room, sum(count for at, count in rows if at > order(each.heard.get(instance.origin, "0-0"))))
-            for each in asked.get(to, [])
+            (each.room, sum(count for at, count in rows if at > order(dict(each.heard).get(instance.origin, "0-0"))))
+            for each in asked.get(to, ())
         ]
         if not any(count <= room for room, count in unheard):
             raise Violation(f"{instance.name} granted {to} more than it had room for: {rows}, asked {unheard}")

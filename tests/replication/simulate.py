@@ -33,6 +33,8 @@ _AT_ONCE, _EVERY = 20, 10.0
 def servers():
     """Private servers, one an instance; gives their URLs."""
     path = Path(__file__).parents[1] / "conftest.py"
+    # What it imports beside it.
+    sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("fixtures", path)
     fixtures = importlib.util.module_from_spec(spec)
     sys.modules["fixtures"] = fixtures

@@ -18,7 +18,9 @@ from ampsq.transport.runner import Store
 TOPIC, QUEUE = "orders", "work"
 LEASE = 2_000
 #: Scripts whose calls may come again at any time, late.
-_REPEATED = frozenset({"apply_log", "apply_journal", "grant_messages", "relay_requests"})
+_REPEATED = frozenset(
+    {"apply_log", "apply_journal", "claim_messages", "grant_messages", "offer_messages", "relay_requests"}
+)
 
 
 def decoded(reply):

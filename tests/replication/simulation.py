@@ -17,8 +17,8 @@ import losing
 from ending import finish
 from invariants import (
     Violation,
-    asked_last,
     believers,
+    claims_of,
     doubled,
     judge_copies,
     judge_deferred,
@@ -357,7 +357,12 @@ class Simulation:
             raise Violation(f"link {name}: {type(error).__name__}: {error}") from error
         for each in name:
             self.instances[each].lossy.lose_nothing()
+            self._note_claims(each)
         return moved
+
+    def _note_claims(self, at):
+        instance = self.instances[at]
+        self.asked.setdefault(instance.origin, set()).update(claims_of(instance))
 
     def cut_link(self):
         name = self.random.choice(self.shape.links)
@@ -392,6 +397,7 @@ class Simulation:
             outcome = store.call(call)
         except Rejected as error:
             outcome = error.code
+        self._note_claims(at)
         self.tell("repeat", at, call.script.name, outcome)
         return at
 
@@ -414,8 +420,6 @@ class Simulation:
         instance = self.instances[at]
         number = instance.run("request_messages", instance.now, QUEUE)
         self.tell("request", at, number)
-        if number:
-            self.asked.setdefault(instance.origin, []).append(asked_last(instance))
         return at
 
     def assume(self):

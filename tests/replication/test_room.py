@@ -28,13 +28,25 @@ def asking(site, fabric, seconds):
     return site.run("request_messages", fabric.now + 10_000 + round(seconds * 1_000), "work")
 
 
-def requests(site):
-    """Who asks for what of this instance's requests: the arguments of the call that grants it, but its time."""
-    found = []
-    for _, fields in site.store.redis.xrange(site.key("requests")):
-        texts = {name.decode(): value.decode() for name, value in fields.items()}
-        found.append(("work", site.origin, texts["rooms"], texts["heard"], *texts["bookmarks"].split(" ")))
-    return found
+def said(site):
+    """What an instance said last of its queue to others."""
+    ((_, fields),) = site.store.redis.xrevrange(site.key("requests"), count=1)
+    return {name.decode(): value.decode() for name, value in fields.items()}
+
+
+def named(owner, site, fabric, seconds):
+    """What an instance takes when an owner offers: arguments of the call that grants it, but the time."""
+    assert asking(site, fabric, seconds)
+    wish = said(site)
+    head = (wish["queues"], wish["owner"], wish["shares"], wish["heard"], wish["place"], wish["wishes"])
+    assert owner.run("offer_messages", fabric.now, *head)[0]
+    offer = said(owner)
+    bookmarks = offer["bookmarks"].split(" ")
+    now = fabric.now + 10_000 + round(seconds * 1_000)
+    head = (offer["queues"], offer["to"], offer["owner"], offer["offered"], offer["place"])
+    assert site.run("claim_messages", now, *head, *bookmarks)
+    claim = said(site)
+    return ("work", claim["owner"], claim["rooms"], claim["heard"], *claim["bookmarks"].split(" "))
 
 
 def test_a_slow_consumer_s_instance_owns_no_more_than_it_has_room_for(fabric, pair):
@@ -66,8 +78,10 @@ def test_while_nothing_of_a_grant_comes_no_more_is_granted_than_there_was_room_f
     fabric.run()
     at_b = b.subscribe("work", backlog=2)
 
-    # When requests come, and the owner's journal does not
+    # When what it takes comes, and the owner's journal does not
+    claim = named(a, b, fabric, 0)
     for second in range(8):
+        a.run("grant_messages", fabric.now, *claim)
         asking(b, fabric, second)
         fabric.links["b", "a"].step()
     at_once = granted(a, b)
@@ -130,7 +144,7 @@ def test_a_consumer_faster_than_a_grant_is_granted_what_it_settles_meanwhile(fab
     told = []
     for _ in rooms:
         b.run("request_messages", fabric.now, "work")
-        told.append(int(requests(b)[-1][2].split(" ")[1]))
+        told.append(int(said(b)["shares"].split(" ")[1]))
         fabric.now += 2_000
         fabric.run()
         while held := b.take(at_b, 1):
@@ -146,10 +160,8 @@ def test_a_request_that_comes_again_or_late_is_granted_nothing_more(fabric, pair
     a.publish("orders", *(str(number) for number in range(100)))
     fabric.run()
     at_b = b.subscribe("work", backlog=5)
-    asking(b, fabric, 0)
-    asking(b, fabric, 1)
-    asked = requests(b)
-    assert [len(each) - 4 for each in asked] == [5, 15]
+    asked = [named(a, b, fabric, second) for second in range(2)]
+    assert [len(each) - 4 for each in asked] == [5, 5]
 
     # Given that the first was granted, and is known there
     assert a.run("grant_messages", fabric.now, *asked[0]) == [5, 0]
@@ -157,10 +169,9 @@ def test_a_request_that_comes_again_or_late_is_granted_nothing_more(fabric, pair
     fabric.links["a", "b"].step()
     held = b.take(at_b)
     b.settle("acknowledged", at_b, *held)
-    asking(b, fabric, 3)
+    newest = named(a, b, fabric, 3)
 
     # When they come in any order
-    newest = requests(b)[-1]
     counts = [a.run("grant_messages", fabric.now, *each)[0] for each in (asked[1], newest, asked[0], asked[1], newest)]
 
     # Then only who asked for more when it had room has more
@@ -173,17 +184,15 @@ def test_a_request_whose_owner_lost_what_it_granted_is_granted_again(fabric, pai
     a.publish("orders", *(str(number) for number in range(10)))
     fabric.run()
     b.subscribe("work", backlog=3)
-    asking(b, fabric, 0)
-    (asked,) = requests(b)
+    asked, more = named(a, b, fabric, 0), named(a, b, fabric, 1)
     assert a.run("grant_messages", fabric.now, *asked) == [3, 0]
 
     # A new incarnation of either counts anew
     other = (asked[0], f"{b.name}.other", *asked[2:])
     assert a.run("grant_messages", fabric.now, *other) == [0, 0]
-    asking(b, fabric, 1)
-    more = requests(b)[-1]
     assert a.run("grant_messages", fabric.now, *more) == [0, 0]
-    assert a.run("grant_messages", fabric.now, more[0], f"{b.name}.other", *more[2:])[0] == 3
+    beyond = a.publish("orders", "11", "12")
+    assert a.run("grant_messages", fabric.now, more[0], f"{b.name}.other", *more[2:4], *beyond)[0] == 2
 
 
 def test_what_was_heard_of_an_owner_s_former_incarnation_is_heard(fabric, pair):
@@ -191,10 +200,9 @@ def test_what_was_heard_of_an_owner_s_former_incarnation_is_heard(fabric, pair):
     a.publish("orders", *(str(number) for number in range(10)))
     fabric.run()
     b.subscribe("work", backlog=3)
-    asking(b, fabric, 0)
-    asking(b, fabric, 1)
-    first, second = requests(b)
+    first = named(a, b, fabric, 0)
     assert a.run("grant_messages", fabric.now, *first) == [3, 0]
+    second = (*first[:4], *a.publish("orders", "11", "12", "13"))
     ((last, _),) = a.store.redis.xrevrange(a.key("journal", "work"), count=1)
 
     # A server that was emptied may journal under IDs that are still its former incarnation's
@@ -211,7 +219,9 @@ def test_who_does_not_say_for_how_many_it_has_room_is_granted_nothing(fabric, pa
     b.ask("work")
     ((_, fields),) = b.store.redis.xrange(b.key("requests"))
     b.store.redis.delete(b.key("requests"))
-    b.store.redis.xadd(b.key("requests"), {name: fields[name] for name in (b"queues", b"owner", b"bookmarks")})
+    bookmarks = f"orders~{a.origin}~1-1"
+    fields = {name: fields[name] for name in (b"queues", b"owner")} | {b"bookmarks": bookmarks}
+    b.store.redis.xadd(b.key("requests"), fields)
 
     fabric.run()
 
@@ -241,7 +251,7 @@ def test_the_room_is_divided_among_the_owners_that_are_asked(fabric, backlog):
     found = []
     for second in range(12):
         if asking(c, fabric, second):
-            rooms = dict(part.rsplit(" ", 1) for part in re.findall(r"\S+ \d+", requests(c)[-1][2]))
+            rooms = dict(part.rsplit(" ", 1) for part in re.findall(r"\S+ \d+", said(c)["shares"]))
             assert sum(map(int, rooms.values())) == backlog
             assert rooms.keys() <= {a.origin, b.origin}
         fabric.run()

@@ -25,15 +25,19 @@ __all__ = [
     "JournalPage",
     "JournalRow",
     "Now",
+    "Offer",
     "OwnerCounts",
+    "RoomRequest",
     "apply",
     "apply_journal",
     "assume_ownership",
     "behind_since",
+    "claim_messages",
     "count_owners",
     "downgrade",
     "grant_ownership",
     "lacking_destinations",
+    "offer_messages",
     "read_found_groups",
     "read_journal",
     "read_link_report",
@@ -130,6 +134,40 @@ class JournalRow:
         yield from (*head, *self.bookmarks)
 
 
+class RoomRequest(NamedTuple):
+    """What an instance has room for, as its request says it.
+
+    Attributes:
+        shares: owners, and for how many messages of each.
+        followed: up to where it had the journals of others then.
+        place: where an earlier offer ended; empty for none.
+        wishes: filters, each with its room and tree.
+    """
+
+    shares: EncodableT
+    followed: EncodableT
+    place: EncodableT
+    wishes: EncodableT
+
+
+class Offer(NamedTuple):
+    """Messages that nobody at their owner can take.
+
+    Attributes:
+        to: the origin that they are offered to: nothing happens at another one.
+        owner: the origin that offers.
+        offered: for how many messages it was asked.
+        place: where the offer ended.
+        bookmarks: of the messages.
+    """
+
+    to: EncodableT
+    owner: EncodableT
+    offered: EncodableT
+    place: EncodableT
+    bookmarks: Sequence[bytes]
+
+
 class OwnerCounts(NamedTuple):
     """Who owns the messages of a queue.
 
@@ -216,7 +254,27 @@ def grant_ownership(
         now: ms; default: the server's.
     """
     arguments: list[EncodableT] = [now, queue, by, rooms, followed, *bookmarks]
-    return script_call("grant_messages", arguments, lambda reply: (reply[0], bool(reply[1])), repeatable=True)
+    return script_call("grant_messages", arguments, _offered, repeatable=True)
+
+
+def offer_messages(queue: str, by: str, wish: RoomRequest, *, now: Now = "") -> Call[tuple[int, bool]]:
+    """Let an owner offer what nobody there can take to an origin that has room.
+
+    Gives how many it offers, and whether to ask again, since the queue is to be dispatched, read on or sorted first.
+
+    Args:
+        queue: the queue.
+        by: the origin that asks.
+        wish: for what.
+        now: ms; default: the server's.
+    """
+    return script_call("offer_messages", [now, queue, by, *wish], _offered, repeatable=True)
+
+
+def claim_messages(queue: str, offer: Offer, *, now: Now = "") -> Call[int]:
+    """Name to their owner those of the messages it offers that somebody here is free for; gives how many."""
+    arguments: list[EncodableT] = [now, queue, *offer[:-1], *offer.bookmarks]
+    return script_call("claim_messages", arguments, int, repeatable=True)
 
 
 def request_ownership(queue: str) -> Call[int]:
@@ -230,11 +288,11 @@ def count_owners(queue: str, limit: int) -> Call[OwnerCounts]:
 
 
 def assume_ownership(queue: str, limit: int, owners: Iterable[str]) -> Call[tuple[int, int]]:
-    """Own what was asked for in the place of owners out of reach; gives how many, and how many others own still.
+    """Own what somebody is free for in the place of owners out of reach; gives how many, and how many others own still.
 
     Args:
         queue: the queue; proxied transfer is enabled.
-        limit: of so many that were asked for the owners are looked at.
+        limit: of so many the owners are looked at.
         owners: names of instances, or origins.
     """
     return script_call("assume_ownership", ["", queue, limit, *owners], _pair, repeatable=True)
@@ -290,7 +348,7 @@ def relay(rows: Sequence[EncodableT]) -> Call[int]:
     """Pass requests on; gives how many were new.
 
     Args:
-        rows: source, path, queue, who asks, rooms, heard and bookmarks of each, in turn.
+        rows: source, path, the number of fields, then these and their values, in turn.
     """
     return script_call("relay_requests", rows, int, repeatable=True)
 
@@ -336,6 +394,10 @@ def _counts(reply: Any) -> OwnerCounts:
     owners = {name.decode(): int(number) for name, number in zip(reply[8::2], reply[9::2], strict=True)}
     elsewhere, owned, usual, came, went, proxied, deferred = (int(each) for each in reply[:7])
     return OwnerCounts(elsewhere, owned, usual, came, went, bool(proxied), deferred, oldest, owners)
+
+
+def _offered(reply: Any) -> tuple[int, bool]:
+    return int(reply[0]), bool(reply[1])
 
 
 def _pair(reply: Any) -> tuple[int, int]:

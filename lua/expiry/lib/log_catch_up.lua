@@ -6,7 +6,13 @@ local function catch_up_with_logs(queue, now)
   if queue.topic == V.nowhere then return false end
   local pass, topics, done = open_expire_pass(queue, now), unread_topics(queue), true
   pass.till = math.huge
-  for i = 1, #topics, 2 do done = pass_unread_topic(pass, topics[i]) and done end
+  for i = 1, #topics, 2 do
+    local is_read = pass_unread_topic(pass, topics[i])
+    -- Those behind the first hundred have their turn.
+    if is_read and queue.topic == '' then call('ZREM', K.behind(queue.name), topics[i]) end
+    done = done and is_read
+  end
+  if queue.topic == '' and call('EXISTS', K.behind(queue.name)) == 1 then done = false end
   close_expire_pass(pass)
   return done
 end

@@ -57,6 +57,21 @@ local function join_filter(name, id, tree)
   save_filter_names(queue, (queue.sorted or V.none) .. ' ' .. id)
 end
 
+-- What another instance asks with is kept as if its last user had just left. It takes the place of an unused one that nobody has
+-- asked with for a while, and of no other; false where there is none.
+local function keep_asked_filter(name, id, tree, now)
+  local users, member = call('HGET', K.filters(name), 'users ' .. id), 'filter ' .. name .. ' '
+  if not users then
+    local fits, unused = has_room_for_filter(name, id)
+    local until_when = unused and tonumber(call('ZSCORE', K.due(), member .. unused) or 0)
+    if not fits or unused and until_when > now + V.keep_filter - V.asked_lately then return false end
+    join_filter(name, id, tree)
+    users = string.format('%d', call('HINCRBY', K.filters(name), 'users ' .. id, -1))
+  end
+  if users == '0' then call('ZADD', K.due(), now + V.keep_filter, member .. id) end
+  return true
+end
+
 local function leave_filter(name, id, now)
   if id == V.none or call('HEXISTS', K.filters(name), 'filter ' .. id) == 0 then return end
   if call('HINCRBY', K.filters(name), 'users ' .. id, -1) > 0 then return end
