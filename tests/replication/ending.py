@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import losing
-from invariants import Violation, believers, judge_grants, judge_settlements
+from invariants import Violation, believers, judge_copies, judge_grants, judge_settlements
+from simulated import QUEUE
 
 from ampsq.operations.check.queue import check
 from ampsq.protocol.schema import DEFERRED_PERIOD
 
 #: Rounds of all links within which a healed world comes to rest, and rounds in which all is settled then.
 REST, SETTLED = 60, 40
+#: Rounds in which a free consumer of a deep queue gets something: a quarter of a second each.
+PATIENCE = 4
 
 
 def finish(run):
@@ -22,7 +25,7 @@ def finish(run):
     for each in run.instances.values():
         each.skew = 0
     run.now += 20_000
-    _come_to_rest(run)
+    come_to_rest(run)
     _judge_rest(run)
     where = run.random.choice([*run.instances]) if not run.shape.filtered and run.random.random() < 0.4 else ""
     # A crash may have brought some back that had ended.
@@ -31,8 +34,13 @@ def finish(run):
             instance.run("unsubscribe", instance.now, by)
     run.subscriptions.clear()
     run.taken = []
+    if run.deep:
+        for name, instance in run.instances.items():
+            judge_copies(instance, run.views[name])
+        _judge_starving(run)
+        _settle_the_rest(run)
     for at in where or run.instances:
-        run.subscribe(at, backlog=5)
+        run.subscribe(at, backlog=5, filtered=False)
     for _ in range(SETTLED):
         run.now += 60_000
         if _settle_some(run):
@@ -42,14 +50,16 @@ def finish(run):
     _judge_end(run)
 
 
-def _come_to_rest(run):
+def come_to_rest(run):
+    """Step all links until nothing moves any more."""
     for _ in range(REST):
         moved = False
         for name in run.instances:
             run.flush(name)
         for name in run.links:
             step = run.step(name)
-            moved = moved or step is None or step.messages > 0 or step.journal_rows > 0 or not step.is_idle
+            moved = moved or step is None or bool(step.messages or step.journal_rows or step.requests)
+            moved = moved or not step.is_idle
         for name in run.instances:
             run.judge(name)
         run.judge_all()
@@ -83,11 +93,59 @@ def _judge_rest(run):
             raise Violation(f"{name} has several owners at rest: {found}")
 
 
+def _judge_starving(run):
+    """A consumer that is free, anywhere, and whose filter few match, gets all of those, however deep they lie."""
+    at = run.random.choice([*run.instances])
+    run.subscribe(at, backlog=5, filtered=True)
+    ((by, (_, subscription)),) = run.subscriptions.items()
+    patience = PATIENCE
+    while patience:
+        left = _matching(run, at)
+        if not left:
+            break
+        run.now += 250
+        for each in run.instances:
+            run.sweep_all(each)
+        run.request(at)
+        come_to_rest(run)
+        found = run.take_of(at, subscription)
+        patience = PATIENCE if found else patience - 1
+        for message in run.taken:
+            run.settle(message, "acknowledged")
+        run.taken = []
+        run.judge(at)
+    if left:
+        raise Violation(f"a free consumer of {at} starves: {sorted(left)} wait")
+    run.tell("fed", at)
+    run.instances[at].run("unsubscribe", run.instances[at].now, subscription)
+    del run.subscriptions[by]
+
+
+def _matching(run, at):
+    """What an instance has, matches, and is not settled."""
+    view = run.views[at]
+    return {entry.name for entry in view.entries if entry.kind == 1 and view.places[entry.name] != "settled"}
+
+
+def _settle_the_rest(run):
+    """Somebody settles the many by their bookmarks, where they are owned."""
+    for name, instance in run.instances.items():
+        run.sweep_all(name)
+        run.judge(name)
+        view = run.views[name]
+        places = view.places
+        refs = [entry.ref for entry in view.entries if entry.publisher == "d" and places[entry.name] != "settled"]
+        for first in range(0, len(refs), 200):
+            some = refs[first : first + 200]
+            instance.run("settle", instance.now, "acknowledged", 0, "", QUEUE, len(some), *some, *[""] * len(some))
+    come_to_rest(run)
+
+
 def _settle_some(run):
     for at in run.instances:
         run.sweep_all(at)
         run.request(at)
-    _come_to_rest(run)
+    come_to_rest(run)
     for at, by in [*run.subscriptions.values()]:
         for _ in range(20):
             if not run.take_of(at, by):
@@ -96,7 +154,7 @@ def _settle_some(run):
                 run.settle(message, "acknowledged")
             run.taken = []
         run.judge(at)
-    _come_to_rest(run)
+    come_to_rest(run)
     return not _unsettled(run)
 
 

@@ -1,6 +1,7 @@
 """Runs of the simulation by command: many seeds, or one again with its trace.
 
 python tests/replication/simulate.py --seeds 20000 --jobs 2 --deadline 7200
+python tests/replication/simulate.py --seeds 2000 --deep 2000 --jobs 2 --deadline 7200
 python tests/replication/simulate.py --seed 17
 """
 
@@ -48,7 +49,7 @@ def servers():
         yield urls
 
 
-def run_some(seeds, steps, until):
+def run_some(seeds, steps, until, deep):
     """How many were run until then, and what went wrong, by seed."""
     found, done = [], 0
     if time.monotonic() > until:
@@ -58,19 +59,19 @@ def run_some(seeds, steps, until):
             if time.monotonic() > until:
                 break
             try:
-                Simulation(known, seed, steps=steps).run()
+                Simulation(known, seed, steps=steps, deep=deep).run()
             except Exception as error:  # noqa: BLE001  (whatever it is, the seed is to be known)
                 found.append((seed, f"{type(error).__name__}: {error}"))
             done += 1
     return done, found
 
 
-def run_one(seed, steps):
+def run_one(seed, steps, deep):
     """With its trace, and once more to see that it is the same."""
     with servers() as urls, instances(urls) as known:
         digests = []
         for trace in (print, None):
-            run = Simulation(known, seed, steps=steps, trace=trace)
+            run = Simulation(known, seed, steps=steps, trace=trace, deep=deep)
             try:
                 run.run()
             except Exception as error:  # noqa: BLE001  (whatever it is, the trace is wanted)
@@ -81,13 +82,13 @@ def run_one(seed, steps):
     return len(set(digests)) == 1
 
 
-def run_many(first, number, *, jobs, steps, deadline):
+def run_many(first, number, *, jobs, steps, deadline, deep):
     """All seeds, with progress; gives whether none failed and all were run."""
     began = told = time.monotonic()
     done, bad = 0, []
     parts = [range(at, min(at + _AT_ONCE, first + number)) for at in range(first, first + number, _AT_ONCE)]
     with multiprocessing.Pool(jobs) as pool:
-        waiting = [pool.apply_async(run_some, (part, steps, began + deadline)) for part in parts]
+        waiting = [pool.apply_async(run_some, (part, steps, began + deadline, deep)) for part in parts]
         for each in waiting:
             count, found = each.get()
             done, bad = done + count, bad + found
@@ -99,9 +100,9 @@ def run_many(first, number, *, jobs, steps, deadline):
     seconds = time.monotonic() - began
     if done < number:
         print(f"the deadline of {deadline:.0f} s is over")
-    print(
-        f"{done} of {number} seeds of {steps} steps and the end, {len(bad)} failed, {seconds:.0f} s, {jobs} processes"
-    )
+    depth = f", {deep} messages deep" if deep else ""
+    found = f"{len(bad)} failed, {seconds:.0f} s, {jobs} processes"
+    print(f"{done} of {number} seeds of {steps} steps and the end{depth}, {found}")
     return done == number and not bad
 
 
@@ -113,10 +114,12 @@ def main():
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a run before everything is healed")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--deadline", type=float, default=3600.0, help="seconds")
+    parser.add_argument("--deep", type=int, default=0, help="messages that wait before it begins; few of them match")
     given = parser.parse_args()
     if given.seed is not None:
-        return run_one(given.seed, given.steps)
-    return run_many(given.first, given.seeds, jobs=given.jobs, steps=given.steps, deadline=given.deadline)
+        return run_one(given.seed, given.steps, given.deep)
+    many = {"jobs": given.jobs, "steps": given.steps, "deadline": given.deadline, "deep": given.deep}
+    return run_many(given.first, given.seeds, **many)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import random
 from unittest import mock
 
 import losing
-from ending import finish
+from ending import come_to_rest, finish
 from invariants import (
     Violation,
     believers,
@@ -41,6 +41,8 @@ from ampsq.replication.selection import EntrySelector
 
 #: When each run begins, ms.
 EPOCH = 1_800_000_000_000
+#: What consumers of deep queues may want.
+MATCHING = parse("/k = 1", "filter")
 #: Steps of a run before everything is healed.
 STEPS = 110
 
@@ -54,9 +56,10 @@ class Simulation:
         steps: before everything is healed.
         trace: called with a text of each step.
         gated: whether links wait until what they read is durable.
+        deep: so many messages wait at an instance before anything happens; few of them match the filter of consumers.
     """
 
-    def __init__(self, instances, seed, *, steps=STEPS, trace=None, gated=True):
+    def __init__(self, instances, seed, *, steps=STEPS, trace=None, gated=True, deep=0):
         self.seed, self.random, self.steps, self.now = seed, random.Random(seed), steps, EPOCH  # noqa: S311
         self._trace, self._hash, self._gated, self.number = trace, hashlib.sha256(), gated, 0
         chance = self.random
@@ -87,8 +90,23 @@ class Simulation:
         self.durable_names = {name: set() for name in self.instances}
         self.settled = {name: set() for name in self.instances}
         self.acknowledged, self.persisted, self._doubled = set(), set(), set()
+        self.deep = deep
         self.tell("run", self.shape_name, self.owner, "proxied" if self.proxied else "", "sorted" if priority else "",
                   *(name for name, each in self.instances.items() if each.always))  # fmt: skip
+        if deep:
+            self._fill()
+
+    def _fill(self):
+        """Many messages at one instance, everywhere before it begins; a few match, most of them behind all others."""
+        at, chance = self.random.choice(sorted(self.instances)), self.random
+        matching = {chance.randrange(self.deep) for _ in range(3)} | {self.deep - chance.randrange(1, 9) for _ in "12"}
+        kinds = [1 if number in matching else chance.choice([0, 2]) for number in range(self.deep)]
+        for first in range(0, self.deep, 500):
+            bodies = [body_of("d", first + 1 + i, kind) for i, kind in enumerate(kinds[first : first + 500])]
+            self.instances[at].run("publish", self.instances[at].now, TOPIC, "", "", "b", *bodies)
+        self._undurable[at] += [("published", f"d{number + 1}") for number in range(self.deep)]
+        self.tell("deep", at, *sorted(matching))
+        come_to_rest(self)
 
     def link(self, name):
         """A link as it begins."""
@@ -148,7 +166,9 @@ class Simulation:
         view = self._look(name, None if crashed else former)
         instance = self.instances[name]
         judge_log(instance, view, self.passes, is_whole=not losing.has_lost(self))
-        judge_copies(instance, view)
+        if not self.deep:
+            # Each of so many copies after each step would be all that a run does.
+            judge_copies(instance, view)
         judge_deferred(instance, view)
         self.views[name] = view
         self._doubled |= doubled(self.views)
@@ -248,15 +268,17 @@ class Simulation:
 
     # --- subscribers
 
-    def subscribe(self, at=None, *, backlog=0):
+    def subscribe(self, at=None, *, backlog=0, filtered=None):
         at = at or self.random.choice(sorted(self.instances))
         if len([each for each in self.subscriptions.values() if each[0] == at]) < 2:
             self.clients += 1
             instance, backlog = self.instances[at], backlog or self.random.choice([1, 2, 5])
-            wish = (f"c/{self.clients}", backlog, "none", "", "", 10**9, QUEUE)
-            by, _ = instance.run("subscribe", instance.now, "", *wish)
+            if filtered is None:
+                filtered = self.deep and self.random.random() < 0.5
+            chosen = (MATCHING.id, MATCHING.json) if filtered else ("none", "")
+            by, _ = instance.run("subscribe", instance.now, "", f"c/{self.clients}", backlog, *chosen, "", 10**9, QUEUE)
             self.subscriptions[self.clients] = (at, by)
-            self.tell("subscribe", at, by, backlog)
+            self.tell("subscribe", at, by, backlog, "filtered" if filtered else "")
         return at
 
     def unsubscribe(self):

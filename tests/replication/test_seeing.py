@@ -148,3 +148,26 @@ def test_proxied_transfer_is_enabled_for_a_queue_that_is_there(world):
     assert not a.replication().queues[0].proxied
     with pytest.raises(UnknownQueue):
         a.enable_proxied_transfer("wrok")
+
+
+def test_what_another_instance_owns_is_remote_before_anybody_subscribes_in_figures_and_report_alike(world):
+    # Given messages of two instances, one upon the other, at a third one without any subscription
+    names = "abc"
+    clients = [
+        world.site(at, *shared(), *(to(world, other, pass_through=[".*"]) for other in names if other != at))
+        for at in names
+    ]
+    a, b, c = clients
+    for number in range(40):
+        (a if number % 4 else b).publish("orders", {"n": number})
+    c.publish_many("orders", [{"n": number} for number in range(100, 105)])
+
+    def counted(client):
+        stats = client.queue_stats("work")
+        (reported,) = client.replication().queues
+        return stats.waiting + stats.ready, stats.remote, reported.elsewhere, sum(reported.owners.values())
+
+    # Then each counts what it owns, and what others do
+    for client, own in zip(clients, (30, 10, 5), strict=True):
+        others = 45 - own
+        eventually(lambda: counted(client) == (own, others, others, others), 30)  # noqa: B023  (called at once)

@@ -28,7 +28,7 @@ class QueueStats:
         delayed: come back later.
         scheduled: were published for later.
         leased: delivered and unacknowledged.
-        remote: of a queue that several instances share: read, and owned by another one; not a part of `depth`.
+        remote: of a queue that several instances share: owned by another one; not a part of `depth`.
         transferred_in, transferred_out: how often a message became this instance's, and became another's.
         delivered, acknowledged, expired, evicted, returned, missing: events since the queue was defined.
         subscriptions: how many it has.
