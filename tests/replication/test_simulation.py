@@ -55,3 +55,14 @@ def test_seeds_have_all_shapes_and_most_of_what_may_happen(servers_of_a_run):
     assert any("AMPSQ_STALE_LEASE" in line for line in told)
     assert any("Unavailable" in line for line in told)
     assert any("Gap" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("deep", "first", "number"), [(2_000, 0, 4), pytest.param(10_000, 7, 1, marks=pytest.mark.slow)]
+)
+def test_in_deep_queues_a_free_consumer_whose_filter_few_match_does_not_starve(servers_of_a_run, deep, first, number):
+    told = []
+    for seed in range(first, first + number):
+        Simulation(servers_of_a_run, seed, steps=40, deep=deep, trace=told.append).run()
+
+    assert sum(" fed " in line for line in told) == number

@@ -73,9 +73,9 @@ end
 local function find_offered(queue, wishes, room, place, now)
   local filter, score, member = string.match(place, '^(%S+) (%S+) (.*)$')
   local open, found = {}, {bookmarks = {}, seen = {}, bytes = 0}
-  local limit = filter and V.batch or math.min(room, V.batch)
+  local limit = filter and V.batch / 2 or math.min(room, V.batch)
   for _, wish in ipairs(wishes) do
-    wish.first, wish.wanted = 0, filter and V.batch or math.min(wish.room, limit)
+    wish.first, wish.wanted = 0, filter and limit or math.min(wish.room, limit)
     if wish.filter == filter then
       open, wish.first, wish.place = {}, rank_after(index_of(queue, wish), tonumber(score), member), place
     end
