@@ -432,7 +432,7 @@ class Simulation:
         return at
 
     def sweep_all(self, at):
-        for _ in range(20):
+        for _ in range(20 + self.deep // 50):
             if not self.instances[at].run("sweep", self.instances[at].now)[0]:
                 return
         raise Violation(f"the sweep of {at} never ends")

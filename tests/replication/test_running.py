@@ -109,7 +109,7 @@ def test_a_lost_owner_is_stood_in_for_by_the_operator_s_word_alone_and_all_is_se
         redis.hset(links, f"in {a.instance}", json.dumps(said | {"at": said["at"] - 6_000}))
         with b.subscribe("work", max_backlog=10) as messages:
             # when somebody is free elsewhere, it waits,
-            eventually(lambda: redis.zcard(key(b.instance, "asked", "work")) == 4, 30)
+            eventually(lambda: redis.hexists(key(b.instance, "queue", "work"), "requested"), 30)
             assert b.queue_stats("work").remote == 4
             # until an operator lets that instance deliver them.
             b.enable_proxied_transfer("work")

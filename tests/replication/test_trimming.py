@@ -153,7 +153,7 @@ def test_owners_of_what_is_gone_are_forgotten(fabric):
     a.publish("orders", "1", "2")
     fabric.run()
     at_b = b.subscribe("work")
-    assert b.ask("work") == 2
+    assert b.ask("work") == 10
     fabric.run()
     acknowledge(b, at_b, 2)
     fabric.run()
