@@ -506,7 +506,8 @@ def replicate(work):
     here.call(replication_calls.apply(copies))
     for repair in (False, True):
         work.run(check(work.session, ["both"], repair=repair))
-    here.call(replication_calls.relay([b"x.1~5-0", "x/x", "both", "x.1", "y.1 1", "", b"shared~x.1~5-0"]))
+    said = ("queues", "both", "owner", "x.1", "rooms", "y.1 1", "bookmarks", b"shared~x.1~5-0")
+    here.call(replication_calls.relay([b"x.1~5-0", "x/x", len(said) // 2, *said]))
     other.store.close()
 
 

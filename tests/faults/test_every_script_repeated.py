@@ -46,6 +46,8 @@ DOES_MORE = {
     "logon": "a second session of the same client, whose first one nobody knows the number of",
     "begin_session": "a second session of the same client, whose first one nobody knows the number of",
     "emit_event": "a user's own event is raised again, as it says; comings and goings once",
+    "offer_messages": "a second offer; no message changes owner by it",
+    "claim_messages": "named twice, each is granted once, and no more than there was room for",
     "trim_log": "the walk goes on from where it is remembered",
     "trim_journal": "the walk goes on",
     "rebuild": "the walk goes on",
