@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import pytest
@@ -116,3 +117,26 @@ def test_by_priority_the_best_that_matches_comes_first(pair):
     here(b, 1_500)
 
     assert first_of(b, max_backlog=1, filter="/n < 700")[0] == 699
+
+
+def test_when_the_owner_s_last_subscriber_leaves_another_one_soon_has_its_messages(pair):
+    a, b = pair()
+    took = []
+    with b.subscribe("work", max_backlog=5) as there:
+        for _ in range(7):
+            # Given five messages that a subscriber of the owner holds
+            here_too = a.subscribe("work", max_backlog=5)
+            a.publish_many("orders", numbers(0, 5))
+            for _ in range(5):
+                here_too.get(10)
+            assert there.get(0.2) is None
+            began = time.monotonic()
+            here_too.close()
+            message = there.get(10)
+            took.append(time.monotonic() - began)
+            while message is not None:
+                message.ack(wait=True)
+                message = there.get(0.3)
+
+    # Then in the median it takes a quarter of a second at most, and as much again on a busy machine
+    assert statistics.median(took) < 0.4, took
