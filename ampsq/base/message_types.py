@@ -6,7 +6,7 @@ import importlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
@@ -19,11 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-__all__ = ["JSON", "SEPARATOR", "MessageType", "MessageTypeName", "load_msgpack"]
+__all__ = [
+    "EXPRESSION_LIMIT",
+    "JSON",
+    "SEPARATOR",
+    "SMALL_BODY",
+    "MessageType",
+    "MessageTypeName",
+    "load_msgpack",
+]
 
 MessageTypeName = Literal["json", "msgpack", "nvfix", "fix", "binary"]
 SEPARATOR: Final = "\x01"
 """What stands between the fields of nvfix and fix, unless a topic says otherwise: SOH."""
+
+EXPRESSION_LIMIT: Final = 2**20
+"""Bytes of the largest body that expressions read, unless its topic or its instance says otherwise."""
+
+SMALL_BODY: Final = 32_768
+"""Bytes up to which a body is read at no cost of steps, and its numbers are exact; the least `expression_limit`."""
 
 _JSON_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _WORD: Final = re.compile(r"([a-z]+)([0-9]*)")
@@ -56,10 +70,13 @@ class MessageType:
     Attributes:
         name: the message type.
         separator: the one character between fields; of nvfix and fix only.
+        expression_limit: bytes of the largest body that expressions read, where it was asked of a topic. It does not
+            make types unlike.
     """
 
     name: MessageTypeName
     separator: str = SEPARATOR
+    expression_limit: int = field(default=EXPRESSION_LIMIT, compare=False)
 
     @classmethod
     @lru_cache(maxsize=64)

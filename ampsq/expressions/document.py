@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ampsq.base.message_types import JSON
-from ampsq.expressions.budget import ENTERING, KEEPING, PIECE
-from ampsq.expressions.formats import read_body
+from ampsq.expressions.budget import ENTERING, KEEPING, PIECE, STEPS
+from ampsq.expressions.formats import as_double, read_body
+from ampsq.expressions.reading import VALUE, is_large, steps_behind_reading
 from ampsq.expressions.values import integer_or_float
 
 if TYPE_CHECKING:
@@ -46,9 +47,20 @@ _PATIENT = json.JSONDecoder(
     strict=False, parse_constant=_refuse, parse_int=lambda digits: int(digits) if len(digits) < _LONG else float(digits)
 )
 
+_DOUBLES = json.JSONDecoder(
+    strict=False,
+    parse_constant=_refuse,
+    parse_int=lambda digits: as_double(float(digits)),
+    parse_float=lambda text: as_double(float(text)),
+)
 
-def decode(body: bytes) -> tuple[bool, Any]:
+
+def decode(body: bytes, *, doubles: bool = False) -> tuple[bool, Any]:
     """Read a body.
+
+    Args:
+        body: the body.
+        doubles: read numbers as those of large bodies are: whole ones below 2^53 as integers, all others as floats.
 
     Returns:
         Whether it is JSON as `docs/expressions.md` defines it, and what it holds.
@@ -57,7 +69,7 @@ def decode(body: bytes) -> tuple[bool, Any]:
         return False, None
     text = body.decode("utf-8", "surrogateescape")
     try:
-        return True, _PLAIN.decode(text)
+        return True, (_DOUBLES if doubles else _PLAIN).decode(text)
     except json.JSONDecodeError:
         return False, None
     except ValueError:
@@ -106,6 +118,7 @@ class Document:
 
     __slots__ = (
         "_decoded",
+        "_steps",
         "body",
         "deliveries",
         "fields",
@@ -145,6 +158,7 @@ class Document:
         self.now = now
         self.topics: Mapping[str, Any] = {}
         self._decoded: tuple[bool, Any] | None = None
+        self._steps = STEPS
 
     @classmethod
     def of_topics(cls, topics: Mapping[str, Any], **known: Any) -> Self:
@@ -161,13 +175,25 @@ class Document:
 
     @property
     def is_json(self) -> bool:
-        """Whether there is a document at all, JSON or of another type: without one, no filter matches."""
+        """Whether there is a document at all, JSON or of another type, and it is read: else no filter matches."""
         return self._content()[0]
 
     @property
     def content(self) -> Any:
         """What the body holds, as `json.loads` gives it; None where it is not of its message type."""
         return self._content()[1]
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the body is more than expressions read: larger than its topic's limit, or beyond the steps."""
+        self._content()
+        return self._steps < 0
+
+    @property
+    def steps(self) -> int:
+        """What an evaluation may do, reading the body taken off."""
+        self._content()
+        return self._steps
 
     @property
     def seconds(self) -> int:
@@ -179,13 +205,20 @@ class Document:
             if self.body is None:
                 self._decoded = True, {_text(name): _text(value) for name, value in self.fields.items()}
             else:
-                self._decoded = decode(self.body) if self.message_type is JSON else self._read()
+                self._decoded = self._read(self.body, doubles=is_large(self.body))
         return self._decoded
 
-    def _read(self) -> tuple[bool, Any]:
-        """The body where the type is not that which nobody has to name."""
-        body = self.body or b""
-        return decode(body) if self.message_type == JSON else read_body(self.message_type, body)
+    def _read(self, body: bytes, *, doubles: bool) -> tuple[bool, Any]:
+        if doubles:
+            self._steps = steps_behind_reading(body, self.message_type)
+            if self._steps < 0:
+                return False, None
+        if self.message_type == JSON:
+            return decode(body, doubles=doubles)
+        is_of_type, content, values = read_body(self.message_type, body, self._steps // VALUE, doubles=doubles)
+        if doubles:
+            self._steps -= VALUE * min(values, self._steps // VALUE)
+        return is_of_type, content
 
 
 def _text(field: bytes) -> str:

@@ -7,7 +7,7 @@ import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ampsq.expressions import values as scalars
-from ampsq.expressions.budget import COMPARED, PAIR, STEPS, OutOfSteps, spend_search
+from ampsq.expressions.budget import COMPARED, PAIR, OutOfSteps, spend_search
 from ampsq.expressions.document import Document, read
 from ampsq.expressions.functions import FUNCTIONS, LONGEST
 from ampsq.expressions.values import BIGGEST, Scalar, Value, below, comparison, equal, first, number_of, text_of, truth
@@ -36,7 +36,7 @@ class Evaluation:
         self.document = document
         self.content = document.content
         self.aggregates = aggregates
-        self.left = STEPS
+        self.left = document.steps
 
     def spend(self, steps: int) -> None:
         """Count steps.
@@ -54,7 +54,7 @@ _Pair: TypeAlias = "Callable[[Scalar, Scalar], bool]"
 
 
 def evaluate(run: Run, document: Document, aggregates: Sequence[Value] = ()) -> Value:
-    """The value of a compiled tree; NULL for a body that is no JSON, and beyond the limits."""
+    """The value of a compiled tree; NULL for a body that is no JSON or is not read, and beyond the limits."""
     if not document.is_json:
         return None
     try:

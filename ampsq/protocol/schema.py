@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.message_types import EXPRESSION_LIMIT, SMALL_BODY
 from ampsq.protocol.transitions import MessageEvent, MessageState
 
 if TYPE_CHECKING:
@@ -621,6 +622,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "format": "format", "name": "name", "origin": "origin", "catalog": "catalog", "registered": "registered",
         "attended": "attended", "heard": "heard", "logons": "logons", "group": "group", "label": "label",
         "former": "former",
+        # bytes of the largest body that scripts read, where the instance says it
+        "expression_limit": "expression_limit",
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
         # which token leases are void
         "recovering": "recovering",
@@ -751,6 +754,8 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "batch": BATCH,
         "bytes": BYTES,
         "body_by_ref": BODY_BY_REF,
+        "small_body": SMALL_BODY,
+        "expression_limit": EXPRESSION_LIMIT,
         "sort_work": SORT_WORK,
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,

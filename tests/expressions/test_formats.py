@@ -72,18 +72,18 @@ _MALFORMED = [
         b"\xa5ab",
         b"\xcb\x00", b"\xcf\x00", b"\x81\x90\x01", b"\x81\x80\x01", b"\x81\xdc\x00\x00\x01", b"\xc7\x02\xffab",
         b"\xd6\xff\x00\x00\x00", b"\xd7\xff\xff\xff\xff\xff\x00\x00\x00\x00",
-        b"\x91" * 101 + b"\x01", b"\xdc\x4e\x20" + b"\x01" * 20_000,
+        b"\x91" * 101 + b"\x01", b"\xdc\x27\x10" + b"\x01" * 10_000,
         b"\x82\xa1a" + b"\x91" * 101 + b"\x01\xa1a\x01", b"\x81\x05" + b"\x91" * 101 + b"\x01", b'{"a": 1}',
     )
 ] + [
     (message_type, body) for message_type in (FIX, NVFIX) for body in (
-        b"", b"\x01", b"5", b"=5", b"5=1\x01\x016=2", b"5=1\x01\x01", b"5=1\x01x", b"5=1\x01" * 20_001,
+        b"", b"\x01", b"5", b"=5", b"5=1\x01\x016=2", b"5=1\x01\x01", b"5=1\x01x", b"5=\x01" * 10_001,
     )
 ] + [(FIX, b"a=1"), (FIX, b"5 =1"), (FIX, b"-5=1"), (BAR, b"5=1\x016=2|7"), (MessageType("binary"), b"55=1")]
 _SOUND = [
     (MSGPACK, body) for body in (
         b"\x80", b"\x90", b"\xc0", b"\xc2", b"\x7f", b"\xe0", b"\x91" * 100 + b"\x01",
-        b"\xdc\x4e\x1f" + b"\x01" * 19_999,
+        b"\xdc\x27\x0f" + b"\x01" * 9_999,
         b"\xc7\x00\x05", b"\xc9\x00\x00\x00\x01\x05x", b"\xd6\xff\x00\x00\x00\x00", b"\xd4\xfex", b"\xc4\x01\xff",
         b"\xd9\x01a",
         b"\x81\xc0\x01", b"\x81\xcb" + b"\x00" * 8 + b"\x01", b"\x82\xa1a\x01\xa1a\x02", b"\x81\xd6\x05abcd\x01",
@@ -92,7 +92,7 @@ _SOUND = [
     )
 ] + [
     (message_type, body) for message_type in (FIX, NVFIX)
-    for body in (b"5=", b"5==", b"5=1\x015=2", b"5=1\x01" * 20_000, b"5=\x00\xff")
+    for body in (b"5=", b"5==", b"5=1\x015=2", b"5=\x01" * 10_000, b"5=\x00\xff")
 ]
 # fmt: on
 

@@ -1,5 +1,5 @@
 --- document: a message as expressions see it; its body is decoded when something first asks, and once.
---- @include marked_text, source, body_formats()
+--- @include marked_text, source, reading_budget, body_formats()
 
 -- cjson takes `1.` and `-.5`, JSON does not: true for a text that cjson took and that has one outside of strings.
 local function has_bare_point(text)
@@ -12,6 +12,23 @@ local function has_bare_point(text)
   if not at then return false end
   local bare = string.gsub(string.gsub(text, '\\.', ''), '"[^"]*"', '') .. ' '
   return string.find(bare, '%.%D') ~= nil or string.find(bare, '-.', 1, true) ~= nil
+end
+
+-- The same of a large text, in which patterns would cost too much: with each point that may be bare made what no JSON has
+-- outside of strings, it is decoded again. Its points were counted.
+local function has_bare_points(text, decode)
+  local at, from, parts = string.find(text, '.', 1, true), 1, {}
+  while at do
+    local before, after = string.byte(text, at - 1), string.byte(text, at + 1) or 0
+    if before == 45 or before >= 48 and before <= 57 and (after < 48 or after > 57) then
+      parts[#parts + 1] = string.sub(text, from, at - 1)
+      from = at + 1
+    end
+    at = string.find(text, '.', at + 1, true)
+  end
+  if from == 1 then return false end
+  parts[#parts + 1] = string.sub(text, from)
+  return not pcall(decode, table.concat(parts, '!'))
 end
 
 local json_decoder = {}
@@ -29,7 +46,12 @@ local function decode_body(text)
     json_decoder.decode = decode
   end
   local fine, root = pcall(decode, text)
-  if not fine or has_bare_point(text) then return nil, false end
+  if not fine then return nil, false end
+  if #text > V.small_body then
+    if has_bare_points(text, decode) then return nil, false end
+  elseif has_bare_point(text) then
+    return nil, false
+  end
   return root, true
 end
 
@@ -72,15 +94,20 @@ local other_formats = {}
 -- What a body of another message type than JSON holds, false where it is not of its type.
 local function read_other(d, exact)
   other_formats.known = other_formats.known or body_formats()
-  local root, work = other_formats.known.read_body(d.format, d.body, exact)
-  d.work = d.work + work
+  local root, count = other_formats.known.read_body(d.format, d.body, values_allowed(d), exact)
+  d.work = d.work + count * 8 + math.floor(#d.body / 16)
+  spend_values(d, count)
+  -- There are texts alone, of which nothing has to be told apart.
+  if d.format ~= 'msgpack' then d.doubles = true end
   return root
 end
 
--- Makes d.root what the body holds, false where it is not of its message type.
+-- Makes d.root what the body holds, false where it is not of its message type or is not read.
 local function load_root(d)
   if not d.body then
     d.root = foreign_root(d.fields)
+  elseif #d.body > V.small_body and not admit_large_body(d) then
+    d.root = false
   elseif d.format then
     d.root = read_other(d, false)
   else
@@ -90,8 +117,10 @@ local function load_root(d)
   end
 end
 
+-- Numbers of a large body are doubles, however they are written: it is not read again.
 local function load_exact_root(d)
   if not d.body then return foreign_root(d.fields, true) end
+  if d.doubles then return d.root end
   if d.format then return read_other(d, true) end
   d.work = d.work + math.floor(#d.body / 2)
   local text = numbers_as_text(d.body)

@@ -14,10 +14,10 @@ local function evaluate(compiled, d, finish, exact)
   if not d.root then return nil end
   if d.exact ~= exact then switch_root(d, exact) end
   if d.spellings then d.spellings = nil end
-  local steps = evaluation_steps
-  steps.left = 60000
+  local steps, most = evaluation_steps, d.steps or 60000
+  steps.left = most
   local fine, value = pcall(run_finished, compiled.run, d, finish)
-  d.work = d.work + compiled.cost + 60000 - math.max(steps.left, 0)
+  d.work = d.work + compiled.cost + most - math.max(steps.left, 0)
   if fine then return value end
   if value == d and not exact then return evaluate(compiled, d, finish, exact_numbers()) end
   if value ~= steps then error(value, 0) end

@@ -13,17 +13,19 @@ local function add_field(root, name, value)
   end
 end
 
--- false where the body is not such fields; and the work. tags: names are digits.
-local function read_fields(body, separator, tags, exact)
-  local rest = '[^%' .. separator .. ']*)%' .. separator .. '?'
-  local pattern = '^(' .. (tags and '%d+' or '[^=%' .. separator .. ']+') .. ')=(' .. rest
+-- false where the body is not such fields, or more than `most` of them; and how many were read. tags: names are digits.
+-- Single signs are found by the text alone: a pattern that fails at the end of a long field goes all the way back.
+local function read_fields(body, separator, tags, most, exact)
   local root, at, count = {}, 1, 0
-  while at <= #body and count < 20000 do
-    local _, last, name, value = string.find(body, pattern, at)
-    if not last then return false, count * 8 end
+  while at <= #body and count < most do
+    local equals = string.find(body, '=', at, true)
+    local ending = string.find(body, separator, at, true) or #body + 1
+    if not equals or equals == at or equals > ending then return false, count end
+    local name, value = string.sub(body, at, equals - 1), string.sub(body, equals + 1, ending - 1)
+    if tags and string.match(name, '^%d*()') <= #name then return false, count end
     if exact then name, value = marked_text(name), marked_text(value) end
     add_field(root, name, value)
-    at, count = last + 1, count + 1
+    at, count = ending + 1, count + 1
   end
-  return count > 0 and at > #body and root, count * 8
+  return count > 0 and at > #body and root, count
 end

@@ -1,19 +1,31 @@
 --- identifier: reading what a path of names and subscripts leads to.
---- @include comparison, document, marked_text
+--- @include comparison, document, marked_text, messagepack_numbers()
+
+local number_marks = {}
+
+-- What a mark of MessagePack stands for.
+local function marked_number_of(d, mark)
+  number_marks.known = number_marks.known or messagepack_numbers()
+  return number_marks.known.marked_value(mark, d.exact)
+end
 
 -- An element as a value; objects, JSON's null and the empty string are NULL.
 local function scalar_of(d, value)
   local kind = type(value)
   if kind == 'number' then
-    if d.exact then return d.exact.of(value) end
+    if d.exact then
+      if d.doubles and (value % 1 ~= 0 or value >= 2 ^ 53 or value <= -2 ^ 53) then return value end
+      return d.exact.of(value)
+    end
     if value >= 2 ^ 53 or value <= -2 ^ 53 then error(d) end
     return value
   end
   if kind == 'boolean' then return value end
   if kind ~= 'string' or value == '' then return nil end
-  if not d.exact or string.byte(value, 1) ~= 1 then return value end
-  local text = string.sub(value, 2)
-  if string.byte(text, 1) == 1 then return text end
+  if not d.exact or d.doubles or string.byte(value, 1) ~= 1 then return value end
+  local text, first = string.sub(value, 2), string.byte(value, 2)
+  if first == 1 then return text end
+  if d.format then return marked_number_of(d, value) end
   if string.find(text, '[.eE]') then return tonumber(text) or 0 / 0 end
   return d.exact.parse(text)
 end
@@ -68,7 +80,7 @@ local function compile_identifier(node)
   end
   local name = #path == 1 and path[1]
   return function(d)
-    if d.exact then return read_path(d, marked) end
+    if d.exact then return read_path(d, d.doubles and path or marked) end
     local value = name and d.root[name]
     local kind = type(value)
     if kind == 'number' and value < 2 ^ 53 and value > -2 ^ 53 or kind == 'string' and value ~= '' then return value end

@@ -32,7 +32,7 @@ local function read_key(r, depth, again)
     return not exact and string.byte(key, 1) == 1 and string.sub(key, 2) or key
   end
   if first >= 192 and first < 204 or first >= 212 and first < 217 then return nil end
-  return type(key) == 'number' and string.format('%.0f', key) or string.sub(key, 2)
+  return type(key) == 'number' and string.format('%.0f', key) or marked_digits(key)
 end
 
 local function read_map(r, count, depth, again)
@@ -81,12 +81,12 @@ local function read_value(r, depth)
   return read_long(r, first, depth, read_value)
 end
 
--- false where the body is not MessagePack; and the work.
-local function read_packed(body, exact)
-  local r = {text = body, at = 1, left = 20000, exact = exact}
+-- false where the body is not MessagePack or has more than `most` values; and how many were read.
+local function read_packed(body, most, exact)
+  local r = {text = body, at = 1, left = most, exact = exact}
   local fine, root = pcall(read_value, r, 0)
   if not fine and root ~= r then error(root, 0) end
-  local work = (20000 - math.max(r.left, 0)) * 8 + math.floor(#body / 16)
-  if not fine or r.at <= #body then return false, work end
-  return type(root) == 'table' and root or {}, work
+  local count = most - math.max(r.left, 0)
+  if not fine or r.at <= #body then return false, count end
+  return type(root) == 'table' and root or {}, count
 end

@@ -1,4 +1,5 @@
 --- messagepack_numbers: the numbers of MessagePack; `r` as messagepack.lua has it.
+-- In an exact document a number that a double does not tell whole is `\1`, a sign for its kind and its bytes: few are ever read.
 
 -- Goes on by so many bytes; gives where they begin.
 local function pass_bytes(r, size)
@@ -28,15 +29,25 @@ local function wide_digits(high, low)
   return (string.gsub(string.format('%d%07d%07d', groups[3], groups[2], groups[1]), '^0+', ''))
 end
 
+-- The digits of an integer of 8 bytes behind its mark.
+local function marked_digits(mark)
+  local high, low = struct.unpack('>I4I4', mark, 3)
+  if string.byte(mark, 2) ~= 45 or high < 2 ^ 31 then return wide_digits(high, low) end
+  high, low = 2 ^ 32 - 1 - high, 2 ^ 32 - low
+  if low == 2 ^ 32 then high, low = high + 1, 0 end
+  return '-' .. wide_digits(high, low)
+end
+
 local function read_wide_integer(r, signed)
-  local high, low = read_unsigned(r, 4), read_unsigned(r, 4)
+  local at = pass_bytes(r, 8)
+  local high, low = struct.unpack('>I4I4', r.text, at)
   local negative = signed and high >= 2 ^ 31
   if negative then
     high, low = 2 ^ 32 - 1 - high, 2 ^ 32 - low
     if low == 2 ^ 32 then high, low = high + 1, 0 end
   end
   local size = high * 2 ^ 32 + low
-  if r.exact and size >= 2 ^ 53 then return '\1' .. (negative and '-' or '') .. wide_digits(high, low) end
+  if r.exact and size >= 2 ^ 53 then return (signed and '\1-' or '\1+') .. string.sub(r.text, at, at + 7) end
   return negative and -size or size
 end
 
@@ -46,28 +57,15 @@ local function read_integer(r, size, signed)
   return signed and number >= 2 ^ (8 * size - 1) and number - 2 ^ (8 * size) or number
 end
 
--- How a float stands in an exact document: with a point or an exponent; a point alone is NaN.
-local function float_mark(number)
-  if number ~= number then return '\1.' end
-  if number == math.huge or number == -math.huge then return '\1' .. (number < 0 and '-' or '') .. '1e999' end
-  local text = string.format('%.17g', number)
-  return '\1' .. text .. (string.find(text, '[.e]') and '' or '.0')
+local function read_float(r, size)
+  local at = pass_bytes(r, size)
+  if r.exact then return (size == 8 and '\1d' or '\1f') .. string.sub(r.text, at, at + size - 1) end
+  return (struct.unpack(size == 8 and '>d' or '>f', r.text, at))
 end
 
-local function read_float(r, size)
-  local bits = read_unsigned(r, 4)
-  local part, number = bits % 2 ^ 31, nil
-  local unit, most, places, bias = 2 ^ 23, 255, 23, 150
-  if size == 8 then unit, most, places, bias = 2 ^ 20, 2047, 52, 1075 end
-  local exponent, fraction = math.floor(part / unit), part % unit
-  if size == 8 then fraction = fraction * 2 ^ 32 + read_unsigned(r, 4) end
-  if exponent == most then
-    number = fraction == 0 and math.huge or 0 / 0
-  elseif exponent == 0 then
-    number = math.ldexp(fraction, 1 - bias)
-  else
-    number = math.ldexp(fraction + 2 ^ places, exponent - bias)
-  end
-  if bits >= 2 ^ 31 then number = -number end
-  return r.exact and float_mark(number) or number
+-- What stands for a number there, as a value; exact: as exact_numbers.lua has it.
+local function marked_value(mark, exact)
+  local kind = string.byte(mark, 2)
+  if kind == 100 or kind == 102 then return (struct.unpack(kind == 100 and '>d' or '>f', mark, 3)) end
+  return exact.parse(marked_digits(mark))
 end
