@@ -33,6 +33,7 @@
     │   ├─ AlreadyAcked         the message was settled before
     │   ├─ NotLeaseHolder       `leasing: strict`, and somebody else holds the lease
     │   ├─ MissingKey           the topic has a key, and the message does not
+    │   ├─ UnreadBody           the topic has a key, and the message is more than the server reads
     │   ├─ DeltaNotJson         a change of a record whose messages are not JSON
     │   ├─ NoRecords            the topic has no key, so that it keeps no records
     │   ├─ RecordsBehind        the topic's records have not come to the end of its log; let them, and retry
@@ -129,6 +130,7 @@ __all__ = [
     "UnknownSession",
     "UnknownSubscription",
     "UnknownTopic",
+    "UnreadBody",
     "rejection",
 ]
 
@@ -507,6 +509,18 @@ class MissingKey(Rejected):
     """
 
     code = "AMPSQ_MISSING_KEY"
+
+
+class UnreadBody(Rejected):
+    """The topic has a key, and this body is more than the server reads to find it; nothing of its call was recorded.
+
+    It is larger than the topic's `expression_limit`, or reading it would take too many steps (docs/expressions.md).
+
+    `detail`: ``bytes`` of the body, or of the record that a change of one would become, ``beyond``, ``limit`` or
+    ``steps``, and ``message``, which one of the call, from 0.
+    """
+
+    code = "AMPSQ_UNREAD_BODY"
 
 
 class DeltaNotJson(Rejected):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
@@ -63,7 +63,7 @@ def _refuse(constant: str) -> None:
 _JSON_READER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class MessageType:
     """A message type with what separates its fields; equal ones are alike.
 
@@ -76,7 +76,7 @@ class MessageType:
 
     name: MessageTypeName
     separator: str = SEPARATOR
-    expression_limit: int = field(default=EXPRESSION_LIMIT, compare=False)
+    expression_limit: int = dataclasses.field(default=EXPRESSION_LIMIT, compare=False)
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -95,12 +95,19 @@ class MessageType:
         return cls(name, chr(int(found[2]))) if found[2] else cls(name)
 
     @classmethod
-    def of_definition(cls, text: str | bytes | None) -> MessageType:
-        """The type that the definition of a topic or a queue has, as the catalog keeps it; JSON where it is none."""
+    def of_definition(cls, text: str | bytes | None, limit: int = EXPRESSION_LIMIT) -> MessageType:
+        """The type that the definition of a topic or a queue has, as the catalog keeps it; JSON where it is none.
+
+        Args:
+            text: the definition.
+            limit: the `expression_limit` where it says none.
+        """
         elements = json.loads((text or b"").lstrip() or b"{}")
         word = elements.get("message_type", "")
         separator = elements.get("field_separator")
-        return cls.parse(word) if separator is None else cls(word, separator)
+        found = cls.parse(word) if separator is None else cls(word, separator)
+        own = elements.get("expression_limit", limit)
+        return found if own == found.expression_limit else dataclasses.replace(found, expression_limit=own)
 
     @property
     def has_fields(self) -> bool:

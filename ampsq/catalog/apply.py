@@ -216,7 +216,9 @@ async def _define_other(catalog: Catalog, definition: Definition, text: str) -> 
         is_sync = definition.sync_type == "sync"
         await define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
     elif isinstance(definition, Instance):
-        await define_calls.define_instance(catalog.version, definition.group or "", definition.label or "")
+        await define_calls.define_instance(
+            catalog.version, definition.group or "", definition.label or "", definition.expression_limit
+        )
 
 
 def _define_topic(catalog: Catalog, topic: str, text: str) -> Call[int]:

@@ -80,5 +80,5 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
 def _nothing(instance: str) -> Catalog:
     """What an instance has that is not there yet."""
     kinds = ("topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated")
-    none: dict[str, Any] = {kind: {} for kind in kinds}
-    return calls.Catalog(0, **none, instance=instance, group=instance)
+    parts: dict[str, Any] = {kind: {} for kind in kinds}
+    return calls.Catalog(0, **parts, instance=instance, group=instance)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from ampsq.base.errors import AmpsqError, DefinitionError, FlushingUnknown, ServerUnsuitable
+from ampsq.base.message_types import EXPRESSION_LIMIT
 from ampsq.base.values import shown
 from ampsq.catalog.checks import check_action
 from ampsq.catalog.destination_checks import check_replication
@@ -32,6 +33,7 @@ __all__ = [
     "check_together",
     "defined_like",
     "definitions_as_stored",
+    "instance_defined",
     "naming_definition",
     "outcome_of",
     "settings_of",
@@ -158,10 +160,23 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
 
 def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
     """What the instance is, in the words of a definition of it."""
-    known = None if catalog.group == catalog.instance else catalog.group
+    defined = instance_defined(catalog)
     # Its own name is no other group than none.
-    group = definition.group if (definition.group or catalog.instance) == catalog.group else known
-    return Instance(name=definition.name, group=group, label=catalog.label or None)
+    group = definition.group if (definition.group or catalog.instance) == catalog.group else defined.group
+    limit = definition.expression_limit
+    if (limit or EXPRESSION_LIMIT) != catalog.expression_limit:
+        limit = defined.expression_limit
+    return Instance(name=definition.name, group=group, label=defined.label, expression_limit=limit)
+
+
+def instance_defined(catalog: Catalog) -> Instance:
+    """What the instance is, with nothing said that is so by default."""
+    return Instance(
+        name=catalog.instance,
+        group=None if catalog.group == catalog.instance else catalog.group,
+        label=catalog.label or None,
+        expression_limit=None if catalog.expression_limit == EXPRESSION_LIMIT else catalog.expression_limit,
+    )
 
 
 def settings_of(catalog: Catalog) -> list[AddressSetting]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ampsq.catalog.definition_checks import settings_of
+from ampsq.catalog.definition_checks import instance_defined, settings_of
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.instance import Instance
 from ampsq.definitions.queue import Action, Definition, Queue, Topic, View
@@ -29,11 +29,7 @@ def definitions_of(catalog: Catalog) -> list[Definition]:
     """All definitions, in the order in which they are applied; not topics that were only used."""
     topics = [Topic.stored(name, text) for name, text in sorted(catalog.topics.items()) if text != _USED]
     return [
-        Instance(
-            name=catalog.instance,
-            group=None if catalog.group == catalog.instance else catalog.group,
-            label=catalog.label or None,
-        ),
+        instance_defined(catalog),
         *(Transport.from_json(text) for _, text in sorted(catalog.transports.items())),
         *topics,
         *sorted(settings_of(catalog), key=lambda setting: setting.match),
@@ -55,7 +51,7 @@ def definitions_left_out(defined: Iterable[Definition], definitions: Iterable[De
     """What is defined and has no counterpart among other definitions, so that it would be removed.
 
     Topics that say no more than their message type have nothing to remove: their messages stay. An instance has its
-    group and its label, if the others do not speak of it.
+    group, its label and its limit, if the others do not speak of it.
     """
     wanted = list(definitions)
     names = {(_space(each), each.name) for each in wanted}
@@ -70,5 +66,5 @@ def _space(definition: Definition) -> type[Definition]:
 
 def _has_something(definition: Definition, *, speaks: bool) -> bool:
     if isinstance(definition, Instance):
-        return (definition.group, definition.label) != (None, None) and not speaks
+        return bool(definition.elements().keys() - {"name"}) and not speaks
     return not isinstance(definition, Topic) or bool(definition.elements().keys() - _OF_MESSAGES)

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, ExpressionError
-from ampsq.base.message_types import SEPARATOR
-from ampsq.base.values import Interval, parse_count, parse_topic_or_pattern, shown
+from ampsq.base.message_types import SEPARATOR, SMALL_BODY
+from ampsq.base.values import Interval, parse_count, parse_size, parse_topic_or_pattern, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ __all__ = [
     "Barrier",
     "Count",
     "Delay",
+    "ExpressionLimit",
     "Factor",
     "FieldSeparator",
     "Filter",
@@ -63,6 +64,13 @@ def _positive(value: object) -> int:
     if count < 1:
         raise DefinitionError(f"{shown(value)} is too small; allowed: a whole number from 1 to 1000000000")
     return count
+
+
+def _expression_limit(value: object) -> int:
+    size = parse_size(value)
+    if size < SMALL_BODY:
+        raise DefinitionError(f"{shown(value)} is too small; allowed: 32KB or more, as in '1MB'")
+    return size
 
 
 def _queue_depth(value: object) -> int:
@@ -204,6 +212,7 @@ def misread(text: str, fault: ExpressionError) -> str:
 
 TopicOrPattern = Annotated[str, BeforeValidator(parse_topic_or_pattern)]
 Count = Annotated[int, BeforeValidator(parse_count)]
+ExpressionLimit = Annotated[int, BeforeValidator(_expression_limit)]
 PositiveCount = Annotated[int, BeforeValidator(_positive)]
 QueueDepth = Annotated[int, BeforeValidator(_queue_depth)]
 RingSize = Annotated[int, BeforeValidator(_ring_size)]

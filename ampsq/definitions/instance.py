@@ -1,4 +1,4 @@
-"""The definition of an instance itself: which group it belongs to, and what people call it."""
+"""The definition of an instance itself: its group, what people call it, and what its topics have by default."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import NAME_ALLOWED, is_name, shown
 from ampsq.definitions.definition import Definition, Name
+from ampsq.definitions.elements import ExpressionLimit  # noqa: TC001  (pydantic reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,15 +49,25 @@ class Instance(Definition):
         group: the instances that are equivalent to this one have the same: a link checks it (`Destination.group`), and
             what arrived from a group is passed on by it (`Destination.pass_through`). Default: the instance's name.
         label: what people call the instance, in any words; nothing depends on it. Default: none.
+        expression_limit: bytes of the largest body that expressions read, of topics that give none
+            (`Topic.expression_limit`); 32KB or more. Default: 1MB.
     """
 
     name: InstanceName
     group: Name | None = None
     label: Label | None = None
+    expression_limit: ExpressionLimit | None = None
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, name: str = ITSELF, group: str | None = None, label: str | None = None) -> None: ...
+        def __init__(
+            self,
+            *,
+            name: str = ITSELF,
+            group: str | None = None,
+            label: str | None = None,
+            expression_limit: int | str | None = None,
+        ) -> None: ...
 
     @classmethod
     def title(cls, elements: Mapping[str, Any]) -> str:

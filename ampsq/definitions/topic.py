@@ -13,6 +13,7 @@ from ampsq.base.values import Interval, parse_size, shown
 from ampsq.definitions.definition import Definition, Fault, Name
 from ampsq.definitions.elements import (  # noqa: TC001  (pydantic reads them)
     Delay,
+    ExpressionLimit,
     FieldSeparator,
     Filter,
     Identifiers,
@@ -88,10 +89,14 @@ class Topic(Definition):
             have one value at each of them is refused. Default: none, and no records.
         expiration: how long a message published without an `expiration` of its own lives, 1ms or longer, in the records
             and in queues; needs `key`. Default: no limit.
+        expression_limit: bytes of the largest body that expressions read, 32KB or more. The server never looks into a
+            larger one: no filter matches it, its priority is the lowest, it is no barrier, views leave it out, and a
+            topic with a `key` refuses it (docs/expressions.md). Default: that of the instance.
     """
 
     message_type: MessageTypeName = "json"
     field_separator: FieldSeparator | None = None
+    expression_limit: ExpressionLimit | None = None
 
     key: Identifiers = _NOTHING
     expiration: Life = _NOT_GIVEN

@@ -118,6 +118,7 @@ class Document:
 
     __slots__ = (
         "_decoded",
+        "_is_unread",
         "_steps",
         "body",
         "deliveries",
@@ -159,6 +160,7 @@ class Document:
         self.topics: Mapping[str, Any] = {}
         self._decoded: tuple[bool, Any] | None = None
         self._steps = STEPS
+        self._is_unread = False
 
     @classmethod
     def of_topics(cls, topics: Mapping[str, Any], **known: Any) -> Self:
@@ -186,8 +188,10 @@ class Document:
     @property
     def is_unread(self) -> bool:
         """Whether the body is more than expressions read: larger than its topic's limit, or beyond the steps."""
+        if self.body is None or (self.message_type == JSON and not is_large(self.body)):
+            return False
         self._content()
-        return self._steps < 0
+        return self._is_unread
 
     @property
     def steps(self) -> int:
@@ -212,12 +216,15 @@ class Document:
         if doubles:
             self._steps = steps_behind_reading(body, self.message_type)
             if self._steps < 0:
+                self._is_unread = True
                 return False, None
         if self.message_type == JSON:
             return decode(body, doubles=doubles)
         is_of_type, content, values = read_body(self.message_type, body, self._steps // VALUE, doubles=doubles)
+        most = self._steps // VALUE
+        self._is_unread = values > most
         if doubles:
-            self._steps -= VALUE * min(values, self._steps // VALUE)
+            self._steps -= VALUE * min(values, most)
         return is_of_type, content
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "INSTANCES",
     "KEEP_FILTER",
     "KEYS",
+    "KEY_WORK",
     "LEASES_ANCHOR",
     "MARKS",
     "MAX_FILTERS",
@@ -74,6 +75,8 @@ BYTES: Final = 1_000_000
 BODY_BY_REF: Final = 16_384
 #: Work that one script call spends on sorting messages by filters and priorities: a unit is about 8 us of server time.
 SORT_WORK: Final = 500
+#: The same for reading keys in a log, in steps of an evaluation.
+KEY_WORK: Final = 80_000
 #: Most distinct filters of a queue's subscriptions.
 MAX_FILTERS: Final = 32
 #: Milliseconds for which a filter's index is kept after its last subscription is gone.
@@ -552,7 +555,7 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
         "view": Key(
             ":view:<view>", "hash",
             "group, a JSON list -> row, JSON; `state`: the definition whose rows are all there; `made`: the one that "
-            "made those there; `pending`: rows being sent",
+            "made those there; `pending`: rows being sent; `left_out`: messages whose bodies are more than is read",
             "the coordinator", "the coordinator, remove_view", "the underlying topic",
         ),
         "views": Key(
@@ -757,6 +760,7 @@ VALUES: Final[Mapping[str, str | int]] = MappingProxyType(
         "small_body": SMALL_BODY,
         "expression_limit": EXPRESSION_LIMIT,
         "sort_work": SORT_WORK,
+        "key_work": KEY_WORK,
         "max_filters": MAX_FILTERS,
         "keep_filter": KEEP_FILTER,
         "events": EVENTS,

@@ -1,6 +1,6 @@
 --- record_stage: record the next rows that a committed attempt has put aside.
 --- ARGV now, job, epoch, lane
---- FAIL UNKNOWN_TOPIC, NAME_IN_USE, STAGE_LOST, MISSING_KEY, RECORDS_BEHIND, DELTA_NOT_JSON
+--- FAIL UNKNOWN_TOPIC, NAME_IN_USE, STAGE_LOST, MISSING_KEY, UNREAD_BODY, RECORDS_BEHIND, DELTA_NOT_JSON
 --- GIVES rows of the lane that are left
 --- @include clock, fail, job_rows
 -- They leave the list in the same step, so that each is recorded once, however often and by whomever this is called.

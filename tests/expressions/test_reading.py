@@ -1,4 +1,4 @@
-"""How much of large bodies is read: Python and the server's scripts leave the same steps, and the same bodies unread."""
+"""How much of large bodies is read: Python and the server's scripts leave the same steps and the same bodies unread."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_body_of_the_usual_size_costs_no_steps():
 
 
 def test_random_large_bodies_are_read_alike(server_side):
-    made, cases = random.Random(18), []
+    made, cases = random.Random(18), []  # noqa: S311 - tests
     for _ in range(60):
         leaf = lambda: made.choice([1, -2.5, 1.0, "a,b", "x. y", None, True, 2**60, 0.1, 'é"\\'])  # noqa: E731
         value = {"a": leaf(), "l": [leaf() for _ in range(made.randrange(5))], "t": leaf(), "b": {"a": [leaf()]}}

@@ -148,9 +148,16 @@ def remove_destination(name: str) -> Call[bool]:
     return script_call("remove_destination", [name], bool)
 
 
-def define_instance(version: int, group: str, label: str) -> Call[None]:
-    """Say which group the instance belongs to, "" for the default, its name; and its label, "" for none."""
-    return script_call("define_instance", [version, group, label], lambda _: None)
+def define_instance(version: int, group: str, label: str, expression_limit: int | None) -> Call[None]:
+    """Say what an instance is.
+
+    Args:
+        version: of the catalog.
+        group: which group it belongs to; "" for the default, its name.
+        label: what people call it; "" for none.
+        expression_limit: bytes; None for the default.
+    """
+    return script_call("define_instance", [version, group, label, expression_limit or ""], lambda _: None)
 
 
 def define_conflated(version: int, name: str, definition: str) -> Call[None]:

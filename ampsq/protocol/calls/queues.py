@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from ampsq.base.message_types import MessageType
+from ampsq.base.message_types import EXPRESSION_LIMIT, MessageType
 from ampsq.protocol import schema
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.request import Call, command, script_call
@@ -35,7 +36,9 @@ __all__ = [
     "heartbeat",
     "hold_view",
     "note_flushing",
+    "note_left_out",
     "open_instance",
+    "read_expression_limit",
     "redrive",
     "replace",
     "resize",
@@ -75,6 +78,7 @@ class Catalog:
         instance: the instance's name.
         group: its group; where it was not given one, its name.
         label: what people call it; empty where nobody said so.
+        expression_limit: bytes of the largest body that expressions read, of topics that do not say it.
     """
 
     version: int
@@ -90,10 +94,15 @@ class Catalog:
     instance: str
     group: str
     label: str = ""
+    expression_limit: int = EXPRESSION_LIMIT
 
     def message_type(self, name: str) -> MessageType:
-        """The message type of a topic or a queue; JSON of what is not defined."""
-        return MessageType.of_definition(self.topics.get(name) or self.queues.get(name))
+        """The message type of a topic or a queue, with its limit of bodies; JSON of what is not defined."""
+        if name in self.topics or name not in self.queues:
+            return MessageType.of_definition(self.topics.get(name), self.expression_limit)
+        under = json.loads(self.queues[name]).get("underlying_topic", name)
+        limit = MessageType.of_definition(self.topics.get(under), self.expression_limit).expression_limit
+        return MessageType.of_definition(self.queues[name], limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +259,11 @@ def catalog() -> Call[Catalog]:
 
 
 def _read_catalog(reply: list[Any]) -> Catalog:
-    version, *flat, name, group, label = reply
+    version, *flat, name, group, label, limit = reply
     kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
     parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
-    return Catalog(int(version), **parts, instance=name.decode(), group=group.decode(), label=label.decode())
+    texts = {"instance": name.decode(), "group": group.decode(), "label": label.decode()}
+    return Catalog(int(version), **parts, **texts, expression_limit=int(limit))
 
 
 def redrive(
@@ -458,6 +468,19 @@ def watch_availability(queue: str, period: int) -> Call[tuple[str, str]]:
 def hold_view(view: str, owner: str, period: int) -> Call[bool]:
     """Be the one that keeps a view up to date, for `period` ms; False while somebody else is."""
     return script_call("keep_duty", ["", view, owner, period], bool, repeatable=True)
+
+
+def note_left_out(instance: str, view: str, count: int) -> Call[int]:
+    """Write down how many messages a view leaves out, since their bodies are more than expressions read."""
+    return command(["HSET", schema.key(instance, "view", view), "left_out", count], int)
+
+
+def read_expression_limit(instance: str) -> Call[int]:
+    """Read the `expression_limit` of topics that give none."""
+    field = schema.FIELDS["expression_limit"]
+    return command(
+        ["HGET", schema.key(instance, "instance"), field], lambda reply: int(reply) if reply else EXPRESSION_LIMIT
+    )
 
 
 def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:

@@ -96,6 +96,7 @@ local function read_other(d, exact)
   other_formats.known = other_formats.known or body_formats()
   local root, count = other_formats.known.read_body(d.format, d.body, values_allowed(d), exact)
   d.work = d.work + count * 8 + math.floor(#d.body / 16)
+  if count > values_allowed(d) then d.unread = 'steps' end
   spend_values(d, count)
   -- There are texts alone, of which nothing has to be told apart.
   if d.format ~= 'msgpack' then d.doubles = true end
@@ -113,7 +114,8 @@ local function load_root(d)
   else
     local root, fine = decode_body(d.body)
     d.root = fine and (type(root) == 'table' and root or {})
-    d.work = d.work + math.floor(#d.body / 5)
+    -- Of a large body the signs were counted, and are work already.
+    d.work = d.work + (d.steps and math.floor(#d.body / 8) or math.floor(#d.body / 2))
   end
 end
 
@@ -122,7 +124,7 @@ local function load_exact_root(d)
   if not d.body then return foreign_root(d.fields, true) end
   if d.doubles then return d.root end
   if d.format then return read_other(d, true) end
-  d.work = d.work + math.floor(#d.body / 2)
+  d.work = d.work + 2 * #d.body
   local text = numbers_as_text(d.body)
   if text == d.body then return d.root end
   local root = json_decoder.decode(text)

@@ -17,7 +17,8 @@ end
 -- Single signs are found by the text alone: a pattern that fails at the end of a long field goes all the way back.
 local function read_fields(body, separator, tags, most, exact)
   local root, at, count = {}, 1, 0
-  while at <= #body and count < most do
+  while at <= #body do
+    if count == most then return false, most + 1 end
     local equals = string.find(body, '=', at, true)
     local ending = string.find(body, separator, at, true) or #body + 1
     if not equals or equals == at or equals > ending then return false, count end
@@ -27,5 +28,5 @@ local function read_fields(body, separator, tags, most, exact)
     add_field(root, name, value)
     at, count = ending + 1, count + 1
   end
-  return count > 0 and at > #body and root, count
+  return count > 0 and root, count
 end

@@ -24,6 +24,12 @@ end
 -- A name: a text, or the digits of an integer; nil for what else is no array and no map.
 local function read_key(r, depth, again)
   local first, exact = string.byte(r.text, r.at) or 0, r.exact
+  if first >= 160 and first < 192 then
+    -- Nearly all names are short texts.
+    r.at, r.left = r.at + 1, r.left - 1
+    if r.left < 0 then error(r) end
+    return read_text(r, first - 160)
+  end
   if first >= 128 and first < 160 or first >= 220 and first < 224 then error(r) end
   r.exact = true
   local key = again(r, depth)
@@ -86,7 +92,7 @@ local function read_packed(body, most, exact)
   local r = {text = body, at = 1, left = most, exact = exact}
   local fine, root = pcall(read_value, r, 0)
   if not fine and root ~= r then error(root, 0) end
-  local count = most - math.max(r.left, 0)
+  local count = most - r.left
   if not fine or r.at <= #body then return false, count end
   return type(root) == 'table' and root or {}, count
 end

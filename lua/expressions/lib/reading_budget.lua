@@ -14,26 +14,33 @@ local function body_limit(topic)
   return limit
 end
 
--- How many signs of JSON a text has, in strings or not; no more than one beyond `most` are counted. Finding one
--- sign after the other costs by the sign, where a pattern costs by the byte.
+-- How often a text has a sign; no more than one beyond `most` are counted. Finding one after the other costs by the
+-- sign, where a pattern costs by the byte.
+local function count_sign(text, sign, most)
+  local count, at = 0, string.find(text, sign, 1, true)
+  while at do
+    count = count + 1
+    if count > most then break end
+    at = string.find(text, sign, at + 1, true)
+  end
+  return count
+end
+
+-- The same of all signs that JSON costs by, in strings or not.
 local function count_signs(text, most)
   local count = 0
   for _, sign in ipairs({',', ':', '[', '{', '.'}) do
-    local at = string.find(text, sign, 1, true)
-    while at do
-      count = count + 1
-      if count > most then return count end
-      at = string.find(text, sign, at + 1, true)
-    end
+    count = count + count_sign(text, sign, most - count)
+    if count > most then break end
   end
   return count
 end
 
 -- Whether a large body is read, `d.steps` being what is left of an evaluation's; else `d.unread` says what it went
--- beyond. Values of other types than JSON are counted when they are read.
+-- beyond, `d.limit` being its topic's. Values of other types than JSON are counted when they are read.
 local function admit_large_body(d)
   local size, limit = #d.body, body_limit(d.topic)
-  d.doubles = true
+  d.doubles, d.limit = true, limit
   if size > limit then
     d.unread = 'limit'
     return false
@@ -41,7 +48,7 @@ local function admit_large_body(d)
   local steps = math.floor(60000 * math.max(1, limit / V.expression_limit)) - math.floor(size / 32)
   if not d.format and steps >= 0 then
     local signs = count_signs(d.body, math.floor(steps / 2))
-    d.work = d.work + signs
+    d.work = d.work + 4 * signs
     steps = steps - 2 * signs
   end
   d.steps = steps

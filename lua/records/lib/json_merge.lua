@@ -1,5 +1,7 @@
 --- json_merge: merging one JSON object into another by their texts, so that nothing that stays is written anew.
--- Both texts were decoded before, so they are JSON, nested a hundred deep at most; each byte is looked at once.
+--- @include reading_budget
+-- Both texts were decoded before, so they are JSON, nested a hundred deep at most; each byte is looked at once. Patterns that are anchored
+-- go over what they do not look for five times as fast.
 
 local function after_space(text, at)
   return (string.find(text, '[^ \t\r\n]', at))
@@ -8,7 +10,7 @@ end
 -- The place behind the string that begins at `at`.
 local function after_string(text, at)
   repeat
-    at = string.find(text, '["\\]', at + 1)
+    at = string.match(text, '^[^"\\]*()', at + 1)
     local escaped = string.byte(text, at) == 92
     if escaped then at = at + 1 end
   until not escaped
@@ -18,7 +20,7 @@ end
 local function after_value(text, at)
   local first = string.byte(text, at)
   if first == 34 then return after_string(text, at) end
-  if first ~= 123 and first ~= 91 then return string.find(text, '[,%]} \t\r\n]', at) or #text + 1 end
+  if first ~= 123 and first ~= 91 then return string.match(text, '^[^,%]} \t\r\n]*()', at) end
   local depth = 0
   repeat
     local sign = string.byte(text, at)
@@ -28,7 +30,7 @@ local function after_value(text, at)
       depth = depth + ((sign == 123 or sign == 91) and 1 or -1)
       at = at + 1
     end
-    if depth > 0 then at = string.find(text, '["%[%]{}]', at) end
+    if depth > 0 then at = string.match(text, '^[^"%[%]{}]*()', at) end
   until depth == 0
   return at
 end
@@ -104,6 +106,13 @@ local function splice_object(text, at, changes, out)
   end
   out[#out + 1] = string.sub(text, rest, ending)
   return ending + 1
+end
+
+-- Why a text is not merged: each sign and each escape is a step of Lua here. A record may be older than its topic's limit.
+local function merge_excess(text, topic)
+  if #text <= V.small_body then return nil end
+  if #text > body_limit(topic) then return 'limit' end
+  if count_signs(text, 30000) > 30000 or count_sign(text, '\\', 20000) > 20000 then return 'steps' end
 end
 
 -- The text of a JSON object with another one merged into it: its members replace those of the same name, objects are merged, and

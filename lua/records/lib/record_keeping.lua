@@ -1,6 +1,15 @@
 --- record_keeping: what a publish to a topic with a key does for its records. Included as `record_keeping()`.
 --- @include fail, records
 
+-- A record with a change merged into it; its size is bounded as that of what is published.
+local function merged_body(records, base, change, message)
+  local beyond = merge_excess(base, records.topic) or merge_excess(change, records.topic)
+  local merged = not beyond and merge_json(base, change) or base
+  if #merged > V.small_body and #merged > body_limit(records.topic) then beyond = 'limit' end
+  if beyond then fail(E.UNREAD_BODY, {topic = records.topic, message = message, beyond = beyond, bytes = #merged}) end
+  return merged
+end
+
 -- Before anything is written: the key of each message that is new, and its body, merged into the record if it is a change
 -- of one. shape, values, first, from, to: as of a recording.
 local function open_keeping(topic, shape, values, first, from, to, now)
@@ -13,12 +22,13 @@ local function open_keeping(topic, shape, values, first, from, to, now)
   if merges and not records.at_end then fail(E.RECORDS_BEHIND, {topic = topic}) end
   for i = from, to do
     local body = values[first + i * #shape]
-    local key, lacking = key_in(records, {F.body, body})
+    local key, lacking, unread = key_in(records, {F.body, body})
+    if unread then fail(E.UNREAD_BODY, {topic = topic, message = i, beyond = unread, bytes = #body}) end
     if not key then fail(E.MISSING_KEY, {topic = topic, key = lacking, message = i}) end
     if merges then
       local former = not latest[key] and record_of(records, key, now)
       local base = latest[key] or former and body_of_record(former)
-      body = base and merge_json(base, body) or body
+      body = base and merged_body(records, base, body, i) or body
       latest[key] = body
     end
     records.keys[i], records.bodies[i] = key, body

@@ -22,17 +22,17 @@ local function compile_key(paths)
   return key
 end
 
--- The text of an entry's key, or nil and the first identifier that it lacks. format: nil of JSON. Parts are joined by `|`, which is
--- written `\|` within one, as `\` is `\\`; a key of one part is that part.
-local function key_of(key, format, fields)
-  local document, parts = {fields = fields, format = format, work = 0}, {}
+-- The text of an entry's key; or nil, the first identifier that it lacks, and what reading it went beyond if it is not read. format: nil of
+-- JSON. Parts are joined by `|`, which is written `\|` within one, as `\` is `\\`; a key of one part is that part. The work comes last.
+local function key_of(key, topic, format, fields)
+  local document, parts = {topic = topic, fields = fields, format = format, work = 0}, {}
   for i = 1, #fields, 2 do
     if fields[i] == F.body then document.body = fields[i + 1] end
   end
   for i = 1, #key do
     local part = evaluate(key[i].compiled, document, key_text)
-    if part == nil then return nil, key[i].text end
+    if part == nil then return nil, key[i].text, document.unread, document.work end
     parts[i] = #key > 1 and string.gsub(part, '[\\|]', '\\%0') or part
   end
-  return table.concat(parts, '|')
+  return table.concat(parts, '|'), nil, nil, document.work
 end

@@ -19,7 +19,7 @@ end
 
 local function key_in(records, fields)
   records.key = records.key or compile_key(records.paths)
-  return key_of(records.key, records.format, fields)
+  return key_of(records.key, records.topic, records.format, fields)
 end
 
 -- The record of a key, those not written yet included; nil where there is none any more.
@@ -65,7 +65,7 @@ local function save_records(records, id)
   records.pending, records.read_to = {}, id
 end
 
--- One entry of the log: an end of a record, a message for one queue alone, or a message.
+-- One entry of the log: an end of a record, a message for one queue alone, or a message. Gives the work of reading it.
 local function follow_entry(records, id, fields)
   local _, _, addressed = delivery_options_of(fields)
   if addressed == V.nowhere then
@@ -73,22 +73,25 @@ local function follow_entry(records, id, fields)
       if fields[i] == F.record then records.pending[fields[i + 1]] = false end
     end
   elseif not addressed then
-    local key = key_in(records, fields)
+    local key, _, _, work = key_in(records, fields)
     if key then put_record(records, key, id, fields) else records.keyless = records.keyless + 1 end
+    return work
   end
+  return 0
 end
 
 -- One bounded step of reading the log on; true when that came to its end.
 local function follow_log(records)
-  local id, number, bytes, step, ended = records.read_to, 0, 0, 4, false
-  while not ended and number < V.batch and bytes < V.bytes / 2 do
+  local id, number, bytes, step, ended, work = records.read_to, 0, 0, 4, false, 0
+  while not ended and number < V.batch and bytes < V.bytes / 2 and work < V.key_work do
     local entries = call('XRANGE', K.log(records.topic), '(' .. id, '+', 'COUNT', step)
     for _, entry in ipairs(entries) do
-      follow_entry(records, entry[1], entry[2])
+      work = work + follow_entry(records, entry[1], entry[2])
       id, number = entry[1], number + 1
       for k = 2, #entry[2], 2 do bytes = bytes + #entry[2][k] end
+      if work >= V.key_work then break end
     end
-    ended = #entries < step
+    ended = #entries < step and work < V.key_work
     step = math.max(4, math.min(V.batch - number, 128, math.floor(V.bytes * number / (8 * math.max(bytes, 1)))))
   end
   if id ~= records.read_to then save_records(records, id) end

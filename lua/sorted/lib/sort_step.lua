@@ -82,11 +82,12 @@ end
 
 -- wanted: most messages; from_log: most of them from the logs. read: ref -> fields of what was read in this call, so that
 -- it is not read again when it is delivered. What was ready passed the queue's filter when it came from the log.
--- All that is read is judged, so the bytes of one step are the fewer the more filters there are.
+-- All that is read is judged, whatever work it turns out to be, so the bytes of one step are few, and the fewer the more filters there
+-- are; values of MessagePack may be a byte each.
 -- Returns how many were read and whether the end of every log was seen.
 local function sort_step(queue, plan, wanted, from_log, barrier, now, read)
   local messages = next_messages(queue, wanted, {from_log = from_log, unwritten = #plan.fresh.indexes[V.none] / 2,
-    weight = 2 * (1 + #plan.filters), barrier = barrier})
+    weight = (queue.format and 80 or 20) * (1 + #plan.filters), barrier = barrier})
   local found, trees = empty_finds(plan), plan.trees
   for i, ref in ipairs(messages.refs) do
     local fields, returned = messages.fields[i], i <= messages.returned
