@@ -88,7 +88,9 @@ class AsyncPublication(AsyncAdministration):
         if self._guaranteed is not None:
             sequences = Sequences()
             for bodies in encode_batches(messages, batch, await self._store.run(self._session.learn_type(topic))):
+                self._session.note_large(topic, bodies)
                 sequences.add(await self._take(partial(self._guaranteed.publish, topic, bodies, envelope)), len(bodies))
+            await self._store.run(self._session.warn_of_unread())
             return sequences
         bookmarks = Bookmarks(self.origin)
         async with self._publishing:
@@ -100,6 +102,7 @@ class AsyncPublication(AsyncAdministration):
             with partly_recorded():
                 async for published in self._store.stream(calls):
                     self._session.note(bookmarks, published)
+            await self._store.run(self._session.warn_of_unread())
         return bookmarks
 
     async def _take(self, take: Callable[[], int]) -> int:

@@ -72,6 +72,7 @@ class Publication(Administration):
             PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under
                 the same name now; what the store took of this one is not sent any more.
             MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
+            UnreadBody: the topic has a key, which is not looked for in a body as large as this.
         """
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
@@ -107,6 +108,7 @@ class Publication(Administration):
 
         Raises:
             MissingKey: the message does not have one value for the topic's key.
+            UnreadBody: the change, or what it would make of the record, is more than the server reads.
             DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
             Unavailable, ServerFull, PublishStoreFull, PublishStoreError, NameInUse: as of `publish`.
         """
@@ -142,7 +144,9 @@ class Publication(Administration):
         if self._guaranteed is not None:
             sequences = Sequences()
             for bodies in encode_batches(messages, batch, self._store.run(self._session.learn_type(topic))):
+                self._session.note_large(topic, bodies)
                 sequences.add(self._guaranteed.publish(topic, bodies, envelope), len(bodies))
+            self._store.run(self._session.warn_of_unread())
             return sequences
         bookmarks = Bookmarks(self.origin)
         with self._publishing:
@@ -154,6 +158,7 @@ class Publication(Administration):
             with partly_recorded():
                 for published in self._store.stream(calls):
                     self._session.note(bookmarks, published)
+            self._store.run(self._session.warn_of_unread())
         return bookmarks
 
     @property

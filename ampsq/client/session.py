@@ -19,7 +19,7 @@ from ampsq.base.errors import (
     UnknownTopic,
 )
 from ampsq.base.limits import limits
-from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
 from ampsq.base.values import is_name, parse_name
 from ampsq.catalog.apply import apply, plan
 from ampsq.catalog.definition_checks import settings_of
@@ -117,6 +117,9 @@ class Session:
         requests = former._requests if former is not None else itertools.count(1)  # noqa: SLF001  (our own)
         self._requests: itertools.count[int] = requests
         self._types: dict[str, MessageType] = {}
+        # Topics that large bodies were published to, with the largest, and those of which that was looked at.
+        self._large: dict[str, int] = {}
+        self._warned: set[str] = set()
         self._next_sequence: int = former._next_sequence if former is not None else 1  # noqa: SLF001  (our own)
 
     def request(self) -> str:
@@ -226,7 +229,32 @@ class Session:
 
     async def body(self, topic: str, data: Any) -> bytes:
         """What is published of data; bytes go as they are, and the topic's type is not asked for."""
-        return data if isinstance(data, bytes) else (await self.learn_type(topic)).encode(data)
+        body = data if isinstance(data, bytes) else (await self.learn_type(topic)).encode(data)
+        if len(body) > SMALL_BODY:
+            self.note_large(topic, [body])
+            await self.warn_of_unread()
+        return body
+
+    def note_large(self, topic: str, bodies: Sequence[bytes]) -> None:
+        """Note the largest of bodies that are published, if it is large, for `warn_of_unread`."""
+        largest = max(map(len, bodies), default=0)
+        if largest > SMALL_BODY and topic not in self._warned and isinstance(topic, str):
+            self._large[topic] = max(largest, self._large.get(topic, 0))
+
+    async def warn_of_unread(self) -> None:
+        """Log a warning, once a topic, where a body that was noted is larger than expressions read there."""
+        while self._large:
+            topic, largest = self._large.popitem()
+            definition = await self._definition("topics", topic)
+            limit = await calls.read_expression_limit(self.instance)
+            limit = MessageType.of_definition(definition, limit).expression_limit
+            if largest > limit:
+                self._warned.add(topic)
+                _log.warning(
+                    "%s: a body of %s bytes is larger than its expression_limit of %s: no filter matches it, and its "
+                    "priority is the lowest (this is said once a topic)",
+                    topic, f"{largest:,}", f"{limit:,}",
+                )  # fmt: skip
 
     async def message_type(self, name: str) -> MessageType | None:
         """The message type of a topic or a queue; None where there is none of this name."""
@@ -289,6 +317,7 @@ class Session:
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
         for bodies in encode_batches(messages, size, self._types.get(topic, JSON)):
+            self.note_large(topic, bodies)
             yield self._publish_call(topic, bodies, envelope, None)
 
     def note(self, bookmarks: Bookmarks, published: Published) -> None:

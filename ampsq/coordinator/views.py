@@ -22,7 +22,16 @@ from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
-from ampsq.views.upkeep import MADE, PENDING, STATE, Follower, RowChange, fingerprint, is_over_queue, stored_rows
+from ampsq.views.upkeep import (
+    MADE,
+    PENDING,
+    STATE,
+    Follower,
+    RowChange,
+    fingerprint,
+    is_over_queue,
+    stored_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,6 +136,7 @@ class _Kept:
         self._publisher = f"view:{view.name}"
         self._publish_at = 0.0
         self._complete = False
+        self._left_out = 0
         self.renew_at, self.lost = 0.0, False
         # Until everything was read here, the rows written down are those of whoever kept the view before.
         store.call(command(["HDEL", self._hash, STATE], int))
@@ -168,12 +178,26 @@ class _Kept:
             self._follower.accept(batch)
         if not self._follower.is_told:
             return True
+        self._note_left_out(store)
         self._publish_at = time.monotonic() + _CONFLATE
         if not self._complete:
             mark = fingerprint(self._view)
             store.call(command(["HSET", self._hash, STATE, mark, MADE, mark], int))
             self._complete = self._knows_rows = True
         return more
+
+    def _note_left_out(self, store: Store) -> None:
+        """Write down how many messages are in no row, and warn of the first."""
+        count = self._follower.left_out
+        if count == self._left_out:
+            return
+        if not self._left_out:
+            _log.warning(
+                "view %s of %s leaves out %d messages, whose bodies are more than expressions read (expression_limit)",
+                self._view.name, store.instance, count,
+            )  # fmt: skip
+        store.call(calls.note_left_out(store.instance, self._view.name, count))
+        self._left_out = count
 
     def _last_sequence(self, store: Store) -> int:
         publishers = key(store.instance, "publishers")

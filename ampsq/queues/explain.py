@@ -227,6 +227,8 @@ def facts_of(snapshot: Snapshot) -> dict[str, Any]:
         return facts | (due if snapshot.next_due else {})
     facts |= {"topic": snapshot.topic, "recorded": snapshot.recorded, "head": snapshot.is_head}
     facts |= {name: snapshot.flag(name) for name in ("json", "enters", "is_barrier") if snapshot.flag(name) is not None}
+    if snapshot.text("beyond"):
+        facts["body"] = {"beyond": snapshot.text("beyond"), "bytes": snapshot.number("body_bytes")}
     if snapshot.text("priority"):
         facts["priority"] = snapshot.priority
     if snapshot.attempts is not None:

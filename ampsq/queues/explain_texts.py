@@ -374,10 +374,24 @@ class _Words:
         return _listed(sorted(str(each.text) for each in self._snapshot.free_filters))
 
     def not_json(self) -> str:
+        if beyond := self._beyond():
+            return f", since its body of {beyond}"
         return ", since its body is not JSON" if self._snapshot.flag("json") is False else ""
 
     def not_json_it(self) -> str:
+        if beyond := self._beyond():
+            return f", whose body of {beyond}"
         return ", whose body is not JSON" if self._snapshot.flag("json") is False else ""
+
+    def _beyond(self) -> str:
+        """Of a body that expressions do not read, how large it is and why."""
+        size, limit = (f"{self._snapshot.number(name):,}" for name in ("body_bytes", "body_limit"))
+        match self._snapshot.text("beyond"):
+            case "limit":
+                return f"{size} bytes is larger than the topic's expression_limit of {limit}"
+            case "steps":
+                return f"{size} bytes takes more steps to read than an expression may take"
+        return ""
 
     def room(self) -> str:
         return f"{self._snapshot.room:,}"

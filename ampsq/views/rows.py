@@ -62,6 +62,7 @@ class Rows:
 
     NaN and infinity become null in a row. Without a grouping all messages together are the one row, which is there
     even while there is no message. Messages that are not JSON count if the view has no filter; their fields are NULL.
+    Those whose bodies are more than expressions read are left out, and counted.
 
     Args:
         view: its projection, grouping and filter.
@@ -77,12 +78,19 @@ class Rows:
         self._groups: dict[Group, _State] = {}
         self._messages: dict[bytes, tuple[Group, tuple[Scalar | None, ...]]] = {}
         self._changed: set[Group] = set()
+        self._unread: set[bytes] = set()
+        self._unread_for_good = 0
         if not view.grouping:
             self._state((), _EMPTY)
             self._changed.add(())
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def left_out(self) -> int:
+        """How many messages are left out."""
+        return len(self._unread) + self._unread_for_good
 
     def groups(self) -> list[Group]:
         """All groups that there are now."""
@@ -96,6 +104,12 @@ class Rows:
             document: what it says.
             for_good: it is never added again nor removed, so that nothing of it need be kept.
         """
+        if document.is_unread:
+            if for_good:
+                self._unread_for_good += 1
+            else:
+                self._unread.add(ref)
+            return
         if ref in self._messages or not (self._filter is None or self._filter.matches(document)):
             return
         group = tuple(_part(expression.value(document)) for expression in self._grouping)
@@ -116,6 +130,7 @@ class Rows:
 
     def remove(self, ref: bytes) -> None:
         """Count a message no more; one that is not counted is nothing to do."""
+        self._unread.discard(ref)
         known = self._messages.pop(ref, None)
         if known is None:
             return
@@ -131,7 +146,7 @@ class Rows:
 
     def keep_only(self, refs: Container[bytes]) -> None:
         """Count no more what is not among these."""
-        for ref in [ref for ref in self._messages if ref not in refs]:
+        for ref in [ref for ref in (*self._messages, *self._unread) if ref not in refs]:
             self.remove(ref)
 
     def take_changed(self) -> set[Group]:

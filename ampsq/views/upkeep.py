@@ -142,6 +142,11 @@ class Follower:
         await self._source.read_news(self._rows, news)
         return True
 
+    @property
+    def left_out(self) -> int:
+        """How many messages are more than expressions read, so that they are in no row."""
+        return self._rows.left_out
+
     async def _check(self) -> None:
         """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
         run_id = await command(["INFO", "server"], _run_id)

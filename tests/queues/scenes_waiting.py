@@ -6,7 +6,7 @@ from explaining import NOBODY_AT_WORK, barriers, scene
 from observing import eventually
 from scene import pick_up
 
-from ampsq import Destination, Queue
+from ampsq import Destination, Queue, Topic
 
 # -- barriers
 
@@ -180,6 +180,31 @@ def no_filter_matches_what_is_not_json(stage):
     return stage.explain(), (
         "The next message waits because it matches the filter of none of the one subscription, since its body is not "
         "JSON: /n < 1."
+    )
+
+
+@scene("no_filter_matches", "ready")
+def no_filter_matches_what_is_not_read(stage):
+    stage.queue()
+    stage.client.apply(Topic(name="orders", expression_limit="64KB"))
+    stage.client.subscribe("work", filter="/n < 1")
+    stage.publish(b'{"n":0,"s":"' + b"x" * 65_536 + b'"}')
+    found = stage.explain()
+    assert found.facts["body"] == {"beyond": "limit", "bytes": 65_550}
+    return found, (
+        "The next message waits because it matches the filter of none of the one subscription, since its body of "
+        "65,550 bytes is larger than the topic's expression_limit of 65,536: /n < 1."
+    )
+
+
+@scene("no_filter_matches", "ready")
+def no_filter_matches_what_takes_too_many_steps_to_read(stage):
+    stage.queue()
+    stage.client.subscribe("work", filter="/n < 1")
+    stage.publish(b'{"n":0,"l":[' + b"1," * 40_000 + b"1]}")
+    return stage.explain(), (
+        "The next message waits because it matches the filter of none of the one subscription, since its body of "
+        "80,015 bytes takes more steps to read than an expression may take: /n < 1."
     )
 
 
