@@ -34,22 +34,33 @@ def print_tables(figures: dict[str, Any]) -> None:
     """Print what `measure` gave."""
     if "publish" in figures:
         _print_beside_raw(figures)
-    if "kinds" in figures:
-        _print_kinds(figures["kinds"])
-    if "expiry" in figures:
-        _print_expiry(figures["expiry"])
-    if "redrive" in figures:
-        _print_redrive(figures["redrive"])
-    if "rebuild" in figures:
-        _print_rebuild(figures["rebuild"])
-    if "publishing" in figures:
-        _print_publishing(figures["publishing"])
-    if "replay" in figures:
-        _print_replay(figures["replay"])
-    if "replication" in figures:
-        _print_replication(figures["replication"])
-    if "gateway" in figures:
-        _print_gateway(figures["gateway"])
+    printers: dict[str, Callable[[dict[str, Any]], None]] = {
+        "kinds": _print_kinds,
+        "expiry": _print_expiry,
+        "redrive": _print_redrive,
+        "rebuild": _print_rebuild,
+        "publishing": _print_publishing,
+        "replay": _print_replay,
+        "replication": _print_replication,
+        "gateway": _print_gateway,
+        "hostile": _print_hostile,
+    }
+    for part, print_part in printers.items():
+        if part in figures:
+            print_part(figures[part])
+
+
+def _print_hostile(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="The longest call over hostile bodies, ms of the server's processor", title_justify="left")
+    for column in ("size", "use", "ms", "of"):
+        table.add_column(column, justify="right" if column == "ms" else "left")
+    for size, uses in figures.items():
+        for use, row in uses.items():
+            table.add_row(size, use, f"{row['longest_call_ms']:.2f}", row["of"])
+    Console().print(table)
 
 
 def _print_gateway(row: dict[str, Any]) -> None:
@@ -243,7 +254,19 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
 @click.option(
     "--part",
     type=click.Choice(
-        ["all", "raw", "kinds", "expiry", "redrive", "rebuild", "publishing", "replay", "replication", "gateway"]
+        [
+            "all",
+            "raw",
+            "kinds",
+            "expiry",
+            "redrive",
+            "rebuild",
+            "publishing",
+            "replay",
+            "replication",
+            "gateway",
+            "hostile",
+        ]
     ),
     default="all",
     show_default=True,
@@ -252,7 +275,8 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
     "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
     "replay: topics read from a bookmark on; "
     "replication: between two servers of its own, in none of the others; "
-    "gateway: over HTTP and WebSockets, in none of the others, either.",
+    "gateway: over HTTP and WebSockets, in none of the others, either; "
+    "hostile: the longest call over bodies that are made to hold the server, in none of the others.",
 )
 def bench(url: str | None, *, quick: bool, as_json: bool, part: str) -> None:
     """Measure publish, delivery, latency, memory and growth beside raw Redis Streams, and kinds of queues.
@@ -318,6 +342,10 @@ def measure(url: str, part: str, settings: BenchSettings, progress: Callable[[st
         from ampsq.bench.gateway import GatewayFigures
 
         figures["gateway"] = GatewayFigures(url, settings, progress).run()
+    if part == "hostile":
+        from ampsq.bench.hostile import Hostile
+
+        figures["hostile"] = Hostile(url, settings, progress).run()
     if part in {"all", "replay"}:
         figures["replay"] = Replay(url, settings, progress).run()
     return figures

@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 import pytest
 import redis
 
+from ampsq.bench import hostile
 from ampsq.bench.replication import ReplicationBenchmark
 from ampsq.bench.server import private_server
 from ampsq.bench.setup import BenchSettings
@@ -120,3 +121,21 @@ def test_the_benchmark_of_replication_measures_between_servers_of_its_own():
     assert figures["recovery"]["messages"] == 5_000
     # Reading is the least part of a link's work.
     assert figures["rates"]["source_us_of_the_link"] < figures["rates"]["destination_us"]
+
+
+def test_hostile_bodies_are_measured_in_every_use(monkeypatch):
+    monkeypatch.setattr(hostile, "_SIZES", {"little": (500, 2)})
+    monkeypatch.setattr(hostile, "_ROUNDS", 1)
+    bodies = list(hostile.hostile_bodies(10_000))
+    assert {kind for kind, *_ in bodies} == {"json", "msgpack", "nvfix", "fix"}
+    assert all(5_000 < len(body) < 20_000 for *_, body in bodies)
+    monkeypatch.setattr(hostile, "hostile_bodies", lambda _: [each for each in bodies if each[1] == "digits"])
+    with private_server() as url:
+        measured = measure(url, "hostile", LITTLE, nothing)
+    with redirect_stdout(io.StringIO()) as printed:
+        print_tables(measured)
+
+    assert measured["hostile"]["little"].keys() == hostile._USES.keys()
+    assert all(row["longest_call_ms"] > 0 for row in measured["hostile"]["little"].values())
+    assert [name for name in flattened(measured) if direction(name) is None] == []
+    assert "ack by filter" in printed.getvalue()
