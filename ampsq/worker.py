@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampsq.base.errors import AlreadyAcked, AmpsqError, DefinitionError, StaleLease, Unavailable
 from ampsq.base.shutdown import StopRequest
-from ampsq.base.values import Interval
+from ampsq.base.values import Interval, shown
 from ampsq.client.client import Client
 from ampsq.queues.returns import failure_text, shortened_reason
 
@@ -90,10 +90,12 @@ class Worker:
         failover: str = "refuse",
         client: Client | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise DefinitionError(f"concurrency={concurrency!r}: allowed is 1 or more")
+        if not isinstance(concurrency, int) or concurrency < 1:
+            raise DefinitionError(f"concurrency={shown(concurrency)}: allowed is a whole number from 1 on")
         if not callable(handler) or _kind(handler, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
-            raise DefinitionError(f"handler={handler!r}: allowed is a function or a coroutine function, no generator")
+            raise DefinitionError(
+                f"handler={shown(handler)}: allowed is a function or a coroutine function, no generator"
+            )
         self.handler, self.queue, self.concurrency = handler, queue, concurrency
         self.max_backlog = 2 * concurrency if max_backlog is None else max_backlog
         self.filter = filter

@@ -162,13 +162,18 @@ class ExpressionError(DefinitionError):
     """
 
     def __init__(self, reason: str, text: str, column: int) -> None:
-        self.reason = reason
+        self.reason = _writable(reason)
         self.text = text
         self.column = column
-        super().__init__(f"column {column}: {reason}\n{_pointed_at(text, column)}")
+        super().__init__(f"column {column}: {self.reason}\n{_pointed_at(_writable(text), column)}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str, int]]:
         return type(self), (self.reason, self.text, self.column)
+
+
+def _writable(text: str) -> str:
+    """Return a text whose halves of characters (surrogates), which UTF-8 cannot say, are written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _pointed_at(text: str, column: int) -> str:

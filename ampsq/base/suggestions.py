@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
-__all__ = ["as_sentence", "explain_missing_instance"]
+__all__ = ["as_sentence", "explain_missing_instance", "misspelt"]
+
+#: Letters by which a name may differ from another one; of a short one, one less; and the shortest that may be misspelt.
+_LETTERS, _SHORT, _SHORTEST = 2, 6, 4
+_DIGITS = str.maketrans("", "", "0123456789")
 
 
 def explain_missing_instance(name: str, others: Sequence[str], unknown: str = "") -> str:
@@ -24,3 +29,37 @@ def explain_missing_instance(name: str, others: Sequence[str], unknown: str = ""
 def as_sentence(text: str) -> str:
     """The text as a whole sentence, behind which another one may stand."""
     return text if text.endswith("?") else f"{text}."
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name of which another one is a misspelling by a letter or two; None where there is none.
+
+    Names that differ in digits alone, as ``orders-1`` and ``orders-2``, are both meant.
+    """
+    if len(name) < _SHORTEST:
+        return None
+    letters = Counter(name)
+    most = _LETTERS if len(name) >= _SHORT else _LETTERS - 1
+    for other in known:
+        others = Counter(other)
+        # Cheap, and rules out nearly all: each changed letter takes away one and adds one.
+        if (letters - others).total() > most or (others - letters).total() > most:
+            continue
+        if name.translate(_DIGITS) != other.translate(_DIGITS) and _distance(name, other) <= most:
+            return other
+    return None
+
+
+def _distance(one: str, other: str) -> int:
+    """Count the letters to add, leave out, replace or swap with the next one, until two texts are the same."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        above, row = row, [i]
+        for j, wanted in enumerate(other, 1):
+            cost = min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != wanted))
+            if before and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before = above
+    return row[-1]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import Self
+from typing import Self, TypeVar
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.formatting import interval_text
@@ -20,7 +21,9 @@ __all__ = [
     "NAME_ALLOWED",
     "NAME_PATTERN",
     "Interval",
+    "check_text",
     "is_name",
+    "list_of",
     "parse_count",
     "parse_name",
     "parse_size",
@@ -36,6 +39,7 @@ Never in a name: ``~`` ends a bookmark's topic, ``@`` parts topic and origin in 
 the space part lists and ranges of bookmarks.
 """
 
+T = TypeVar("T")
 _MILLISECONDS = {
     "ns": Decimal("0.000001"),
     "us": Decimal("0.001"),
@@ -78,7 +82,12 @@ def _plain(value: object) -> str:
         return interval_text(value)
     if isinstance(value, timedelta) and value >= timedelta(0):
         return interval_text(value // timedelta(milliseconds=1))
-    return value.isoformat() if isinstance(value, datetime) else repr(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  (any object may be given, nested too deeply, or with a text that cannot be made)
+        return f"an object of type {type(value).__name__}"
 
 
 def is_name(text: str) -> bool:
@@ -87,6 +96,29 @@ def is_name(text: str) -> bool:
     A text that is a name is always taken literally, dots included; only other texts can be patterns.
     """
     return NAME_PATTERN.fullmatch(text) is not None
+
+
+def check_text(argument: str, value: object) -> None:
+    """Refuse a name that is no text, whether or not anything has it.
+
+    Raises:
+        DefinitionError: it is no text; the error names the argument.
+    """
+    if not isinstance(value, str):
+        raise DefinitionError(f"{argument}: {shown(value)} is not a text; allowed: a text")
+
+
+def list_of(argument: str, values: Iterable[T], example: str) -> list[T]:
+    """Return the values of an argument that takes several, as a list.
+
+    A text, bytes and a mapping are one value, though they can be iterated over.
+
+    Raises:
+        DefinitionError: they are one value; the error names the argument and shows the example.
+    """
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Iterable):
+        raise DefinitionError(f"{argument}={shown(values)} is not a list; allowed: a list, as in {example}")
+    return list(values)
 
 
 def parse_name(value: object) -> str:

@@ -14,6 +14,7 @@ from ampsq.catalog.definition_checks import (
     KINDS,
     PENDING,
     Outcome,
+    check_kinds,
     check_together,
     defined_like,
     naming_definition,
@@ -116,6 +117,7 @@ async def apply(definitions: list[Definition], server: Server | None) -> list[tu
         DefinitionError: a change is refused while the queue exists, or the definitions do not fit together.
         ServerUnsuitable: the server could bring back what an at-most-once queue delivered.
     """
+    check_kinds(definitions)
     catalog = await calls.catalog()
     check_together(catalog, definitions, server)
     await check_contents(catalog, definitions)
@@ -164,6 +166,7 @@ class Planned(NamedTuple):
 @with_suggestions("queue")
 async def plan(definitions: list[Definition], server: Server | None) -> list[Planned]:
     """Say what `apply` would do, in its order, and refuse what it would refuse; nothing is done."""
+    check_kinds(definitions)
     return await plan_on((await calls.catalog()), definitions, server)
 
 

@@ -21,7 +21,7 @@ from ampsq.definitions.topic import ConflatedTopic
 from ampsq.definitions.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.reads.server import Server
@@ -30,6 +30,7 @@ __all__ = [
     "KINDS",
     "PENDING",
     "Outcome",
+    "check_kinds",
     "check_together",
     "defined_like",
     "definitions_as_stored",
@@ -155,7 +156,23 @@ def defined_like(catalog: Catalog, definition: Definition) -> dict[str, str]:
         if isinstance(definition, kind):
             found: dict[str, str] = getattr(catalog, part)
             return found
-    raise DefinitionError(f"{definition!r}: allowed are {', '.join(kind.__name__ for kind in KINDS)}")
+    raise _no_definition(definition)
+
+
+def check_kinds(definitions: Iterable[object]) -> None:
+    """Refuse what is no definition, before anything is done with the others.
+
+    Raises:
+        DefinitionError: one of them is none.
+    """
+    for each in definitions:
+        if not isinstance(each, KINDS):
+            raise _no_definition(each)
+
+
+def _no_definition(given: object) -> DefinitionError:
+    kinds = ", ".join(kind.__name__ for kind in KINDS)
+    return DefinitionError(f"{shown(given)} is not a definition; allowed: {kinds}, as in Queue(name='work')")
 
 
 def _instance_of(catalog: Catalog, definition: Instance) -> Instance:

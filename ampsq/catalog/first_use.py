@@ -6,9 +6,11 @@ it, and they wait until it is there.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import NobodyDefines
+from ampsq.base.suggestions import misspelt
 from ampsq.base.values import is_name, parse_name
 from ampsq.catalog.apply import add_topic, apply, check_addable
 from ampsq.catalog.definition_checks import settings_of
@@ -21,6 +23,7 @@ from ampsq.protocol.request import Pause
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
 
+_log = logging.getLogger("ampsq")
 __all__ = ["add_published", "make_queue"]
 
 #: Seconds between looks for what was asked for: three in all, so that coordinator and publisher may start together.
@@ -46,7 +49,10 @@ async def make_queue(name: str) -> bool:
 
 
 async def add_published(topic: str) -> None:
-    """Add a topic that is first published to, and the queue of that name where an address setting makes it."""
+    """Add a topic that is first published to, and the queue of that name where an address setting makes it.
+
+    A name that is a letter or two from another one may be misspelt, which a warning says.
+    """
     catalog = await calls.catalog()
     if topic in catalog.queues:
         return
@@ -54,8 +60,13 @@ async def add_published(topic: str) -> None:
         await make_queue(topic)
         return
     check_addable(catalog, topic)
-    if topic not in catalog.topics and not (await _wanted(topic)):
+    if topic in catalog.topics:
+        return
+    if not (await _wanted(topic)):
         await add_topic(topic)
+    meant = misspelt(topic, [*catalog.topics, *catalog.queues])
+    if meant is not None:
+        _log.warning("topic %r is new, and was made; did you mean %r, which was there?", topic, meant)
 
 
 async def _wanted(name: str) -> bool:

@@ -9,7 +9,7 @@ from ampsq.base.errors import AmpsqError, CatalogChanged, DefinitionError, Queue
 from ampsq.catalog.action_sources import follows_client_events, records_deliveries
 from ampsq.catalog.apply import RACES, apply
 from ampsq.catalog.checks import check_action
-from ampsq.catalog.definition_checks import check_conflated, definitions_as_stored, naming_definition
+from ampsq.catalog.definition_checks import check_conflated, check_kinds, definitions_as_stored, naming_definition
 from ampsq.definitions.action_parts import On
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination
@@ -94,6 +94,7 @@ def _without(
 
 async def remove(removed: list[Definition]) -> None:
     """Remove definitions; what is not there is no fault. See `Client.remove`."""
+    check_kinds(removed)
     await check_removal([], removed)
     for definition in sorted(removed, key=_place):
         with naming_definition(definition):

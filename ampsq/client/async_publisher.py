@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.async_admin import AsyncAdministration
 from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
-from ampsq.publishing.envelope import Envelope
+from ampsq.publishing.envelope import Envelope, refuse_arguments
 from ampsq.publishing.publishers import Sequences
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ class AsyncPublication(AsyncAdministration):
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         sequence: int | None = None,
+        **unknown: Never,
     ) -> Bookmark | int:
         """Record one message; see `Client.publish`."""
+        if unknown:
+            refuse_arguments("publish", unknown)
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             body = await self._store.run(self._session.body(topic, data))
@@ -61,8 +64,11 @@ class AsyncPublication(AsyncAdministration):
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
+        **unknown: Never,
     ) -> Bookmark | int:
         """Record a change of a topic's record, merged into it; see `Client.delta_publish`."""
+        if unknown:
+            refuse_arguments("delta_publish", unknown)
         envelope = Envelope.of(headers, expiration, None, None)
         if self._guaranteed is not None:
             body = await self._store.run(self._session.body(topic, data))
@@ -82,8 +88,11 @@ class AsyncPublication(AsyncAdministration):
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        **unknown: Never,
     ) -> Sequence[Bookmark] | Sequence[int]:
         """Record many messages; see `Client.publish_many`."""
+        if unknown:
+            refuse_arguments("publish_many", unknown)
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()

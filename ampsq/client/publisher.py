@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from ampsq.base.bookmarks import Bookmarks
 from ampsq.base.values import Interval
 from ampsq.client.admin import Administration
 from ampsq.client.session import partly_recorded
 from ampsq.protocol.encoding import encode_batches
-from ampsq.publishing.envelope import Envelope
+from ampsq.publishing.envelope import Envelope, refuse_arguments
 from ampsq.publishing.publishers import Sequences
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Publication(Administration):
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
         sequence: int | None = None,
+        **unknown: Never,
     ) -> Bookmark | int:
         """Record one message; with a `publish_store`, take it, to be recorded whatever happens.
 
@@ -60,6 +61,7 @@ class Publication(Administration):
             sequence: with a `publisher`: the message's number; default the next one. A number that is recorded
                 already records nothing and answers the first record's bookmark (with an empty ID where that record
                 is too far back to be found).
+            unknown: refused, with a word where it is said.
 
         Returns:
             Its bookmark. With a `publish_store` its sequence, an int, as soon as the store has it: the bookmark is
@@ -74,6 +76,8 @@ class Publication(Administration):
             MissingKey: the topic has a key, and the message does not have one value for it; nothing was recorded.
             UnreadBody: the topic has a key, which is not looked for in a body as large as this.
         """
+        if unknown:
+            refuse_arguments("publish", unknown)
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             body = self._store.run(self._session.body(topic, data))
@@ -89,6 +93,7 @@ class Publication(Administration):
         headers: Mapping[str, str] | None = None,
         expiration: timedelta | float | str | None = None,
         sequence: int | None = None,
+        **unknown: Never,
     ) -> Bookmark | int:
         """Record one message of a topic with a key that says only what changes of the record of its key.
 
@@ -102,6 +107,7 @@ class Publication(Administration):
             headers: of the whole message; those before are not kept.
             expiration: of the whole message, as of `publish`.
             sequence: as of `publish`.
+            unknown: refused, as of `publish`.
 
         Returns:
             As of `publish`; a `publish_store` keeps the change, which is merged when it is recorded.
@@ -112,6 +118,8 @@ class Publication(Administration):
             DeltaNotJson: the topic has a key, and a message type of which nothing is merged.
             Unavailable, ServerFull, PublishStoreFull, PublishStoreError, NameInUse: as of `publish`.
         """
+        if unknown:
+            refuse_arguments("delta_publish", unknown)
         envelope = Envelope.of(headers, expiration, None, None)
         if self._guaranteed is not None:
             body = self._store.run(self._session.body(topic, data))
@@ -129,6 +137,7 @@ class Publication(Administration):
         expiration: timedelta | float | str | None = None,
         delay: timedelta | float | str | None = None,
         at: datetime | None = None,
+        **unknown: Never,
     ) -> Sequence[Bookmark] | Sequence[int]:
         """Record many messages, `batch` (1 to 500) a call, the next one prepared while the last is recorded.
 
@@ -140,6 +149,8 @@ class Publication(Administration):
         Raises:
             Unavailable: no answer; where `may_have_run`, some of them may be recorded, the first ones first.
         """
+        if unknown:
+            refuse_arguments("publish_many", unknown)
         envelope = Envelope.of(headers, expiration, delay, at)
         if self._guaranteed is not None:
             sequences = Sequences()

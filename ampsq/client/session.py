@@ -20,7 +20,7 @@ from ampsq.base.errors import (
 )
 from ampsq.base.limits import limits
 from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
-from ampsq.base.values import is_name, parse_name
+from ampsq.base.values import check_text, is_name, list_of, parse_name, shown
 from ampsq.catalog.apply import apply, plan
 from ampsq.catalog.definition_checks import settings_of
 from ampsq.catalog.first_use import add_published
@@ -191,7 +191,7 @@ class Session:
 
     async def plan(self, definitions: Iterable[Definition], removing: Iterable[Definition]) -> list[Planned]:
         """Say what `apply` would do; see `Client.plan`."""
-        wanted, removed = list(definitions), list(removing)
+        wanted, removed = list(definitions), list_of("removing", removing, "[Queue(name='work')]")
         planned = await plan(wanted, (await self._server()))
         if removed:
             await check_removal(wanted, removed)
@@ -206,6 +206,7 @@ class Session:
     @with_suggestions("queue")
     async def pause(self, queue: str, *, paused: bool) -> bool:
         """Have a queue deliver, or not; see `Client.pause_queue`."""
+        check_text("queue", queue)
         catalog = await calls.catalog()
         if queue not in catalog.queues:
             raise UnknownQueue(queue=queue)
@@ -316,6 +317,7 @@ class Session:
 
     def batches(self, topic: str, messages: Iterable[Any], size: int, envelope: Envelope) -> Iterator[Call[Published]]:
         """Cut messages into calls of at most `size` messages and about a megabyte; `learn_type` comes first."""
+        check_text("topic", topic)
         for bodies in encode_batches(messages, size, self._types.get(topic, JSON)):
             self.note_large(topic, bodies)
             yield self._publish_call(topic, bodies, envelope, None)
@@ -351,7 +353,7 @@ class Session:
             return await ack_matching(self.context, queue, filter, option, reason=why, dry_run=dry_run)
         if dry_run:
             raise DefinitionError("dry_run=True counts what a filter matches; allowed with filter")
-        return await settle_named(self.origin, queue, bookmarks or (), option, why, self.settlements)
+        return await settle_named(self.origin, queue, _listed(bookmarks or ()), option, why, self.settlements)
 
     @property
     def context(self) -> InstanceContext:
@@ -503,12 +505,13 @@ def partly_recorded() -> Iterator[None]:
 
 
 def _listed(bookmarks: Iterable[Bookmark | str] | str) -> list[Bookmark | str]:
-    return [bookmarks] if isinstance(bookmarks, str) else list(bookmarks)
+    return [bookmarks] if isinstance(bookmarks, str) else list_of("bookmarks", bookmarks, "['orders~...~1-0']")
 
 
 def _check_choice(topic: str, keys: object, filter: object, data: object) -> None:  # noqa: A002
     given = [name for name, value in (("keys", keys), ("filter", filter), ("data", data)) if value is not None]
     if len(given) != 1:
         raise DefinitionError(
-            f"sow_delete of {topic!r} got {' and '.join(given) or 'nothing'}; allowed: one of keys, filter and data"
+            f"sow_delete of {shown(topic)} got {' and '.join(given) or 'nothing'}; "
+            "allowed: one of keys, filter and data"
         )

@@ -6,7 +6,8 @@ import difflib
 import functools
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -50,6 +51,8 @@ class CheckedModel(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    #: Words that people try for an element -> what they are told.
+    meant: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, /, **elements: Any) -> None:
         faults = self._fill(self, elements)
@@ -242,7 +245,7 @@ def _fault(kind: type[CheckedModel], detail: ErrorDetails) -> Fault:
         case "missing":
             text = f"missing; allowed: {NAME_ALLOWED}"
         case "extra_forbidden":
-            text = nearest(element, kind.model_fields)
+            text = kind.meant.get(element) or nearest(element, kind.model_fields)
         case "value_error":
             text = str(detail["ctx"]["error"])
         case "literal_error":

@@ -308,7 +308,7 @@ def _read_topic(value: object) -> ReplicatedTopic:
     if isinstance(value, ReplicatedTopic):
         return value
     elements = {"name": value} if isinstance(value, str) else value
-    if not isinstance(elements, dict):
+    if not isinstance(elements, dict) or not all(isinstance(each, str) for each in elements):
         raise DefinitionError(f"{shown(value)} is no topic; allowed: its elements, as in {{name: orders}}, or a name")
     faults = ReplicatedTopic.faults(elements)
     if faults:

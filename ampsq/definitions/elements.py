@@ -112,7 +112,7 @@ def _number(value: object, least: float, most: float, meaning: str) -> float:
 
 def _ring_size(value: object) -> int:
     # A file's values are texts.
-    if str(value) == str(NO_RING):
+    if value in (NO_RING, str(NO_RING)):
         return NO_RING
     count = parse_count(value)
     if count < 1:

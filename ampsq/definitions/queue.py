@@ -7,7 +7,9 @@ value and what is allowed. In every element None means "not given", that is, the
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from ampsq.base.bookmarks import Bookmark, parse_ref, ref_of
 from ampsq.base.errors import DefinitionError
@@ -157,6 +159,16 @@ class Queue(Definition):
         paused: deliver nothing, on this instance; what is leased stays so. Messages still enter, expire and are settled
             by bookmark and filter. Default: false.
     """
+
+    meant: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "topic": "no such element; did you mean 'underlying_topic'?",
+            "dead_letter": "no such element; an action moves them: see Action.dead_letter('work', 'work-dead')",
+            "dead_letter_queue": "no such element; an action moves them: see Action.dead_letter('work', 'work-dead')",
+            "visibility_timeout": "no such element; did you mean 'lease_period'?",
+            "max_retries": "no such element; did you mean 'max_deliveries'?",
+        }
+    )
 
     underlying_topic: TopicOrPattern = _NOT_GIVEN
     default_publish_target: Name = _NOT_GIVEN

@@ -200,5 +200,5 @@ class ConflatedTopic(Definition):
             yield Fault("underlying_topic", "missing; allowed: the name of a topic")
         elif given["underlying_topic"] == given.get("name"):
             yield Fault("underlying_topic", f"{shown(given['name'])} is its own name; allowed: the name of a topic")
-        if str(given.get("interval", "")).strip() in ("0", "0s", "0ms"):
+        if shown(given.get("interval", "")).strip(" '") in ("0", "0s", "0ms"):
             yield Fault("interval", f"{shown(given['interval'])} gathers nothing; allowed: 1ms or longer")

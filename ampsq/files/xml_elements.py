@@ -16,6 +16,9 @@ __all__ = ["Element", "is_xml", "parse_xml"]
 #: Namespaces of Artemis's own elements; without one they are taken for its own, too.
 _NAMESPACES: Final = ("", "urn:activemq", "urn:activemq:core")
 
+#: Elements within each other.
+_DEEPEST: Final = 100
+
 
 @dataclass
 class Element:
@@ -71,6 +74,11 @@ class _Builder:
         return self._open[0].children[0]
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._open) > _DEEPEST:
+            raise DefinitionError(
+                f"{self._source}:{self._parser.CurrentLineNumber}: more than {_DEEPEST} elements within each other; no "
+                "configuration has so many"
+            )
         namespace, _, tag = name.rpartition(" ")
         element = Element(
             tag if namespace in _NAMESPACES else f"{{{namespace}}}{tag}", self._parser.CurrentLineNumber, self._source

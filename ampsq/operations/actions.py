@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import DefinitionError
+from ampsq.base.values import check_text, list_of
 from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.definitions.action import Action
 from ampsq.definitions.action_parts import On
@@ -194,11 +195,12 @@ async def _numbers(instance: str, name: str, events: Iterable[int] | int | None)
     found = await command(["HKEYS", key(instance, "failed", name)], lambda reply: sorted(map(int, reply)))
     if events is None:
         return list(found)
-    asked = {events} if isinstance(events, int) else set(events)
+    asked = {events} if isinstance(events, int) else set(list_of("events", events, "[1, 2]"))
     return [number for number in found if number in asked]
 
 
 async def _known(name: str) -> Action:
+    check_text("action", name)
     catalog = await calls.catalog()
     if name not in catalog.actions:
         known = nearest(name, sorted(catalog.actions), "action") if catalog.actions else "no action is defined yet"

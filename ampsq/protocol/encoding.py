@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.values import shown
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.schema import BATCH, BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from ampsq.expressions import Document
 
@@ -48,8 +50,12 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
     Raises:
         DefinitionError: the size is none, or a message cannot be encoded.
     """
-    if not 1 <= size <= BATCH:
-        raise DefinitionError(f"batch={size!r}: allowed is 1 to {BATCH}")
+    if not isinstance(size, int) or not 1 <= size <= BATCH:
+        raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise DefinitionError(
+            f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
+        )
     bodies: list[bytes] = []
     total = 0
     for data in messages:
@@ -81,8 +87,10 @@ def encode_headers(headers: Mapping[str, str] | None) -> bytes:
     """Turn headers, text to text, into their field; empty when there are none."""
     if not headers:
         return b""
-    if not all(isinstance(name, str) and isinstance(value, str) for name, value in headers.items()):
-        raise DefinitionError(f"headers {headers!r}: allowed are names and values that are text")
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
+    ):
+        raise DefinitionError(f"headers={shown(headers)}: allowed is a dict of texts, as in {{'lang': 'en'}}")
     try:
         return JSON_TEXT.encode(dict(headers)).encode()
     except UnicodeEncodeError as error:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ampsq.base.errors import DefinitionError
 from ampsq.base.message_types import EXPRESSION_LIMIT, SMALL_BODY
+from ampsq.base.values import NAME_ALLOWED, shown
 from ampsq.protocol.transitions import MessageEvent, MessageState
 
 if TYPE_CHECKING:
@@ -788,12 +790,17 @@ def key(instance: str, name: str, *parameters: str) -> str:
     Raises:
         KeyError: no key has this name.
         ValueError: the number of parameters is wrong.
+        DefinitionError: one of them is no text.
     """
     parts = KEYS[name].suffix.replace(">", "<").split("<")
     if len(parts) // 2 != len(parameters):
         raise ValueError(f"key {name!r} takes {len(parts) // 2} parameters, got {len(parameters)}")
     parts[1::2] = parameters
-    return "{" + instance + "}" + "".join(parts)
+    try:
+        return "{" + instance + "}" + "".join(parts)
+    except TypeError as error:
+        wrong = next(each for each in parameters if not isinstance(each, str))
+        raise DefinitionError(f"{shown(wrong)} is not a name; allowed: {NAME_ALLOWED}") from error
 
 
 def keepalive_channel(instance: str, client: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.limits import limits
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["Envelope"]
+__all__ = ["Envelope", "refuse_arguments"]
 
 
 class Envelope(NamedTuple):
@@ -54,6 +54,27 @@ class Envelope(NamedTuple):
             raise DefinitionError(f"expiration={shown(expiration)}: allowed is 1ms or longer, or None for no limit")
         wait = None if delay is None else Interval.parse(delay)
         return cls(encoded, Times(life, wait, None if at is None else _milliseconds(at)))
+
+
+#: What others' publishers take -> where it is said here.
+_ELSEWHERE: Final = {
+    "priority": "a queue says where a message's priority is: Queue(name='work', priority='/priority')",
+    "key": "a topic says what a message's key is: Topic(name='orders', key='/id')",
+    "ttl": "did you mean 'expiration'?",
+    "message_type": "a topic says it: Topic(name='orders', message_type='msgpack')",
+    "properties": "did you mean 'headers'?",
+}
+
+
+def refuse_arguments(method: str, unknown: Mapping[str, object]) -> NoReturn:
+    """Refuse arguments that publishing does not have, and say where what they mean is said.
+
+    Raises:
+        TypeError: always.
+    """
+    name = next(iter(unknown))
+    taken = "allowed: headers, expiration, delay, at" + ("" if method == "publish_many" else ", sequence")
+    raise TypeError(f"{method}() has no argument {name!r}; {_ELSEWHERE.get(name, taken)}")
 
 
 def _milliseconds(at: object) -> int:

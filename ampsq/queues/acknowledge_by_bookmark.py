@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, Unavailable, UnknownMessage, rejection
+from ampsq.base.values import shown
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmarks
 from ampsq.protocol.schema import BATCH
@@ -44,8 +45,8 @@ async def settle_named(  # noqa: PLR0917  (where, what, how)
         DefinitionError: there is no such option. Rejected: some were refused, the others are settled. Unavailable: no
             answer; where `may_have_run`, some may be settled.
     """
-    if option not in _VERBS:
-        raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
+    if not isinstance(option, str) or option not in _VERBS:
+        raise DefinitionError(f"option={shown(option)}: allowed are 'ack', 'cancel' and 'expire'")
     named = await find_bookmarks(origin, bookmarks)
     failures: list[Rejected] = [_not_here(queue, each) for each in named if not each.id]
     names = {each.ref.encode(): each.bookmark for each in named if each.id}

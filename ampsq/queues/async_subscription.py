@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from ampsq.base.errors import AmpsqError, Closed, Unavailable
 from ampsq.base.values import Interval
@@ -52,6 +52,15 @@ class Subscribing(Generic[Made]):
 
     def __await__(self) -> Generator[Any, Any, Made]:
         return self._making.__await__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("__"):
+            self._making.close()
+        raise AttributeError(f"{self!r} has no {name!r} yet: the subscription that it makes has", name=name, obj=self)
+
+    def __aiter__(self) -> NoReturn:
+        self._making.close()
+        raise TypeError(f"{self!r}: `async for message in await client.subscribe(...)`")
 
     async def __aenter__(self) -> Made:
         self._made = await self._making

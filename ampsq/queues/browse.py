@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.message_types import JSON
+from ampsq.base.values import check_text, shown
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, key
-from ampsq.queues.query import QueryResult, SowMessage, check_text, parse_query_filter
+from ampsq.queues.query import QueryResult, SowMessage, parse_query_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -306,8 +307,8 @@ async def ack_matching(
         Unavailable: no answer; some may have been settled, and doing it again settles the rest (with ``cancel``, a
             message may be cancelled twice).
     """
-    if option not in _VERBS:
-        raise DefinitionError(f"option={option!r}: allowed are 'ack', 'cancel' and 'expire'")
+    if not isinstance(option, str) or option not in _VERBS:
+        raise DefinitionError(f"option={shown(option)}: allowed are 'ack', 'cancel' and 'expire'")
     check_text("queue", queue)
     leased = not (dry_run and (await _protects_leases(context, queue)))
     wanted = None if filter is None else parse_query_filter(filter)

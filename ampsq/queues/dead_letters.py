@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
-from ampsq.base.values import parse_name, shown
+from ampsq.base.values import check_text, parse_name, shown
 from ampsq.definitions.queue import Queue, Reason
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
@@ -19,7 +19,7 @@ from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, key
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.explain import explain
-from ampsq.queues.query import Query, SowMessage, check_text, parse_query_filter
+from ampsq.queues.query import Query, SowMessage, parse_query_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

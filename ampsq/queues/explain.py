@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ampsq.base.values import check_text
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmark
@@ -29,7 +30,6 @@ from ampsq.queues.explain_snapshot import (
     state_of,
 )
 from ampsq.queues.explain_texts import REASONS, SEARCH_TIME, absence_of, sentence_of
-from ampsq.queues.query import check_text
 from ampsq.queues.returns import last_reason, read_returns
 
 if TYPE_CHECKING:

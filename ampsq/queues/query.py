@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Browsed
 
-__all__ = ["Query", "QueryResult", "SowMessage", "as_json", "check_text", "parse_query_filter", "select"]
+__all__ = ["Query", "QueryResult", "SowMessage", "as_json", "parse_query_filter", "select"]
 
 _BODY: Final = FIELDS["body"].encode()
 _HEADERS: Final = FIELDS["headers"].encode()
@@ -179,16 +179,6 @@ def _whole(name: str, value: object, least: int) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST):
         return value
     raise DefinitionError(f"{name}={shown(value)}: allowed is a whole number from {least} to {_MOST}")
-
-
-def check_text(what: str, value: object) -> None:
-    """Refuse what is no text.
-
-    Raises:
-        DefinitionError: it is none.
-    """
-    if not isinstance(value, str):
-        raise DefinitionError(f"{what}: {shown(value)} is not a text; allowed: a text")
 
 
 def parse_query_filter(text: object) -> Expression:

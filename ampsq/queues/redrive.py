@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ampsq.base.errors import DefinitionError, NotLeaseHolder, Rejected, UnknownMessage, UnknownQueue
-from ampsq.base.values import shown
+from ampsq.base.values import check_text, shown
 from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
@@ -31,7 +31,7 @@ from ampsq.queues.dead_letters import (
     read_available,
     server_time,
 )
-from ampsq.queues.query import SowMessage, check_text, parse_query_filter
+from ampsq.queues.query import SowMessage, parse_query_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -396,11 +396,16 @@ async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:
         DefinitionError: an argument is wrong. UnknownQueue: there is no such queue.
         ServerFull: the server's memory is full; what was put back until then is. Unavailable: no answer; the same.
     """
-    check_text("queue", order.queue)
     if order.bookmarks is not None and order.selective:
         raise DefinitionError("bookmarks say which letters; filter, source and reason too: give one of them")
     if order.to == order.queue:
         raise DefinitionError(f"to={order.to!r} is the queue of the letters itself; allowed: another queue")
+    for argument, function in (("progress", order.progress), ("edit", order.edit)):
+        if function is not None and not callable(function):
+            raise DefinitionError(f"{argument}={shown(function)}: allowed is a function")
+    for argument, name in (("queue", order.queue), ("to", order.to)):
+        if name is not None:
+            check_text(argument, name)
     catalog = await calls.catalog()
     queues = {name: Queue.from_json(text) for name, text in catalog.queues.items()}
     for name in (order.queue, order.to):

@@ -83,7 +83,7 @@ class SubscriptionSpec:
         """
         _refuse_filter(name)
         if not isinstance(asked, int) or isinstance(asked, bool) or asked < 0:
-            raise DefinitionError(f"max_backlog={asked!r}: allowed is a whole number, 0 or more")
+            raise DefinitionError(f"max_backlog={shown(asked)}: allowed is a whole number, 0 or more")
         parse_topic_or_pattern(name)
         return cls(name, asked, parse_filter(text))
 

@@ -120,7 +120,10 @@ def _check_parts(topic: Topic, each: object, text: bytes) -> None:
 
 def _part(value: object) -> bytes:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise DefinitionError(f"keys: {value!r} has half a character; allowed: text that UTF-8 can say") from error
     if isinstance(value, bytes | int | float):
         return text_of(value)
     raise DefinitionError(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
+from ampsq.base.values import check_text
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
-from ampsq.queues.query import check_text
 from ampsq.records.history import sow_history
 from ampsq.records.query import key_texts, keyed_topic, sow_records
 from ampsq.views import upkeep as views

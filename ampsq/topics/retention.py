@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import CatalogChanged, DefinitionError
+from ampsq.base.values import check_text
 from ampsq.catalog.action_sources import sources_of, track_name
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.action_parts import On
@@ -263,6 +264,7 @@ def forget_publishers(cursor: str) -> Call[str]:
 
 async def trim(instance: str, topic: str, age: timedelta | float | str | None, *, dry_run: bool) -> Trimmed:
     """Remove now what a topic's retention, or an age, gives up and nobody needs; see `Client.trim`."""
+    check_text("topic", topic)
     catalog = await calls.catalog()
     policy = _policy(catalog, topic, age)
     if Topic.stored(topic, catalog.topics[topic]).key:

@@ -39,6 +39,8 @@ _CONNECTING = re.compile(r"Error \S+ connecting to (?P<place>\S+)\. (?P<why>.+)"
 #: What says no more than that, of one place or of all that a name stands for.
 _REFUSED: Final = ("Connection refused", "Connect call failed", "Multiple exceptions")
 _LINE = re.compile(r"user_script:(\d+)")
+#: Where in which script a server refused: of no use to who may not do it.
+_PLACE_IN_SCRIPT = re.compile(r"\s*script: ([0-9a-f]{40}, )?on @?user_script:\d+\.?")
 #: What redis-py raises while there is no server that could serve us. It takes the first word off the texts of those
 #: that it knows, so that they cannot be told by it.
 _AWAY = (
@@ -102,7 +104,9 @@ def translate_error(error: Exception, call: Call[Any] | None, url: str) -> Ampsq
     if isinstance(error, redis.OutOfMemoryError) or text.startswith("OOM"):
         return ServerFull(f"{redacted(url)} is out of memory: acknowledge or expire messages, or raise maxmemory")
     if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith(_NOT_PERMITTED):
-        return NotPermitted(f"{redacted(url)}: {text}; {_advice_of_rights(call)}")
+        doing = f" ({call.script.name})" if call is not None and call.script is not None else ""
+        said = _PLACE_IN_SCRIPT.sub("", text)
+        return NotPermitted(f"{redacted(url)}: {said}{doing}; {_advice_of_rights(call)}")
     if isinstance(error, _AWAY) or text.startswith(_AWAY_TEXTS):
         ours = _named(_kind_of(error), error, url)
         ours.may_have_run = not (isinstance(error, _NOT_DONE) or text.startswith(_NOT_DONE_TEXTS))

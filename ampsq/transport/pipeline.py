@@ -11,6 +11,7 @@ import hiredis
 import redis
 
 from ampsq.base.errors import DefinitionError, Rejected, ServerFull, Unavailable
+from ampsq.base.values import shown
 from ampsq.protocol.request import command
 from ampsq.protocol.scripts import script
 from ampsq.transport.errors import is_slot_moving, translate_error
@@ -26,6 +27,8 @@ __all__ = ["AsyncCallRunner", "AsyncPipeline", "CallRunner", "PinnedPipeline", "
 T = TypeVar("T")
 #: Characters of a refused text that an error shows.
 _SHOWN: Final = 60
+#: What a request is made of.
+_SENT: Final = (str, bytes, int, float)
 
 
 def pack_request(call: Call[Any], key: str, *, whole: bool) -> bytes:
@@ -44,6 +47,11 @@ def pack_request(call: Call[Any], key: str, *, whole: bool) -> bytes:
     except UnicodeEncodeError as error:
         raise DefinitionError(
             f"{error.object[:_SHOWN]!r} is not a text in UTF-8; allowed: names and texts that are"
+        ) from error
+    except TypeError as error:
+        wrong = next((word for word in words if type(word) not in _SENT), words)
+        raise DefinitionError(
+            f"{shown(wrong)} cannot be sent to a server; allowed: a text, bytes, or a number"
         ) from error
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
-from ampsq.base.values import parse_topic_or_pattern
+from ampsq.base.values import check_text, parse_topic_or_pattern
 from ampsq.definitions.queue import Queue, View
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, FIELDS, key
 from ampsq.queues.browse import sow_queue
-from ampsq.queues.query import check_text, select
+from ampsq.queues.query import select
 from ampsq.views.rows import Rows, group_of, key_of
 from ampsq.views.sources import RecordedMessages, ViewSource, WaitingMessages
 

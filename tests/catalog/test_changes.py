@@ -496,7 +496,9 @@ def test_what_does_not_fit_together_is_refused_and_nothing_is_defined(client):
     client.apply(Queue(name="work", underlying_topic="orders"))
     with pytest.raises(DefinitionError):
         client.apply(Queue(name="chain", underlying_topic="work"))
-    with pytest.raises(DefinitionError, match=r"allowed are Instance, Transport, .*, Action, Destination"):
+    with pytest.raises(
+        DefinitionError, match=r"is not a definition; allowed: Instance, Transport, .*, Action, Destination, as in"
+    ):
         client.apply("queue")
     assert set(client.queues()) == {"work"}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import UnknownQueue
+from ampsq.base.values import check_text
 from ampsq.catalog.apply import redefine
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
@@ -159,6 +160,9 @@ async def check(place: InstanceIdentity, names: Sequence[str] = (), *, repair: b
     Raises:
         UnknownQueue: there is no such queue. Rebuilding: somebody else rebuilds it, or began to meanwhile.
     """
+    for name in names:
+        check_text("queue", name)
+    repair = bool(repair)
     catalog = await calls.catalog()
     for name in names:
         if name not in catalog.queues:
@@ -240,6 +244,7 @@ async def rebuild_queue(place: InstanceIdentity, name: str) -> Rebuilt:
     Raises:
         UnknownQueue: there is no such queue. Rebuilding: somebody else is at it.
     """
+    check_text("queue", name)
     catalog = await calls.catalog()
     if name not in catalog.queues:
         raise UnknownQueue(queue=name)

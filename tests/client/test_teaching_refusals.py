@@ -1,0 +1,98 @@
+"""Refusals that users meet early say what was wrong and what to write instead; one test for each that once did not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis
+
+from ampsq import AsyncClient, Client, Queue, Topic
+from ampsq.base.errors import DefinitionError, NotPermitted
+from ampsq.files.config import load
+
+
+def nested(depth):
+    made = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("method", ["remove", "apply", "plan"])
+def test_what_is_no_definition_is_refused_with_those_that_are(either, method):
+    with pytest.raises(
+        DefinitionError, match=r"'q' is not a definition; allowed: Instance, .* as in Queue\(name='work'\)"
+    ):
+        getattr(either, method)("q")
+
+
+@pytest.mark.parametrize("headers", [[1], "x", {"a": 1}])
+def test_headers_are_a_dict_of_texts(either, headers):
+    with pytest.raises(DefinitionError, match=r"headers=.*allowed is a dict of texts, as in \{'lang': 'en'\}"):
+        either.publish("orders", 1, headers=headers)
+
+
+@pytest.mark.parametrize("keys", [nested(100_000), ["\ud800"]])
+def test_keys_that_no_server_can_be_asked_for_are_refused(either, keys):
+    either.apply(Topic(name="prices", key="/id"))
+    with pytest.raises(DefinitionError, match=r"keys: .*allowed:"):
+        either.sow_delete("prices", keys=keys)
+
+
+@pytest.mark.parametrize("method", ["pause_queue", "trim", "queue_stats", "rebuild", "explain"])
+def test_a_name_of_another_type_is_refused(either, method):
+    with pytest.raises(DefinitionError, match=r"\{1: 2\}.* allowed: a"):
+        getattr(either, method)({1: 2})
+
+
+@pytest.mark.parametrize(
+    ("argument", "advice"),
+    [("priority", r"Queue\(name='work', priority='/priority'\)"), ("ttl", "expiration"), ("wish", "allowed: headers")],
+)
+def test_an_argument_that_publishing_lacks_is_refused_with_where_it_is_said(either, argument, advice):
+    with pytest.raises(TypeError, match=rf"^publish\(\) has no argument '{argument}'; .*{advice}"):
+        either.publish("orders", 1, **{argument: 3})
+
+
+@pytest.mark.parametrize(
+    ("element", "advice"), [("topic", "did you mean 'underlying_topic'"), ("dead_letter", r"see Action\.dead_letter")]
+)
+def test_an_element_that_people_try_is_refused_with_the_one_they_mean(element, advice):
+    with pytest.raises(DefinitionError, match=advice):
+        Queue(name="work", **{element: "orders"})
+
+
+def test_a_subscription_in_the_making_says_how_it_is_made(valkey, instance):
+    async def scene():
+        async with AsyncClient(valkey.url, instance=instance) as client:
+            await client.apply(Queue(name="work"))
+            with pytest.raises(AttributeError, match="await it, or enter it with `async with`"):
+                await client.subscribe("work").get()
+            with pytest.raises(TypeError, match=r"`async for message in await client\.subscribe"):
+                async for _ in client.subscribe("work"):
+                    pass
+
+    asyncio.run(scene())
+
+
+@pytest.mark.default_user(reason="makes a user of its own, with few rights")
+def test_what_a_user_may_not_do_names_the_script_and_no_place_in_it(start_server, instance):
+    server = start_server("valkey")
+    with Client(server.url, instance=instance) as client:
+        client.publish("orders", 1)
+    connection = redis.Redis.from_url(server.url)
+    connection.execute_command(*["ACL", "SETUSER", "few", "on", ">few", "~*", "&*", "+@all", "-xadd"])
+    connection.close()
+    url = server.url.replace("unix://", "unix://few:few@").replace("redis://", "redis://few:few@")
+    with Client(url, instance=instance) as client, pytest.raises(NotPermitted) as refused:
+        client.publish("orders", 2)
+    assert "user_script" not in str(refused.value)
+    assert "(publish); allow it to the user of this address" in str(refused.value)
+
+
+def test_a_configuration_of_elements_within_each_other_without_end_is_refused(tmp_path):
+    path = tmp_path / "deep.xml"
+    path.write_text(f"<AMPSConfig>{'<a>' * 20_000}{'</a>' * 20_000}</AMPSConfig>")
+    with pytest.raises(DefinitionError, match=r"deep\.xml:1: more than 100 elements within each other"):
+        load(path)
