@@ -268,9 +268,11 @@ def _print_beside_raw(figures: dict[str, Any]) -> None:
             "hostile",
         ]
     ),
+    metavar="PART",
     default="all",
     show_default=True,
-    help="raw: beside raw Streams; kinds: queues that choose beside a plain one; "
+    help="One of all, raw, kinds, expiry, redrive, rebuild, publishing, replay, replication and gateway. "
+    "raw: beside raw Streams; kinds: queues that choose beside a plain one; "
     "expiry: many messages whose lives end together; redrive: dead letters; "
     "rebuild: a queue rebuilt from log and journal; publishing: with a guarantee beside plain; "
     "replay: topics read from a bookmark on; "

@@ -20,6 +20,7 @@ import click
 from ampsq import __version__
 from ampsq.base.errors import AmpsqError
 from ampsq.base.shutdown import ENDS_WITHIN, end_process_within
+from ampsq.cli.help_text import fit_help
 from ampsq.cli.options import CommandSettings, connection_options
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class _Commands(click.Group):
             return None
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"ampsq.cli.{name}"), name)
-        return command
+        return fit_help(command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -166,6 +167,9 @@ def program(ctx: click.Context, settings: CommandSettings) -> None:
     them does and keeps its data. The options below may also follow the command.
     """
     ctx.obj = settings
+
+
+fit_help(program)
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:

@@ -16,7 +16,7 @@ import click
 from ampsq.base.errors import AmpsqError
 from ampsq.cli.options import REFRESH, CommandSettings, connection_options
 from ampsq.cli.output import json_line, table
-from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, TopView, screen, tables
+from ampsq.cli.top_view import COLUMNS, HEADS, SORTS, TopView, cell, screen, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -120,13 +120,9 @@ def _print(settings: CommandSettings, view: TopView) -> None:
             print(name)
             table(
                 [HEADS.get(column, column) for column in COLUMNS[name]],
-                [[_plain(value) for value in row.values()] for row in rows],
+                [[cell(column, value) for column, value in row.items()] for row in rows],
             )
             print(flush=True)
-
-
-def _plain(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _watch(client: Client, view: TopView, refreshes: Iterator[str], seconds: float) -> None:

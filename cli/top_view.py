@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ampsq.operations.survey import Survey, SurveyedSubscription
     from ampsq.protocol.calls.queue_stats import QueueStats
 
-__all__ = ["COLUMNS", "HEADS", "SORTS", "TopView", "screen", "tables"]
+__all__ = ["COLUMNS", "HEADS", "SORTS", "TopView", "cell", "screen", "tables"]
 
 #: The columns of the tables, as JSON has them, too.
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
@@ -155,12 +155,13 @@ def screen(view: TopView, title: str, width: int, height: int) -> RenderableType
                 ratio=1 if number == 0 or column == "queues" else None, min_width=4,
             )  # fmt: skip
         for row in rows[: rooms[name]]:
-            drawn.add_row(*(Text(_cell(column, row[column])) for column in columns))
+            drawn.add_row(*(Text(cell(column, row[column])) for column in columns))
         parts += [Text(""), drawn]
     return Group(*parts)
 
 
-def _cell(column: str, value: Any) -> str:
+def cell(column: str, value: Any) -> str:
+    """Write a value as people read it."""
     if value is None:
         return "-"
     if column in {"oldest", "seconds_behind"}:

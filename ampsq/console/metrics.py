@@ -146,6 +146,7 @@ FAMILIES: Final[Sequence[Family]] = (
     _action("failed", "gauge", "Events that failed and are tried again.", lambda action: action.failed),
     _action("done", "counter", "Events on which it acted to the end.", lambda action: action.done),
     Family("ampsq_reading_seconds", "instance", "gauge", "How long these figures took to read.", lambda r: r.took),
+    Family("ampsq_reading_age_seconds", "instance", "gauge", "How long ago these figures were read.", lambda r: r.age),
 )  # fmt: skip
 
 _QUEUE_INFO: Final = ("topic", "message_type", "semantics", "kind")

@@ -70,6 +70,11 @@ class Reading:
     took: float
 
     @property
+    def age(self) -> float:
+        """Seconds since it was read."""
+        return max(time.monotonic() - self.at, 0.0)
+
+    @property
     def is_fresh(self) -> bool:
         """Whether it is too early to read again."""
         return time.monotonic() < self.at + max(_LEAST, self.took * _SHARE)
@@ -229,6 +234,11 @@ class Observer:
     def fault(self, instance: str) -> str:
         """Why there are no new figures; "" where there are."""
         return self._of(instance).fault
+
+    def age(self, instance: str) -> float | None:
+        """Seconds since the last figures of an instance were read; None where there are none."""
+        reading = self._of(instance).reading
+        return None if reading is None else reading.age
 
     def looked(self) -> None:
         """Note that somebody looks: figures are read each second for a while."""

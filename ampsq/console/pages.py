@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections import OrderedDict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,16 +118,18 @@ class Pages:
 
     def _page(self, template: str, request: Request, *, status: int = 200, **values: Any) -> Response:
         is_live = request.query_params.get("live") != "off"
+        instance = request.path_params.get("instance")
         text = self._templates.get_template(template).render(
             request=request,
             status=status,
-            instance=request.path_params.get("instance"),
+            instance=instance,
             path=request.url.path,
             query=request.url.query,
             here=str(request.url.remove_query_params("note").replace(scheme="", netloc="")),
             still=str(request.url.include_query_params(live="off").replace(scheme="", netloc="")),
             moving=str(request.url.remove_query_params("live").replace(scheme="", netloc="")),
             is_live=is_live,
+            since="" if is_live or instance is None else self._since(instance),
             note=self._notes.get(request.query_params.get("note", ""), ""),
             is_read_only=self._access.is_read_only,
             changes=CHANGES,
@@ -313,17 +317,23 @@ class Pages:
         instance = await run_in_threadpool(self._named, request)
         return StreamingResponse(self._stream(instance), media_type="text/event-stream")
 
-    def _state(self, fault: str) -> str:
+    def _state(self, instance: str) -> str:
         """Whether what a page shows is so now, as one line of the page."""
         parts: Any = self._templates.get_template("parts.html").module
-        return " ".join(parts.state(fault).split())
+        fault = self._observer.fault(instance)
+        return " ".join(parts.state(fault, self._since(instance) if fault else "").split())
+
+    def _since(self, instance: str) -> str:
+        """When the figures that a page shows were read; "" where there are none."""
+        age = self._observer.age(instance)
+        return "" if age is None or math.isinf(age) else f"{datetime.now(UTC) - timedelta(seconds=age):%H:%M:%S} UTC"
 
     async def _stream(self, instance: str) -> AsyncIterator[str]:
         seen, silent, told = self._observer.number(instance), 0.0, ""
         yield "retry: 2000\n\n"
         while not self._stopping():
             self._observer.looked()
-            state = self._state(self._observer.fault(instance))
+            state = self._state(instance)
             if state != told:
                 told = state
                 yield f"event: state\ndata: {state}\n\n"

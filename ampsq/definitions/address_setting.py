@@ -42,11 +42,11 @@ def _match(value: object) -> str:
 
 
 def _attempts(value: object) -> int:
-    return NO_LIMIT if str(value) == str(NO_LIMIT) else parse_count(value)
+    return NO_LIMIT if value in (NO_LIMIT, str(NO_LIMIT)) else parse_count(value)
 
 
 def _expiry_delay(value: object) -> Interval | int:
-    if str(value) == str(NO_LIMIT):
+    if value in (NO_LIMIT, str(NO_LIMIT)):
         return NO_LIMIT
     delay = Interval.parse(value)
     if delay < 1:

@@ -91,9 +91,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
             "{message} waits because the queue's max_backlog of {backlog} is reached: {leased}, held by {holders}; "
             "{before}{back}."
         ),
-        "no_filter_matches": (
-            "{message} waits because it matches the filter of none of {subscriptions}{not_json}: {filters}{cut}{back}."
-        ),
+        "no_filter_matches": ("{message} waits because it {matches_none}{not_json}: {filters}{cut}{back}."),
         "backlogs_full": (
             "{message} waits because the backlogs of all subscriptions are full: {full}{cut}; {before}{back}."
         ),
@@ -351,6 +349,12 @@ class _Words:
     def subscriptions(self) -> str:
         number = self._snapshot.number("subscriptions")
         return "the one subscription" if number == 1 else f"the {number:,} subscriptions"
+
+    def matches_none(self) -> str:
+        is_one = self._snapshot.number("subscriptions") == 1
+        return (
+            f"{'does not match the filter of' if is_one else 'matches none of the filters of'} {self.subscriptions()}"
+        )
 
     def cut(self) -> str:
         seen = len(self._snapshot.subscriptions)

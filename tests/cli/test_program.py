@@ -10,10 +10,11 @@ import sys
 import time
 from unittest import mock
 
+import click
 import pytest
 
 import ampsq
-from ampsq.cli.main import COMMANDS
+from ampsq.cli.main import COMMANDS, program
 from ampsq.files.config import load
 
 DEFINITIONS = """
@@ -202,3 +203,27 @@ def test_a_pipe_that_breaks_elsewhere_than_at_our_output_is_no_success(defined):
         done = defined("publishers", code=1)
 
     assert done.err == "Error: a connection broke: [Errno 32] Broken pipe\n"
+
+
+def commands_with_help():
+    """Each command with its help at a terminal of 80 columns."""
+
+    def walk(command, name, above):
+        context = command.context_class(command, info_name=name, parent=above, terminal_width=80, max_content_width=80)
+        yield context.command_path, command.get_help(context)
+        if isinstance(command, click.Group):
+            for each in command.list_commands(context):
+                yield from walk(command.get_command(context, each), each, context)
+
+    return list(walk(program, "ampsq", None))
+
+
+def test_no_help_is_wider_than_eighty_columns():
+    known = commands_with_help()
+    assert len(known) > 40
+    assert {name: line for name, text in known for line in text.splitlines() if len(line) > 80} == {}
+
+
+def test_a_command_that_is_broken_in_an_example_is_one_that_a_shell_takes():
+    (text,) = (text for name, text in commands_with_help() if name == "ampsq publish")
+    assert "ampsq publish orders --file orders.jsonl --publisher till-4 \\\n        --store till-4.db" in text

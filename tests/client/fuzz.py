@@ -294,7 +294,7 @@ class Fuzz:
         names = _parameters(call)
         given = self._arguments(chance, call, names)
         asked = f"{self._seed}:{number} {about}({', '.join(f'{k}={_text(v)}' for k, v in given.items())})"
-        if "timeout" in names and given.get("timeout") in (None, math.inf, "5m", 1, True):
+        if "timeout" in names and given.get("timeout") in (None, math.inf, "5m", 1, True, 2**31):
             # Otherwise it waits as long as it was asked to.
             given["timeout"] = "10ms"
         signal.signal(signal.SIGALRM, _stop)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -351,7 +352,9 @@ def test_a_page_says_when_what_it_shows_is_not_so_any_more(look, client, serve, 
     # When the server hangs, then the page says so, until it answers again
     os.kill(process_id, signal.SIGSTOP)
     try:
-        expect(state).to_contain_text("Not up to date: no figures come from the server.")
+        expect(state).to_have_text(
+            re.compile(r"Not up to date: no figures come from the server; these are of \d\d:\d\d:\d\d UTC\.")
+        )
     finally:
         os.kill(process_id, signal.SIGCONT)
     expect(state).to_have_text("Live.")

@@ -167,7 +167,7 @@ def no_filter_matches_it(stage):
     stage.client.subscribe("work", filter="/n>10")
     stage.publish({"n": 5})
     return stage.explain(), (
-        "The next message waits because it matches the filter of none of the 2 subscriptions: "
+        "The next message waits because it matches none of the filters of the 2 subscriptions: "
         "/n < 1 OR /name LIKE 'x' and /n > 10."
     )
 
@@ -178,7 +178,7 @@ def no_filter_matches_what_is_not_json(stage):
     stage.client.subscribe("work", filter="/n < 1")
     stage.publish(b"plain text")
     return stage.explain(), (
-        "The next message waits because it matches the filter of none of the one subscription, since its body is not "
+        "The next message waits because it does not match the filter of the one subscription, since its body is not "
         "JSON: /n < 1."
     )
 
