@@ -48,11 +48,11 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
     Raises:
-        DefinitionError: the size is none, or a message cannot be encoded.
+        DefinitionError: the size is none, these are no messages, or one cannot be encoded.
     """
     if not isinstance(size, int) or not 1 <= size <= BATCH:
         raise DefinitionError(f"batch={shown(size)}: allowed is a whole number from 1 to {BATCH}")
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+    if isinstance(messages, bytes | Mapping) or not isinstance(messages, Iterable):
         raise DefinitionError(
             f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
         )

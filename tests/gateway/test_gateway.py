@@ -56,7 +56,7 @@ def test_messages_are_published_as_clients_publish_them(audit, client):
         ({"topic": "orders", "data": 1, "priority": 1}, "allowed is an object with at, base64, data"),
         ({"topic": "orders", "base64": "?"}, "allowed: bytes in base64"),
         ({"topic": "orders", "data": 1, "delay": "soon"}, "soon"),
-        ({"topic": "orders", "data": 1, "headers": {"a": 1}}, "names and values that are text"),
+        ({"topic": "orders", "data": 1, "headers": {"a": 1}}, "a dict of texts"),
     ],
 )
 def test_what_is_wrong_with_a_message_is_told(audit, client, given, said):

@@ -192,7 +192,7 @@ def no_filter_matches_what_is_not_read(stage):
     found = stage.explain()
     assert found.facts["body"] == {"beyond": "limit", "bytes": 65_550}
     return found, (
-        "The next message waits because it matches the filter of none of the one subscription, since its body of "
+        "The next message waits because it does not match the filter of the one subscription, since its body of "
         "65,550 bytes is larger than the topic's expression_limit of 65,536: /n < 1."
     )
 
@@ -203,7 +203,7 @@ def no_filter_matches_what_takes_too_many_steps_to_read(stage):
     stage.client.subscribe("work", filter="/n < 1")
     stage.publish(b'{"n":0,"l":[' + b"1," * 40_000 + b"1]}")
     return stage.explain(), (
-        "The next message waits because it matches the filter of none of the one subscription, since its body of "
+        "The next message waits because it does not match the filter of the one subscription, since its body of "
         "80,015 bytes takes more steps to read than an expression may take: /n < 1."
     )
 

@@ -171,7 +171,7 @@ def test_bookmarks_that_are_of_no_message_are_refused(connect):
     define(client)
     client.apply(Queue(name="other"))
     bookmark = client.publish("work", 1)
-    for text in ("", "work", f"{bookmark} "):
+    for text in ("", "work", f"{bookmark} x"):
         with pytest.raises(DefinitionError):
             client.ack("work", [text])
     with pytest.raises(UnknownMessage, match=r"is not here: its origin is elsewhere\.abc, of whose messages"):
