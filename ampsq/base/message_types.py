@@ -72,11 +72,14 @@ class MessageType:
         separator: the one character between fields; of nvfix and fix only.
         expression_limit: bytes of the largest body that expressions read, where it was asked of a topic. It does not
             make types unlike.
+        is_read_whole: whether the server reads each body when it is published, since the topic has a key. It does not
+            make types unlike, either.
     """
 
     name: MessageTypeName
     separator: str = SEPARATOR
     expression_limit: int = dataclasses.field(default=EXPRESSION_LIMIT, compare=False)
+    is_read_whole: bool = dataclasses.field(default=False, compare=False, repr=False)
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -107,7 +110,10 @@ class MessageType:
         separator = elements.get("field_separator")
         found = cls.parse(word) if separator is None else cls(word, separator)
         own = elements.get("expression_limit", limit)
-        return found if own == found.expression_limit else dataclasses.replace(found, expression_limit=own)
+        is_keyed = bool(elements.get("key"))
+        if (own, is_keyed) == (found.expression_limit, found.is_read_whole):
+            return found
+        return dataclasses.replace(found, expression_limit=own, is_read_whole=is_keyed)
 
     @property
     def has_fields(self) -> bool:

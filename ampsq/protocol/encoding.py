@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.errors import DefinitionError
-from ampsq.base.message_types import JSON, MessageType
+from ampsq.base.message_types import JSON, SMALL_BODY, MessageType
 from ampsq.base.values import shown
 from ampsq.protocol.entries import read_entry
 from ampsq.protocol.schema import BATCH, BYTES
@@ -47,6 +47,9 @@ decode = JSON.decode
 def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType = JSON) -> Iterator[list[bytes]]:
     """Encode messages and cut them into runs of at most `size` and about a megabyte.
 
+    Where the server reads each body, for the topic's key, a run is as short as one body that is read whatever it holds:
+    so no call keeps the server for long.
+
     Raises:
         DefinitionError: the size is none, these are no messages, or one cannot be encoded.
     """
@@ -57,12 +60,12 @@ def encode_batches(messages: Iterable[Any], size: int, message_type: MessageType
             f"messages={shown(messages)}: allowed is a list or another iterable of messages; one: publish"
         )
     bodies: list[bytes] = []
-    total = 0
+    total, most = 0, SMALL_BODY if message_type.is_read_whole else BYTES
     for data in messages:
         body = data if type(data) is bytes else message_type.encode(data)
         bodies.append(body)
         total += len(body)
-        if len(bodies) >= size or total >= BYTES:
+        if len(bodies) >= size or total >= most:
             yield bodies
             bodies, total = [], 0
     if bodies:
