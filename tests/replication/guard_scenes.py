@@ -153,6 +153,15 @@ def an_instance_is_granted_as_many_as_it_has_room_for(known):
         raise Violation("b owns what it has no room for")
 
 
+def what_is_leased_is_not_granted(known):
+    a, b = begun(known)
+    bookmark = published(a)
+    if not taken(a, subscribed(a)):
+        raise Violation("a delivers nothing")
+    if a.run("grant_messages", a.now, QUEUE, b.origin, f"{a.origin} 1", "", bookmark)[0]:
+        raise Violation("b owns what a subscriber of a holds")
+
+
 def what_was_granted_and_not_heard_of_takes_room(known):
     a, b = begun(known)
     bookmarks = [published(a, number=number) for number in range(3)]

@@ -139,6 +139,7 @@ GUARDS = {
         "ownership/grant_messages",
         IS_GRANTED,
         IS_GRANTED.replace(" then", " or place == 'leased' then"),
+        scene=scenes.what_is_leased_is_not_granted,
     ),
     "what is owned elsewhere is not granted": Guard(
         "ownership/grant_messages",
