@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from ampsq.base.errors import AmpsqError, Closed, DefinitionError, Rejected, Unavailable, UnknownQueue
-from ampsq.base.values import Interval
+from ampsq.base.values import Interval, shown
 from ampsq.client.async_publisher import AsyncPublication
 from ampsq.client.instance_connection import BETWEEN_ROUNDS, AsyncInstanceConnection, ConnectionOptions
 from ampsq.client.session import Session
@@ -317,7 +317,7 @@ class AsyncClient(AsyncPublication):
             )
 
         if bookmark is not None or options:
-            return Subscribing(self._subscribe_to_topics(spec(), on_message), repr(name))
+            return Subscribing(self._subscribe_to_topics(spec(), on_message), shown(name))
         request = self._session.request()
         block = self._store.route.heartbeat
         core = SubscriptionCore(
@@ -332,7 +332,7 @@ class AsyncClient(AsyncPublication):
                 conflated = await self._store.run(check_topic_instead(name, error))
             return await self._subscribe_to_topics(spec(conflated), on_message)
 
-        return Subscribing(begin(), repr(name))
+        return Subscribing(begin(), shown(name))
 
     async def _subscribe_to_topics(
         self, spec: TopicSubscriptionSpec, on_message: Callable[[AsyncTopicMessage], object] | None
@@ -420,7 +420,7 @@ class AsyncClient(AsyncPublication):
             self._record_subscriptions.append(subscription)
             return subscription
 
-        return Subscribing(begin(), f"the records of {topic!r}")
+        return Subscribing(begin(), f"the records of {shown(topic)}")
 
     def aggregate(
         self,
@@ -437,7 +437,7 @@ class AsyncClient(AsyncPublication):
             self._row_subscriptions.append(subscription)
             return subscription
 
-        return Subscribing(begin(), f"the aggregate of {name!r}")
+        return Subscribing(begin(), f"the aggregate of {shown(name)}")
 
     def _end(self, subscription: AsyncSubscription, core: SubscriptionCore) -> None:
         if self._parts is not None:
