@@ -60,6 +60,7 @@ _REFUSALS: Final = {
     410: "the log does not have it any more",
     413: "the request is too large",
     415: "the request is no application/json",
+    421: "the request names a host that the gateway was not given; its text is plain",
     429: "the user has too many subscriptions or requests, or its address too many failed logins",
     500: "the gateway could not do it, and its log says why",
     503: "the server, or the gateway, cannot serve now",
