@@ -1,4 +1,4 @@
-"""Ending a process in time: who is told to stop does not wait for a server that is away."""
+"""Requests to stop, and a last resort that ends a process in time though its server does not answer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _begun = threading.Lock()
 
 
 class StopRequest:
-    """A wish to stop, which a signal's handler may express.
+    """A request to stop, which a signal handler may make.
 
-    An event is none: its lock may be held by the very thread that the handler interrupts.
+    `threading.Event` does not fit: the thread that the handler interrupts may hold the event's lock.
     """
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class StopRequest:
         self._is_set = False
 
     def set(self) -> None:
-        """Express it."""
+        """Make the request."""
         self._is_set = True
         self._asked.put(None)
 
     def is_set(self) -> bool:
-        """Whether somebody has expressed it."""
+        """Return whether `set` was called."""
         return self._is_set
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for it, at most so long; gives whether somebody has expressed it."""
+        """Wait until `set` is called, at most so many seconds; return whether it was."""
         with contextlib.suppress(queue.Empty):
             self._asked.get(timeout=seconds)
             # For whoever else waits.

@@ -187,7 +187,7 @@ def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
 
 
 def instance_defined(catalog: Catalog) -> Instance:
-    """What the instance is, with nothing said that is so by default."""
+    """Return the definition of the instance, without elements that have their default value."""
     return Instance(
         name=catalog.instance,
         group=None if catalog.group == catalog.instance else catalog.group,

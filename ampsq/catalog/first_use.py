@@ -1,4 +1,4 @@
-"""What is made when a name is first used: topics, and queues where an address setting wants it.
+"""Making a topic, or the queue of an address setting, when somebody first uses its name.
 
 Publishers and workers may not define (`ampsq.operations.roles`): what they use first they ask for, a coordinator makes
 it, and they wait until it is there.
@@ -31,7 +31,7 @@ _LOOKS: Final = (0.05, 0.05, 0.1, 0.1, 0.2, *(0.25,) * 10)
 
 
 def _is_made(catalog: Catalog, name: str) -> bool:
-    """Whether an address setting makes the queue of a name."""
+    """Return whether an address setting makes a queue of this name."""
     return name not in catalog.views and is_name(name) and makes_queues(settings_of(catalog), name)
 
 

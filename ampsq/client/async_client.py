@@ -358,7 +358,7 @@ class AsyncClient(AsyncPublication):
         except (Rejected, DefinitionError):
             raise
         except BaseException:
-            # It may be made nevertheless, and would be given messages that nobody takes.
+            # The server may have made the subscription, and would deliver messages to it that no client takes.
             parts.keepalive.end_unanswered(core)
             raise
         parts.keepalive.add(core)
@@ -473,7 +473,7 @@ class AsyncClient(AsyncPublication):
             await run_to_end(self._close_parts(parts))
 
     async def _close_parts(self, parts: AsyncInstanceConnection) -> None:
-        """Close what is below the subscriptions; of those that were abandoned the server is told on the way."""
+        """Close connections and threads; the server hears of the subscriptions that were abandoned."""
         await asyncio.to_thread(parts.stop)
         try:
             if self._guaranteed is not None:

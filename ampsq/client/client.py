@@ -378,7 +378,7 @@ class Client(Publication):
         except (Rejected, DefinitionError):
             raise
         except BaseException:
-            # It may be made nevertheless, and would be given messages that nobody takes.
+            # The server may have made the subscription, and would deliver messages to it that no client takes.
             self._keepalive.end_unanswered(core)
             raise
         self._keepalive.add(core)

@@ -54,12 +54,12 @@ class Subscribing(Generic[Made]):
         return self._making.__await__()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if not name.startswith("__"):
-            self._making.close()
+        if name.startswith("_"):
+            # Whoever looks at objects asks for such names; before `__init__` there is nothing to tell of.
+            raise AttributeError(name)
         raise AttributeError(f"{self!r} has no {name!r} yet: the subscription that it makes has", name=name, obj=self)
 
     def __aiter__(self) -> NoReturn:
-        self._making.close()
         raise TypeError(f"{self!r}: `async for message in await client.subscribe(...)`")
 
     async def __aenter__(self) -> Made:

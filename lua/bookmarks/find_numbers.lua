@@ -2,7 +2,7 @@
 --- ARGV topic, from, names...
 --- GIVES {`from` of the next call or '', place of a name, ID, bookmark, ...}
 --- FLAGS no-writes, allow-oom
---- @include fail, source, incarnations
+--- @include fail, source, incarnations, numbered_entries
 -- from: `+`, or as given. names: sequence and publisher in turn, each once; the place of the first one is 0. Of several messages of a
 -- number the last one counts: its publisher numbered anew.
 local wanted, left, out, seen, bytes, step = {}, 0, {''}, 0, 0, 2
@@ -12,12 +12,9 @@ end
 while left > 0 do
   local entries = call('XREVRANGE', K.log(topic), from, '-', 'COUNT', step)
   for _, entry in ipairs(entries) do
-    local fields, by, sequence = entry[2], nil, nil
-    for i = 1, #fields, 2 do
-      bytes = bytes + #fields[i + 1]
-      if fields[i] == F.publisher then by = fields[i + 1] end
-      if fields[i] == F.sequence then sequence = fields[i + 1] end
-    end
+    local fields = entry[2]
+    local by, sequence, size = publisher_number(fields)
+    bytes = bytes + size
     local name = by and sequence and sequence .. ' ' .. by
     if name and wanted[name] then
       local id = entry[1]
@@ -32,7 +29,6 @@ while left > 0 do
     out[1] = from
     break
   end
-  -- The bodies come along: steps are a part of what a call may read.
-  step = math.max(2, math.min(500, math.floor(V.bytes * seen / (4 * math.max(bytes, 1)))))
+  step = next_step(seen, bytes)
 end
 return out

@@ -67,11 +67,16 @@ def test_a_subscription_in_the_making_says_how_it_is_made(valkey, instance):
     async def scene():
         async with AsyncClient(valkey.url, instance=instance) as client:
             await client.apply(Queue(name="work"))
+            making = client.subscribe("work")
             with pytest.raises(AttributeError, match="await it, or enter it with `async with`"):
-                await client.subscribe("work").get()
+                await making.get()
             with pytest.raises(TypeError, match=r"`async for message in await client\.subscribe"):
-                async for _ in client.subscribe("work"):
+                async for _ in making:
                     pass
+            # Whoever only looked may still await it, also after a look for what it does not have
+            assert not hasattr(making, "_repr_html_")
+            async with making as messages:
+                assert await messages.get(0.01) is None
 
     asyncio.run(scene())
 

@@ -1,5 +1,5 @@
 --- duplicates: which of a publisher's messages are recorded already, and where.
---- @include source, incarnations
+--- @include source, incarnations, numbered_entries
 
 -- The last message is known exactly; earlier ones are looked for backwards from it, in its topic: 1,000 entries at most,
 -- or a call's share of bytes, in steps that begin small, since the bodies come along. Returns by sequence the IDs, and of copies
@@ -9,12 +9,10 @@ local function find_sequences(topic, id, publisher, lowest, highest)
   while left > 0 and seen < 1000 and bytes < V.bytes do
     local entries = call('XREVRANGE', K.log(topic), from, '-', 'COUNT', step)
     for _, entry in ipairs(entries) do
-      local fields, by, sequence = entry[2], nil, nil
-      for i = 1, #fields, 2 do
-        bytes = bytes + #fields[i + 1]
-        if fields[i] == F.publisher then by = fields[i + 1] end
-        if fields[i] == F.sequence then sequence = tonumber(fields[i + 1]) end
-      end
+      local fields = entry[2]
+      local by, number, size = publisher_number(fields)
+      local sequence = number and tonumber(number)
+      bytes = bytes + size
       if by == publisher and sequence and sequence >= lowest and sequence <= highest and not found[sequence] then
         found[sequence], sources[sequence] = entry[1], source_of(fields)
         left = left - 1
@@ -22,7 +20,7 @@ local function find_sequences(topic, id, publisher, lowest, highest)
     end
     if #entries < step then break end
     seen, from = seen + #entries, '(' .. entries[#entries][1]
-    step = math.max(2, math.min(500, math.floor(V.bytes * seen / (4 * math.max(bytes, 1)))))
+    step = next_step(seen, bytes)
   end
   return found, sources
 end
