@@ -6,6 +6,7 @@ import bisect
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from simulated import QUEUE, TOPIC, decoded, name_of
@@ -19,6 +20,7 @@ class Violation(AssertionError):
     """Something that must never be."""
 
 
+@lru_cache(maxsize=1 << 16)
 def order(stream_id):
     milliseconds, _, number = stream_id.partition("-")
     return int(milliseconds), int(number)
@@ -66,13 +68,24 @@ class View:
     left: dict[str, int] = field(default_factory=dict)
     held: bool = False
 
-    @property
+    @cached_property
     def refs(self):
         return {entry.ref: entry.name for entry in self.entries}
 
-    @property
+    @cached_property
     def names(self):
         return {entry.name for entry in self.entries}
+
+    @cached_property
+    def by_name(self):
+        return {entry.name: entry for entry in self.entries}
+
+    @cached_property
+    def by_origin(self):
+        found = {}
+        for entry in self.entries:
+            found.setdefault(entry.origin, []).append(entry)
+        return found
 
     def copy_of(self, origin, stream_id):
         """As bookmarks/lib/copies looks it up."""
@@ -148,16 +161,17 @@ def look(instance, origins, former=None):
     elsewhere = {ref.decode() for ref in remote}
     view.left = {"remote": len(remote), "ready": len(readable), "leases": len(view.leases), "deferred": len(deferred),
                  "asked": asked, "owners": len(owners), "ahead": len(ahead)}  # fmt: skip
+    kinds = {"leased": view.leases.keys(), "ready": readable, "remote": elsewhere}
+    several = (kinds["leased"] & readable) | (kinds["leased"] & elsewhere) | (readable & elsewhere)
+    place_of_ref = {ref: word for word, refs in kinds.items() for ref in refs}
     for entry in view.entries:
-        places = [
-            word
-            for word, refs in (("leased", view.leases), ("ready", readable), ("remote", elsewhere))
-            if entry.ref in refs
-        ]
-        if len(places) > 1:
+        if entry.ref in several:
+            places = [word for word, refs in kinds.items() if entry.ref in refs]
             raise Violation(f"{entry.name} is {' and '.join(places)} at {instance.name}")
-        is_read = order(entry.id) <= cursor or entry.ref in taken
-        view.places[entry.name] = places[0] if places else "settled" if is_read else "unread"
+        place = place_of_ref.get(entry.ref)
+        if place is None:
+            place = "settled" if order(entry.id) <= cursor or entry.ref in taken else "unread"
+        view.places[entry.name] = place
     return view
 
 
@@ -180,10 +194,11 @@ def _entry(row, peer):
 # --- one instance
 
 
-def judge_log(instance, view, passes, *, is_whole):
-    """Nothing twice, and each publisher's in order, as long as no server lost any."""
-    seen, last = set(), {}
-    for entry in view.entries:
+def judge_log(instance, view, former, passes, *, is_whole):
+    """Nothing twice, and each publisher's in order, as long as no server lost any; `former` was judged before."""
+    known = former.entries if former else []
+    seen, last = {entry.name for entry in known}, {entry.publisher: entry.number for entry in known}
+    for entry in view.entries[len(known) :]:
         if entry.name in seen:
             raise Violation(f"{entry.name} is twice in the log of {instance.name}")
         seen.add(entry.name)
@@ -214,12 +229,13 @@ def judge_copies(instance, view):
 def judge_received(instance, view, source, source_view, passes):
     """`received` is never beyond what is there, nor beyond what the source has."""
     upto = order(view.received.get(f"log {TOPIC}@{source.origin}", "0-0"))
-    own = [entry for entry in source_view.entries if entry.origin == source.origin]
-    if upto > max((order(entry.id) for entry in own), default=(0, 0)):
+    own = source_view.by_origin.get(source.origin, [])
+    if upto > (order(own[-1].id) if own else (0, 0)):
         raise Violation(f"{instance.name} has received more of {source.name} than that has")
     names = view.names
-    for entry in own:
-        if order(entry.id) <= upto and entry.name not in names and passes(source.origin, instance, entry.kind):
+    # A log is in the order of its IDs.
+    for entry in own[: bisect.bisect_right(own, upto, key=lambda each: order(each.id))]:
+        if entry.name not in names and passes(source.origin, instance, entry.kind):
             raise Violation(f"{instance.name} has received {source.name} up to {upto}, and {entry.name} is not there")
 
 
@@ -233,7 +249,8 @@ def judge_deferred(instance, view):
 
 def judge_epochs(instance, former, view):
     """An epoch never falls, but where a lower bookmark of the message came to count."""
-    for entry in view.entries:
+    # Of an entry that neither has a word about, nothing can have changed.
+    for entry in view.entries if former.owners or former.counting or view.counting else ():
         before, now = former.owners.get(entry.ref), view.owners.get(entry.ref)
         lowest, known = view.counting.get(entry.id), former.counting.get(entry.id)
         if before and now and before[1] > now[1] and lowest == known:
@@ -265,30 +282,31 @@ def believers(views, origins, owner):
     found = {}
     for name, view in views.items():
         names = (name, *(origin for origin in origins if name_of_origin(origin) == name))
-        for entry in view.entries:
-            place = place_of(view, entry, names, owner)
+        for message, known in view.places.items():
+            place = place_of(view, view.by_name[message], names, owner) if known == "unread" else known
             if place == "leased" or (place == "ready" and not view.held):
-                found.setdefault(entry.name, []).append((name, place))
+                found.setdefault(message, []).append((name, place))
     return found
 
 
 def place_of(view, entry, names, owner):
     """Where a message is, and of one that is unread, where it will be."""
-    place = view.places[entry.name]
-    if place == "unread":
-        default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
-        known = view.owners.get(entry.ref, (default, 0))[0]
-        return "ready" if known in names else "remote"
-    return place
+    if (place := view.places[entry.name]) != "unread":
+        return place
+    default = view.counting.get(entry.id, (entry.origin,))[0] if owner == "*" else owner
+    known = view.owners.get(entry.ref, (default, 0))[0]
+    return "ready" if known in names else "remote"
 
 
-def doubled(views):
-    """Messages that were recorded by several instances as their own."""
-    origins = {}
-    for view in views.values():
-        for entry in view.entries:
-            origins.setdefault(entry.name, set()).add(entry.origin)
-    return {name for name, found in origins.items() if len(found) > 1}
+def doubled(views, name, former):
+    """Messages that were recorded by several instances as their own, of those that one has and had not."""
+    fresh = views[name].entries[len(former.entries) if former else 0 :]
+    others = [view.by_name for each, view in views.items() if each != name]
+    return {
+        entry.name
+        for entry in fresh
+        if any(entry.name in known and known[entry.name].origin != entry.origin for known in others)
+    }
 
 
 def judge_settlements(instance, view):

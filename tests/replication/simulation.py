@@ -81,6 +81,8 @@ class Simulation:
         self.cut = set()
         self.asked = {}
         self.views = {name: self._look(name) for name in self.instances}
+        #: The views that `judge_all` saw last.
+        self._judged = {}
         self.subscriptions, self.taken, self.clients = {}, [], 0
         names = "pqr"[: len(self.instances)]
         self.plain = {f"{name}": [at, 0] for name, at in zip(names, self.instances, strict=True)}
@@ -165,13 +167,13 @@ class Simulation:
         former = self.views[name]
         view = self._look(name, None if crashed else former)
         instance = self.instances[name]
-        judge_log(instance, view, self.passes, is_whole=not losing.has_lost(self))
+        judge_log(instance, view, None if crashed else former, self.passes, is_whole=not losing.has_lost(self))
         if not self.deep:
             # Each of so many copies after each step would be all that a run does.
             judge_copies(instance, view)
         judge_deferred(instance, view)
         self.views[name] = view
-        self._doubled |= doubled(self.views)
+        self._doubled |= doubled(self.views, name, None if crashed else former)
         if not crashed:
             judge_epochs(instance, former, view)
             judge_marks(instance, former, view)
@@ -187,9 +189,14 @@ class Simulation:
                 raise Violation(f"{known[ref]} is delivered again at {instance.name}, though it was acknowledged")
 
     def judge_all(self):
+        """Judge what was looked at since the last time, and what it has to do with the others."""
+        fresh = {name for name, view in self.views.items() if view is not self._judged.get(name)}
+        if not fresh:
+            return
+        self._judged = dict(self.views)
         for name, instance in self.instances.items():
             for other, source in self.instances.items():
-                if other != name:
+                if other != name and not fresh.isdisjoint((name, other)):
                     judge_received(instance, self.views[name], source, self.views[other], self.passes)
         if not self.proxied:
             for name, found in believers(self.views, self.all_origins, self.owner).items():
