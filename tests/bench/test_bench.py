@@ -28,7 +28,7 @@ KEYS = {
     "server_cpu_us_per_message",
 }
 #: As little as shows that every part runs, and what does not depend on how much is measured.
-LITTLE = BenchSettings(messages=500, rounds=1, backlog=10_000, many=50, latency=200, letters=1_000, outage=1)
+LITTLE = BenchSettings(messages=2_000, rounds=3, backlog=10_000, many=50, latency=200, letters=1_000, outage=1)
 
 
 def nothing(_):
