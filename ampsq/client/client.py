@@ -551,6 +551,9 @@ class Client(Publication):
             if self._keepalive.is_started:
                 self._store.run(self._session.announce_disconnect())
         finally:
+            # Those whose closing was never begun.
+            for subscription in list(self._subscriptions):
+                subscription.abandon(self._keepalive)
             self._keepalive.stop()
             self._reporting.stop()
             try:

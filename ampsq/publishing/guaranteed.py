@@ -304,6 +304,9 @@ class GuaranteedPublisher:
             # From here on nobody is told that a message was taken which nobody would send any more.
             self._closing = True
             self._changed.notify_all()
+        # Unread, they are waited for, as if somebody sent them.
+        with contextlib.suppress(PublishStoreError):
+            self.settlements.take_over()
         # Also what those take that were about to when it was closed.
         self._progress.wait(
             self._progress.everything, self._has_stopped, short if self._kept.survives else retry_timeout

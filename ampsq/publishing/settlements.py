@@ -6,6 +6,7 @@ make that harmless: one that comes late is answered, and touches nobody's lease.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -97,6 +98,27 @@ class Settlements:
             rows = [[*head, parts[_QUEUE], parts[_REF], parts[_TOKEN], *self._place] for parts in new]
             self._open.update(zip(map(_key, new), self._kept.keep_settlements(rows), strict=True))
 
+    @contextlib.contextmanager
+    def keeping(
+        self, verb: Verb, messages: Sequence[Parts], period: int | None, by: str, reason: str = ""
+    ) -> Iterator[None]:
+        """Keep what one call settles, within which that is made; left without an answer, these are sent from here.
+
+        Raises:
+            PublishStoreError: it cannot be kept.
+        """
+        self.keep(verb, messages, period, by, reason)
+        try:
+            yield
+        except Rejected:
+            self.answered(messages)
+            raise
+        except BaseException:
+            # Also of a task that is cancelled.
+            self.abandon(messages)
+            raise
+        self.answered(messages)
+
     def answered(self, messages: Sequence[Parts]) -> None:
         """The server answered these, whatever it said."""
         with self._lock:
@@ -112,6 +134,21 @@ class Settlements:
             numbers = {self._open.pop(_key(parts), None) for parts in messages}
             if numbers - {None}:
                 self._left.update({n: row for n, row in self._kept.settlements().items() if n in numbers})
+        self._tell()
+
+    def take_over(self) -> None:
+        """Send from here what somebody acknowledges: the client is closed, and who had these may be gone.
+
+        Raises:
+            PublishStoreError: the store cannot be read.
+        """
+        with self._lock:
+            rows = self._kept.settlements()
+            # Acknowledged twice harms nobody; a cancel that comes again would be told as one that came too late.
+            theirs = {each: n for each, n in self._open.items() if n in rows and rows[n][0] == b"acknowledged"}
+            for each, number in theirs.items():
+                del self._open[each]
+                self._left[number] = rows[number]
         self._tell()
 
     # -- for those that send and confirm

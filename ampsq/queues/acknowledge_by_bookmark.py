@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
-from ampsq.base.errors import AmpsqError, DefinitionError, Rejected, Unavailable, UnknownMessage, rejection
+from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownMessage, rejection
 from ampsq.base.values import shown
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.reads.message_names import find_bookmarks
@@ -70,18 +71,10 @@ async def _settle(
 ) -> list[tuple[bytes, str]]:
     """Settle one batch; gives what was refused, and why."""
     messages = [[queue.encode(), b"", b"", b"", b"", ref] for ref in refs]
-    if kept is not None:
-        kept.keep(verb, messages, None, "", reason)
-    try:
+    with kept.keeping(verb, messages, None, "", reason) if kept is not None else contextlib.nullcontext():
         refused: list[tuple[bytes, str]] = await calls.settle(
             verb, queue.encode(), refs, [b""] * len(refs), reason=reason
         )
-    except AmpsqError as error:
-        if kept is not None:
-            (kept.answered if isinstance(error, Rejected) else kept.abandon)(messages)
-        raise
-    if kept is not None:
-        kept.answered(messages)
     return refused
 
 

@@ -122,21 +122,14 @@ class LeaseTable(Registration):
         refs, tokens = [parts[5] for parts in messages], [parts[1] for parts in messages]
         call = calls.settle(verb, messages[0][0], refs, tokens, period=period, by=self.id, reason=why)
         kept = self.settlements if verb != "extended" else None
-        if kept is not None:
-            kept.keep(verb, messages, period, self.id, why)
         started = time.monotonic()
-        try:
-            refused = await call
-        except Rejected:
-            raise
-        except BaseException:
-            if kept is not None:
-                kept.abandon(messages)
-            raise
-        finally:
-            # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
-            if verb != "extended":
-                self._forget(messages)
+        with kept.keeping(verb, messages, period, self.id, why) if kept is not None else contextlib.nullcontext():
+            try:
+                refused = await call
+            finally:
+                # Also when nobody knows whether it was done: from here on the lease may lapse, it is not renewed.
+                if verb != "extended":
+                    self._drop_leases(messages)
         codes = _DONE.get(verb, ()) if call.repeated else ()
         ended = {ref for ref, code in refused if code in codes}
         # Asked twice, and the first one did it: that is the answer.
@@ -203,19 +196,29 @@ class LeaseTable(Registration):
             await self._settle_acks(self._drain())
 
     async def _settle_acks(self, acks: list[Parts]) -> None:
-        for first in range(0, len(acks), BATCH):
-            for queue, (refs, tokens) in group_by_queue(acks[first : first + BATCH]).items():
+        """Acknowledge what was drained, batch by batch; what is not answered, however that ends, is collected again."""
+        left = acks
+        try:
+            while left:
+                batch, queue = left[:BATCH], left[0][0]
+                of_queue = [parts for parts in batch if parts[0] == queue]
+                refs, tokens = [parts[5] for parts in of_queue], [parts[1] for parts in of_queue]
                 call: Call[list[tuple[bytes, str]]] = calls.settle("acknowledged", queue, refs, tokens, by=self.id)
                 started = time.monotonic()
-                try:
-                    refused = await call
-                except BaseException:
-                    self._acknowledge_again(acks[first:])
-                    raise
-                of_queue = [parts for parts in acks[first : first + BATCH] if parts[0] == queue]
-                if refused:
-                    await self._note_late(of_queue, refused, since=started if call.repeated else None)
-            self._forget(acks[first : first + BATCH])
+                refused = await call
+                left = [parts for parts in batch if parts[0] != queue] + left[BATCH:]
+                await self._answered(of_queue, refused, since=started if call.repeated else None)
+        except BaseException:
+            self._acknowledge_again(left)
+            raise
+
+    async def _answered(self, acks: list[Parts], refused: list[tuple[bytes, str]], *, since: float | None) -> None:
+        """Note what was refused of a batch. It is answered, also where it is not to be learnt any more why."""
+        try:
+            if refused:
+                await self._note_late(acks, refused, since=since)
+        finally:
+            self._forget(acks)
 
     def _acknowledge_again(self, acks: list[Parts]) -> None:
         since = time.monotonic() - SENT_WITHIN
@@ -260,6 +263,9 @@ class LeaseTable(Registration):
     def _forget(self, messages: list[Parts]) -> None:
         if self.settlements is not None:
             self.settlements.answered(messages)
+        self._drop_leases(messages)
+
+    def _drop_leases(self, messages: list[Parts]) -> None:
         nothing: dict[bytes, bytes] = {}
         for parts in messages if self._unanswered else ():
             self._unanswered.pop((parts[0], parts[5]), None)

@@ -227,7 +227,15 @@ class Subscription(SubscriptionView):
                 finally:
                     self._pipeline.close()
         finally:
+            # Interrupted while another thread has the lock, nobody reads the replies any more.
+            self._core.give_up()
             self._end(self, self._core)
+
+    def abandon(self, keepalive: Keepalive) -> None:
+        """Let the client's own thread end it: closing the client failed before."""
+        self._core.closed = True
+        self._core.give_up()
+        keepalive.remove(self._core)
 
     def __enter__(self) -> Self:
         return self

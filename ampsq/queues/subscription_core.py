@@ -193,6 +193,10 @@ class SubscriptionCore(LeaseTable):
 
     async def _lost(self, pipeline: Pipeline | AsyncPipeline) -> None:
         """Begin anew: what was picked up and not handed out is back in its queues, or will be."""
+        if self.closed:
+            # Another thread or task ended it while this one was fetching; nobody would end the next one.
+            self.give_up()
+            return
         _log.warning("subscription %s to %r is gone: subscribing again", self.id, self.name)
         while self._posted:
             with contextlib.suppress(UnknownSubscription):
@@ -270,11 +274,7 @@ class SubscriptionCore(LeaseTable):
     async def _taken(self, taken: TakeReply, acks: list[Parts], *, since: float | None) -> int:
         self._keep(taken.elements)
         self._unfinished = taken.unfinished
-        try:
-            if taken.refused:
-                await self._note_late(acks, taken.refused, since=since)
-        finally:
-            self._forget(acks)
+        await self._answered(acks, taken.refused, since=since)
         return len(taken.elements) // 2
 
     async def _post(self, pipeline: Pipeline | AsyncPipeline, wanted: int) -> None:
@@ -297,23 +297,31 @@ class SubscriptionCore(LeaseTable):
             self._note_posted_unknown()
             return 0
         except UnknownSubscription:
-            _, acks = self._posted.popleft()
-            await self._settle_acks(acks)
+            await self._settle_acks(self._earliest_posted()[1])
             raise
         except BaseException:
             self._note_posted_unknown()
             raise
-        if not self._posted:
+        call, acks = self._earliest_posted()
+        if call is None:
             # Given up meanwhile: what this delivered goes back when the subscription ends.
             return 0
-        call, acks = self._posted.popleft()
         # Refused at first, it was made again by itself: what a lost reply of that had delivered is asked for.
         self._outcome_unknown = self._outcome_unknown or call.repeated
         return await self._taken(taken, acks, since=time.monotonic() - SENT_WITHIN if call.repeated else None)
 
+    def _earliest_posted(self) -> tuple[Call[TakeReply] | None, list[Parts]]:
+        """Take out the call that was sent first, and its acknowledgements; who gives up may be another thread."""
+        try:
+            return self._posted.popleft()
+        except IndexError:
+            return None, []
+
     def _note_posted_unknown(self) -> None:
-        self._note_outcome_unknown([parts for _, acks in self._posted for parts in acks])
-        self._posted.clear()
+        unknown: list[Parts] = []
+        while self._posted:
+            unknown += self._earliest_posted()[1]
+        self._note_outcome_unknown(unknown)
 
     def _note_outcome_unknown(self, acks: list[Parts]) -> None:
         """A call was not answered, and may have run or not: acknowledge again, and ask for what it delivered."""

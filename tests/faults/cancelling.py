@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from pathlib import Path
 
@@ -41,17 +42,42 @@ _PERIOD, _LATE = 500, 5_000
 _HEALED, _BETWEEN = 20.0, 40
 #: Seconds in which a call that is cancelled has to end.
 _ENDS = 14.0
+#: Frames of a thread that a failure shows.
+_FRAMES = 8
 #: Of a message that waited for somebody to ask for it until its lease was over, and was delivered to another one.
 _TOO_LATE = StaleLease, AlreadyAcked
 #: The calls, by how often each is chosen.
 _CALLS = {
     "get": 30, "ack": 20, "publish": 10, "publish_many": 12, "subscribe": 12, "close": 10, "close_client": 6,
-    "connect": 5, "follow": 5, "read": 15, "close_reader": 4,
+    "connect": 5, "follow": 5, "read": 15, "close_reader": 4, "ack_by_bookmark": 6,
 }  # fmt: skip
 
 
 class Failed(Exception):
     """Something is not as it must be; the text says what."""
+
+
+def _frames(awaited):
+    """Where a coroutine waits, outermost frame first."""
+    while frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None):
+        yield f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+        if awaited is None and isinstance(counted := frame.f_locals.get("self"), _Counted):
+            # It sends by itself to what it counts the waits of.
+            awaited = counted._coroutine
+
+
+def _whereabouts():
+    """Where all tasks and all other threads are, as a text."""
+    lines = []
+    for task in asyncio.all_tasks():
+        lines += [f"{task.get_name()}, cancelled {task.cancelling()} times:", *_frames(task.get_coro())]
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.ident in frames:
+            stack = traceback.extract_stack(frames[thread.ident])[-_FRAMES:]
+            lines += [f"{thread.name}:", *(f"  {each.filename}:{each.lineno} {each.name}" for each in stack)]
+    return "\n".join(lines)
 
 
 class _Counted:
@@ -119,7 +145,7 @@ class Interruption:
         self._task = asyncio.create_task(counted())
         done, _ = await asyncio.wait([self._task], timeout=_ENDS)
         if not done:
-            raise Failed(f"it has not ended {_ENDS:g} s later")
+            raise Failed(f"it has not ended {_ENDS:g} s later:\n{_whereabouts()}")
         if self._task.cancelled():
             if not self.number:
                 raise Failed("it was cancelled by nobody")
@@ -167,7 +193,8 @@ class Campaign:
             try:
                 await self._run(number)
             except Exception as error:
-                raise Failed("last calls:\n" + "\n".join(self._trace) + f"\n{error!r}") from error
+                text = str(error) if isinstance(error, Failed) else repr(error)
+                raise Failed("\n".join(("last calls:", *self._trace, text))) from error
         done = ", ".join(
             f"{name} {self._cancelled[name]} of {self._cancelled[name] + self._ended[name]}" for name in _CALLS
         )
@@ -291,6 +318,15 @@ class Campaign:
                 if await self._cancel("ack", message.ack(wait=wait)) and wait:
                     self._confirm(message)
 
+    async def _ack_by_bookmark(self):
+        if self._messages:
+            message = self._messages.popleft()
+            # Whoever holds it by now: later deliveries are none that must not be.
+            with contextlib.suppress(*_TOO_LATE):
+                if not await self._cancel("ack_by_bookmark", self._client.ack("work", [message.bookmark])):
+                    # Nobody else would give up a lease that is renewed.
+                    self._messages.append(message)
+
     async def _subscribe(self):
         backlog, renew = self._chance.choice((1, 3, 50)), self._chance.random() < 0.3
         subscribing = self._client.subscribe("work", max_backlog=backlog, renew=renew)
@@ -386,7 +422,10 @@ class Campaign:
         """Left alone, everything comes out."""
         begun = time.monotonic()
         await self._client.flush(_HEALED)
+        flushed = time.monotonic() - begun
         await self._until(self._ghosts, "subscriptions that nobody has", begun)
+        alone = time.monotonic() - begun
+        self._trace.append(f"left alone: flushed {flushed:.3f} s later, without ghosts {alone:.3f} s later")
         while self._messages:
             with contextlib.suppress(*_TOO_LATE):
                 message = self._messages.popleft()
@@ -413,7 +452,10 @@ class Campaign:
         while self._observer.queue_stats("work").depth:
             self._check_leases()
             if time.monotonic() > begun + _HEALED:
-                raise Failed(f"{_HEALED:g} s later there is still {self._observer.queue_stats('work')}")
+                raise Failed(
+                    f"{_HEALED:g} s later there is still {self._observer.queue_stats('work')}\n"
+                    + "\n".join(map(self._told, self._subscriptions))
+                )
             message = await subscription.get(0.05)
             if message is not None:
                 self._take(message)
@@ -421,6 +463,16 @@ class Campaign:
                 with contextlib.suppress(*_TOO_LATE):
                     await message.ack(wait=True)
                     self._confirm(message)
+
+    def _told(self, subscription):
+        """What a subscription holds, by itself and by the server, as a text."""
+        core, redis = subscription._core, self._observer._store.redis
+        leases = redis.hgetall(key(self._instance, "leases", "work")).items()
+        mine = {ref: lease for ref, lease in leases if core.id.encode() in lease}
+        state = {name.lstrip("_"): value for name, value in vars(core).items() if name != "settlements"}
+        return f"{core}: {state}\nof {len(leases)} leases it has {len(mine)}: {mine}\n" + str(
+            redis.hgetall(key(self._instance, "subscription", core.id))
+        )
 
     def _check_leases(self):
         redis = self._observer._store.redis

@@ -212,3 +212,54 @@ def test_a_pipeline_whose_closing_is_cancelled_never_reads_one_reply_for_another
         return reply
 
     assert asyncio.run(work()) == b"second"
+
+
+async def kept_until_persisted(valkey, instance):
+    """A client whose acknowledgements are kept, and a subscription with three messages in hand."""
+    client = await AsyncClient(
+        valkey.url, instance=instance, publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h"
+    ).connect()
+    await client.apply(WORK)
+    await client.publish_many("work", range(3))
+    subscription = await client.subscribe("work", max_backlog=10)
+    return client, subscription, [await subscription.get(5) for _ in range(3)]
+
+
+@pytest.mark.parametrize("at", range(1, 10))
+def test_acknowledgements_that_are_answered_a_second_time_while_closing_is_cancelled_hold_nothing_up(
+    valkey, instance, at
+):
+    """Who closes asks which of them a call did that was not answered, and is cancelled while it asks."""
+
+    async def work():
+        client, subscription, messages = await kept_until_persisted(valkey, instance)
+        for message in messages:
+            await message.ack()
+        # Done by a call whose reply nobody waited for.
+        sending = subscription._core.send_acks()
+        await client._store.call(sending.send(None))
+        sending.close()
+        assert len(subscription._core.unanswered()) == 3
+        begun = time.monotonic()
+        await Moment(at).run(client.close())
+        return time.monotonic() - begun
+
+    assert asyncio.run(work()) < 5
+    with Client(valkey.url, instance=instance) as client:
+        assert client.queue_stats("work").acknowledged == 3
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_an_acknowledgement_by_bookmark_that_is_cancelled_is_sent_by_who_keeps_it(valkey, instance, at):
+    async def work():
+        client, _, messages = await kept_until_persisted(valkey, instance)
+        bookmarks = [message.bookmark for message in messages]
+        given = await Moment(at).run(client.ack("work", bookmarks))
+        await client.flush("5s")
+        acknowledged = (await client.queue_stats("work")).acknowledged
+        await client.close()
+        return given, acknowledged
+
+    given, acknowledged = asyncio.run(work())
+    # Cancelled before it was sent, it is not kept.
+    assert acknowledged == 3 or (not given and at == 1)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from ampsq import Queue
+import pytest
+from scene import pick_up
+
+from ampsq import MemoryPublishStore, Queue
+from ampsq.base.errors import Unavailable, UnknownSubscription
+from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import Pause
+from ampsq.protocol.schema import BATCH
 
 
 def test_a_flush_waits_for_what_another_thread_is_sending(client):
@@ -50,3 +56,92 @@ def test_a_flush_sends_what_another_thread_could_not(client):
         with pytest.raises(StopIteration):
             flushing.send(client._store.call(call))
         assert client.queue_stats("work").depth == 0
+
+
+def keeping(connect, number):
+    """A client whose acknowledgements are kept, and a queue with so many messages."""
+    client = connect(publisher="till", publish_store=MemoryPublishStore(), ack_timeout="1h")
+    client.apply(Queue(name="work", underlying_topic="orders", max_per_subscription_backlog=1000))
+    client.publish_many("orders", range(number))
+    client.flush("10s")
+    return client
+
+
+def test_a_flush_that_fails_behind_an_answer_leaves_nothing_unsent(connect):
+    # Given two batches of acknowledgements that are kept, all done by calls whose replies were lost
+    number = BATCH + 100
+    client = keeping(connect, number)
+    with client.subscribe("work", max_backlog=number) as messages:
+        core = messages._core
+        for message in pick_up(messages, number):
+            core.acknowledge(message)
+        sending = core.send_acks()
+        client._store.call(sending.send(None))
+        with pytest.raises(ConnectionError):
+            sending.throw(ConnectionError())
+
+        # When the first batch is refused, and it is not to be learnt who did it
+        flushing = core.flush()
+        flushing.send(client._store.call(flushing.send(None)))
+        with pytest.raises(ConnectionError):
+            flushing.throw(ConnectionError())
+
+        # Then the second one is still to be sent, and nobody waits for the first one any more
+        assert len(core.unanswered()) == 100
+        client.flush("5s")
+        assert client.queue_stats("work").acknowledged == number
+        assert not messages.late
+
+
+def closed_within(client, seconds):
+    begun = time.monotonic()
+    try:
+        client.close()
+    finally:
+        took = time.monotonic() - begun
+        assert took < seconds
+
+
+def test_a_client_of_which_one_subscription_cannot_be_closed_sends_what_the_others_acknowledged(connect, monkeypatch):
+    # Given two subscriptions, the second one's acknowledgements with a call that was sent ahead
+    client, observer = keeping(connect, 300), connect()
+    first, second = (client.subscribe("work", max_backlog=50) for _ in range(2))
+    for _ in range(60):
+        second.get("5s").ack()
+    assert any(acks for _, acks in second._core._posted)
+
+    # When the first one cannot be closed
+    async def fail(_):
+        raise Unavailable("it is away")
+
+    monkeypatch.setattr(first._core, "close", fail)
+    with pytest.raises(Unavailable, match="it is away"):
+        closed_within(client, 5)
+    # Then the second one's are there, and it is ended, so that nothing is leased any more
+    stats = observer.queue_stats("work")
+    assert (stats.acknowledged, stats.leased) == (60, 0)
+
+
+def test_closing_a_client_does_not_wait_for_an_answer_that_nobody_waits_for(connect):
+    # Given an acknowledgement that the server has, whose answer nobody read
+    client, observer = keeping(connect, 1), connect()
+    messages = client.subscribe("work")
+    parts = messages.get("5s").parts
+    client._session.settlements.keep("acknowledged", [parts], None, messages.id)
+    client._store.call(calls.settle("acknowledged", parts[0], [parts[5]], [parts[1]], by=messages.id))
+    # When the client is closed, then it is asked for once more
+    closed_within(client, 5)
+    assert observer.queue_stats("work").acknowledged == 1
+
+
+def test_a_subscription_that_was_ended_while_somebody_fetches_is_not_made_again(client):
+    client.apply(Queue(name="work", underlying_topic="orders"))
+    messages = client.subscribe("work")
+    core = messages._core
+    fetching = core.fetch(messages._pipeline, 0.0)
+    # Given a call that is sent, and that the subscription is closed before it is answered
+    fetching.send(None)
+    messages.close()
+    # When the server does not know it any more, then nothing is asked of it
+    with pytest.raises(StopIteration):
+        fetching.throw(UnknownSubscription())
