@@ -10,7 +10,7 @@ import pytest
 from mortal import Died, Mortal, die
 from observing import eventually
 
-from ampsq import Action, Client, Do, On, Queue, Topic
+from ampsq import Action, Client, ConflatedTopic, Do, On, Queue, Topic
 from ampsq.base.errors import ServerFull, Unavailable
 from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.protocol.schema import key
@@ -397,3 +397,31 @@ def test_a_step_that_takes_long_holds_up_nothing_else_and_is_made_once(fresh, tm
     eventually(ran, within=60.0)
     assert out.read_text() == "1\n2\n3\n"
     eventually(lambda: not any(thread.is_alive() for duty, _ in duties for thread in duty._apart.values()))
+
+
+def test_an_event_whose_topic_cannot_be_made_is_kept_however_often_it_is_tried(fresh):
+    # Given an action whose topics the messages name, one of which is the name of another thing
+    client, store, _ = fresh()
+    client.apply(
+        Topic(name="orders", key="/to"),
+        ConflatedTopic(name="slowly", underlying_topic="orders"),
+        Action(
+            name="route",
+            on=On.publish(topic="orders"),
+            do=[Do.extract(value="TO=/to"), Do.publish(topic="{{TO}}", data="{{TO}}")],
+        ),
+    )
+    client.publish("orders", {"to": "slowly"})
+    # When it is tried again and again
+    for _ in range(3):
+        quiet(store)
+        due_now(store)
+    quiet(store)
+    (event,) = client.failed_events("route")
+    assert (event.what, event.step, event.tries) == ("publish", 1, 4)
+    # Then it is done once that is mended
+    client.remove(ConflatedTopic(name="slowly", underlying_topic="orders"))
+    due_now(store)
+    quiet(store)
+    assert log_of(store, "slowly") == ["slowly"]
+    assert client.failed_events("route") == []

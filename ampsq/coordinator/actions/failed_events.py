@@ -113,13 +113,18 @@ class _Retry:
         letter = (named_topic(event, step), event.body(step.data), event.headers, publisher)
         event.step += 1
         try:
+            return self._write_with_topic(event, letter)
+        except Exception:
+            # It is as it was, whatever refused: the topic too.
+            event.step -= 1
+            raise
+
+    def _write_with_topic(self, event: ActionEvent, letter: action_calls.Letter) -> bool:
+        try:
             return self._write(event, letter)
         except UnknownTopic:
             self._store.run(add_topic(letter[0]))
             return self._write(event, letter)
-        except Exception:
-            event.step -= 1
-            raise
 
     def _write(self, event: ActionEvent, letter: action_calls.Letter | None = None) -> bool:
         """Write where the event is; False when somebody else did."""
