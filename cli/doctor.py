@@ -52,8 +52,8 @@ def doctor(settings: CommandSettings, interval: Interval) -> None:
 
     Looks at version, role, persistence, memory, clock and latency of the server; whether a coordinator is at work and
     in time; leases past their deadlines; queues that grow with nobody subscribed; dead letters of the last hour that
-    wait; links; logs that are kept beyond their retention, and by whom; actions. Nothing is changed. Every server that
-    answers is looked at, also one that other commands refuse.
+    wait; links; logs that are kept beyond their retention, and by whom; whether defined topics alone are taken;
+    actions. Nothing is changed. Every server that answers is looked at, also one that other commands refuse.
     """
     from ampsq.base.values import parse_name
     from ampsq.cli.open_instance import DEFAULT

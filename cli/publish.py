@@ -106,10 +106,10 @@ def publish(
 ) -> None:
     """Publish one message, or one a line of a file.
 
-    TOPIC is a topic, which is made when it is new, or a queue, whose publish target then gets the message.
-    With - messages are read from standard input, one a line, and published as they come. Prints the bookmark
-    of one message; of many, how many there were. With --store, ends when everything is persisted, also what an
-    earlier run has left in the file, and prints sequences instead of bookmarks.
+    TOPIC is a topic, which is made when it is new, unless the instance takes defined ones alone; or a queue, whose
+    publish target then gets the message. With - messages are read from standard input, one a line, and published as
+    they come. Prints the bookmark of one message; of many, how many there were. With --store, ends when everything is
+    persisted, also what an earlier run has left in the file, and prints sequences instead of bookmarks.
     """
     _check_choice(message, file, expiration, delay, at, delta=delta)
     _check_store(publisher, store, persisted)

@@ -2,7 +2,8 @@
 
     AmpsqError
     ├─ DefinitionError          a definition or argument is wrong; nothing was sent
-    │   └─ ExpressionError      an expression cannot be read or is not allowed there; carries the column
+    │   ├─ ExpressionError      an expression cannot be read or is not allowed there; carries the column
+    │   └─ TopicNotDefined      nobody defined the topic, and the instance takes messages for defined ones alone
     ├─ EmbeddedServerError      the embedded server cannot be started or reached
     ├─ Unavailable              the server cannot be reached, or did not answer in time
     │   ├─ ConnectionRefused    nobody listens at the address
@@ -66,7 +67,10 @@ class here (a test proves it). English texts are for people and may change; clas
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "AlreadyAcked",
@@ -123,6 +127,7 @@ __all__ = [
     "StillLoading",
     "TlsFailed",
     "TooManyFilters",
+    "TopicNotDefined",
     "Unavailable",
     "UnknownDestination",
     "UnknownMessage",
@@ -182,6 +187,27 @@ def _pointed_at(text: str, column: int) -> str:
     start = max(text.rfind("\n", 0, place) + 1, place - _SHOWN_BEFORE)
     line = text[start:].split("\n", 1)[0][: 2 * _SHOWN_BEFORE].replace("\t", " ")
     return f"  {line}\n  {' ' * (place - start)}^"
+
+
+class TopicNotDefined(DefinitionError):
+    """A first publish to a topic that nobody defined, at an instance that takes defined ones alone: nothing was sent.
+
+    Args:
+        topic: its name.
+        nearest: defined names that are like it, the likeliest first.
+    """
+
+    def __init__(self, topic: str, nearest: Sequence[str] = ()) -> None:
+        self.topic, self.nearest = topic, tuple(nearest)
+        meant = f"; did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else "."
+        super().__init__(
+            f"{topic!r} is not defined, and this instance takes messages for defined topics alone "
+            f"(Instance(topics='defined')){meant} "
+            f"To define it: client.apply(Topic(name={topic!r})), or `ampsq apply FILE`"
+        )
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.topic, self.nearest)
 
 
 class EmbeddedServerError(AmpsqError):

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-__all__ = ["as_sentence", "explain_missing_instance", "misspelt"]
+__all__ = ["as_sentence", "explain_missing_instance", "misspelt", "nearest_names"]
 
 #: Letters by which a name may differ from another one; of a short one, one less; and the shortest that may be misspelt.
 _LETTERS, _SHORT, _SHORTEST = 2, 6, 4
+#: Names that are suggested at once.
+_NEAREST = 3
 _DIGITS = str.maketrans("", "", "0123456789")
 
 
@@ -48,6 +50,13 @@ def misspelt(name: str, known: Iterable[str]) -> str | None:
         if name.translate(_DIGITS) != other.translate(_DIGITS) and _distance(name, other) <= most:
             return other
     return None
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that another one may stand for, at most three: its misspellings, else those like it."""
+    names = sorted(known)
+    meant = [each for each in names if misspelt(name, (each,))]
+    return meant[:_NEAREST] or difflib.get_close_matches(name, names, n=_NEAREST)
 
 
 def _distance(one: str, other: str) -> int:

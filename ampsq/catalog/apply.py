@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ampsq.base.errors import CatalogChanged, DefinitionError
+from ampsq.base.errors import CatalogChanged, DefinitionError, TopicNotDefined
+from ampsq.base.suggestions import nearest_names
 from ampsq.base.values import is_name, parse_name, pattern_of
 from ampsq.catalog.action_sources import follow_orders, follows_client_events, records_deliveries
 from ampsq.catalog.checks import topics_of
@@ -220,7 +221,11 @@ async def _define_other(catalog: Catalog, definition: Definition, text: str) -> 
         await define_calls.define_destination(catalog.version, definition.name, text, is_sync=is_sync)
     elif isinstance(definition, Instance):
         await define_calls.define_instance(
-            catalog.version, definition.group or "", definition.label or "", definition.expression_limit
+            catalog.version,
+            definition.group or "",
+            definition.label or "",
+            definition.expression_limit,
+            defined_only=definition.topics == "defined",
         )
 
 
@@ -356,22 +361,46 @@ async def _define_conflated(catalog: Catalog, conflated: ConflatedTopic, text: s
     await define_calls.define_conflated(catalog.version, conflated.name, text)
 
 
-def check_addable(catalog: Catalog, topic: str) -> None:
-    """Refuse a topic that cannot be made by publishing to it. Raises `DefinitionError`."""
+def check_addable(catalog: Catalog, topic: str, *, is_recorded: bool = False) -> None:
+    """Refuse a topic that cannot be made by publishing to it.
+
+    Args:
+        catalog: everything that is defined.
+        topic: its name.
+        is_recorded: its messages are there already, or at the source of a link: whether somebody defined it is no
+            question any more.
+
+    Raises:
+        TopicNotDefined: the instance takes defined ones alone. DefinitionError: the name is another thing's.
+    """
     if topic in catalog.conflated:
         under = ConflatedTopic.from_json(catalog.conflated[topic]).underlying_topic
         raise DefinitionError(f"{topic!r} is a conflated topic; allowed: the topic under it, {under!r}")
+    defined = catalog.topics.keys() | catalog.queues.keys()
+    # What a view publishes to is defined with it.
+    if catalog.defined_only and not is_recorded and topic not in defined | catalog.views.keys():
+        raise TopicNotDefined(topic, nearest_names(topic, defined - catalog.views.keys()))
     check_new_topic(catalog, topic)
 
 
-async def add_topic(topic: str) -> None:
-    """Add a topic that is first published to, with the queues whose pattern it matches."""
+async def add_topic(topic: str, *, is_recorded: bool = False) -> None:
+    """Add a topic that is first published to, with the queues whose pattern it matches.
+
+    Nobody can forbid it in between: what is added goes by the version of the catalog that was read.
+
+    Args:
+        topic: its name.
+        is_recorded: as of `check_addable`.
+
+    Raises:
+        As `check_addable` does.
+    """
     parse_name(topic)
     for _ in range(RACES):
         catalog = await calls.catalog()
         if topic in catalog.topics or topic in catalog.queues:
             return
-        check_addable(catalog, topic)
+        check_addable(catalog, topic, is_recorded=is_recorded)
         try:
             await _define_topic(catalog, topic, "{}")
         except CatalogChanged:

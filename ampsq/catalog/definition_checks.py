@@ -183,7 +183,9 @@ def _instance_of(catalog: Catalog, definition: Instance) -> Instance:
     limit = definition.expression_limit
     if (limit or EXPRESSION_LIMIT) != catalog.expression_limit:
         limit = defined.expression_limit
-    return Instance(name=definition.name, group=group, label=defined.label, expression_limit=limit)
+    return Instance(
+        name=definition.name, group=group, label=defined.label, expression_limit=limit, topics=defined.topics
+    )
 
 
 def instance_defined(catalog: Catalog) -> Instance:
@@ -193,6 +195,7 @@ def instance_defined(catalog: Catalog) -> Instance:
         group=None if catalog.group == catalog.instance else catalog.group,
         label=catalog.label or None,
         expression_limit=None if catalog.expression_limit == EXPRESSION_LIMIT else catalog.expression_limit,
+        topics="defined" if catalog.defined_only else "any",
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
 
 _log = logging.getLogger("ampsq")
-__all__ = ["add_published", "make_queue"]
+__all__ = ["add_published", "add_recorded", "make_queue"]
 
 #: Seconds between looks for what was asked for: three in all, so that coordinator and publisher may start together.
 _LOOKS: Final = (0.05, 0.05, 0.1, 0.1, 0.2, *(0.25,) * 10)
@@ -43,7 +43,7 @@ async def make_queue(name: str) -> bool:
         return True
     if not _is_made(catalog, name):
         return False
-    if not (await _wanted(name)):
+    if not (await _wanted(name, is_topic=False)):
         await apply([Queue(name=name)], None)
     return True
 
@@ -52,25 +52,41 @@ async def add_published(topic: str) -> None:
     """Add a topic that is first published to, and the queue of that name where an address setting makes it.
 
     A name that is a letter or two from another one may be misspelt, which a warning says.
+
+    Raises:
+        TopicNotDefined: the instance takes defined topics alone. DefinitionError: the name is another thing's.
+        NobodyDefines: this user may not define it, and no coordinator did.
     """
+    await _add(topic, is_recorded=False)
+
+
+async def add_recorded(topic: str) -> None:
+    """Add a topic whose messages are there already, or at the source of a link.
+
+    So it is where the instance takes defined topics alone, too: to refuse it would not undo the messages.
+    """
+    await _add(topic, is_recorded=True)
+
+
+async def _add(topic: str, *, is_recorded: bool) -> None:
     catalog = await calls.catalog()
     if topic in catalog.queues:
         return
     if _is_made(catalog, parse_name(topic)):
         await make_queue(topic)
         return
-    check_addable(catalog, topic)
+    check_addable(catalog, topic, is_recorded=is_recorded)
     if topic in catalog.topics:
         return
-    if not (await _wanted(topic)):
-        await add_topic(topic)
+    if not (await _wanted(topic, is_topic=not is_recorded)):
+        await add_topic(topic, is_recorded=is_recorded)
     meant = misspelt(topic, [*catalog.topics, *catalog.queues])
     if meant is not None:
         _log.warning("topic %r is new, and was made; did you mean %r, which was there?", topic, meant)
 
 
-async def _wanted(name: str) -> bool:
-    """Ask for a name and wait until it is there; False where this user may define it."""
+async def _wanted(name: str, *, is_topic: bool) -> bool:
+    """Ask for a name and wait until it is there, or must not be a topic; False where this user may define it."""
     if not (await define_calls.want_name(name)):
         return False
     for pause in _LOOKS:
@@ -78,4 +94,6 @@ async def _wanted(name: str) -> bool:
         catalog = await calls.catalog()
         if name in catalog.queues or (name in catalog.topics and not _is_made(catalog, name)):
             return True
+        if is_topic:
+            check_addable(catalog, name)
     raise NobodyDefines(name)

@@ -49,7 +49,8 @@ class Publication(Administration):
         """Record one message; with a `publish_store`, take it, to be recorded whatever happens.
 
         Args:
-            topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made.
+            topic: a topic, or a queue, whose `default_publish_target` gets it. A new topic is made, unless the
+                instance takes defined ones alone.
             data: bytes go as they are; everything else is encoded by the topic's `message_type`: JSON, unless it says
                 otherwise (docs/message-types.md).
             headers: names and values, texts.
@@ -68,7 +69,9 @@ class Publication(Administration):
             known only later. `flush` waits until all is persisted; `last_persisted`, `on_persisted` tell how far it is.
 
         Raises:
-            DefinitionError: the topic's `message_type` cannot say such data.
+            DefinitionError: the topic's `message_type` cannot say such data. TopicNotDefined: nobody defined the topic,
+                and the instance takes defined ones alone (`Instance.topics`); with a `publish_store`, `on_failed_write`
+                is told.
             Unavailable: no answer. Without a `publisher` the message may or may not be recorded.
             ServerFull: the server's memory is full; nothing was recorded.
             PublishStoreFull, PublishStoreError: the store did not take it. NameInUse: another client publishes under

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ampsq.base.values import is_name
-from ampsq.catalog.first_use import add_published
+from ampsq.catalog.first_use import add_recorded
 from ampsq.coordinator.duty import Definitions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.request import command
@@ -70,8 +70,8 @@ class ForeignEntries:
                 break
         for topic in sorted(logs - catalog.topics.keys()):
             if is_name(topic):
-                _log.info("topic %s appeared", topic)
-                store.run(add_published(topic))
+                _log.log(logging.WARNING if catalog.defined_only else logging.INFO, "topic %s appeared", topic)
+                store.run(add_recorded(topic))
         for topic in (*catalog.topics, *logs):
             if is_name(topic):
                 self._seen.setdefault(topic, "")

@@ -1,8 +1,8 @@
-"""The definition of an instance itself: its group, what people call it, and what its topics have by default."""
+"""The definition of an instance itself: its group, what people call it, which topics it takes and their defaults."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator
 
@@ -41,7 +41,7 @@ Label = Annotated[str, BeforeValidator(_label)]
 
 
 class Instance(Definition):
-    """What an instance is to others that it replicates with.
+    """An instance itself: to others that it replicates with, and to those who publish there.
 
     Attributes:
         name: the instance that this may be applied to alone, so that a file meant for another one is refused; it cannot
@@ -51,12 +51,17 @@ class Instance(Definition):
         label: what people call the instance, in any words; nothing depends on it. Default: none.
         expression_limit: bytes of the largest body that expressions read, of topics that give none
             (`Topic.expression_limit`); 32KB or more. Default: 1MB.
+        topics: those that messages may be published to. ``any`` (default): a first publish to a name makes a topic.
+            ``defined``: those that are there, since a definition names them or they were used before; a first publish
+            to another name is refused (docs/configuration.md). A file has it under ``instance``, since at its top
+            ``topics`` are definitions.
     """
 
     name: InstanceName
     group: Name | None = None
     label: Label | None = None
     expression_limit: ExpressionLimit | None = None
+    topics: Literal["any", "defined"] = "any"
 
     if TYPE_CHECKING:
 
@@ -67,6 +72,7 @@ class Instance(Definition):
             group: str | None = None,
             label: str | None = None,
             expression_limit: int | str | None = None,
+            topics: Literal["any", "defined"] | None = None,
         ) -> None: ...
 
     @classmethod

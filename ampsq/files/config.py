@@ -3,6 +3,8 @@
     include: [topics.yaml, queues/*.yaml]
     name: nyc-1
     group: NYC
+    instance:
+      topics: defined
     url: redis://${REDIS_HOST:-localhost}:6379
     message_memory_limit: 1GB
     transports:
@@ -86,7 +88,7 @@ from ampsq.files.yaml_nodes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AT_THE_TOP", "OF_GATEWAY", "SECTIONS", "load"]
+__all__ = ["AT_THE_TOP", "OF_GATEWAY", "OF_INSTANCE", "SECTIONS", "load"]
 
 SECTIONS: Final[dict[str, type[Definition]]] = {
     "transports": Transport,
@@ -103,10 +105,13 @@ SECTIONS: Final[dict[str, type[Definition]]] = {
 """The sections of a file, each a list of definitions of one kind."""
 
 AT_THE_TOP: Final[dict[type[Definition], tuple[str, frozenset[str]]]] = {
-    Instance: (ITSELF, frozenset(Instance.model_fields)),
+    Instance: (ITSELF, frozenset(Instance.model_fields) - SECTIONS.keys()),
     Transport: (INSTANCE, frozenset(Transport.model_fields) - {"name"}),
 }
 """What may stand at the top of a file, too: of the instance, and of its transport `*`."""
+
+OF_INSTANCE: Final = "instance"
+"""The section of the instance: its elements, those too whose name at the top is that of another section."""
 
 OF_GATEWAY: Final = ("users", "entitlements", "gateway")
 """Sections that a gateway reads (docs/gateway.md); they define nothing."""
@@ -185,7 +190,8 @@ class _Reader:
         of_file = self._of_file(top)
         self._domain = of_file.get("domain")
         for kind, (default, names) in AT_THE_TOP.items():
-            self._at_the_top(kind, default, {name: place for name, place in top.items() if name in names})
+            elements = names.union(kind.model_fields) if kind is Instance else names
+            self._at_the_top(kind, default, {name: place for name, place in top.items() if name in elements})
         for self._file, named in sections:
             for name, node in named:
                 found += self._section(name, node)
@@ -207,15 +213,34 @@ class _Reader:
         for name, (place, node) in self._pairs(file.root).items():
             if name in SECTIONS:
                 sections.append((name, node))
-            elif name in known and name in top:
-                self._faults.add(
-                    place, f"{name}: given twice, first at {self._position_text(top[name][0], place)}; allowed: once"
-                )
+            elif name == OF_INSTANCE:
+                self._of_instance(place, node, top)
             elif name in known:
-                top[name] = (place, node)
+                self._once(name, place, node, top)
             elif name != INCLUDE and name not in OF_GATEWAY:
-                self._faults.add(place, f"{name}: {nearest(name, [*SECTIONS, *known, INCLUDE], 'section')}")
+                there = [*SECTIONS, OF_INSTANCE, *known, INCLUDE]
+                self._faults.add(place, f"{name}: {nearest(name, there, 'section')}")
         return sections
+
+    def _of_instance(self, place: FilePosition, section: Node, top: dict[str, tuple[FilePosition, Node]]) -> None:
+        """Take what a file says of the instance in its section as if it stood at the top."""
+        if section.id != "mapping":
+            if value_of(section) is not None:
+                text = f"{shown(value_of(section))} is not a mapping; allowed: its elements, as in topics: defined"
+                self._faults.add(place, f"{OF_INSTANCE}: {text}")
+            return
+        for name, (at, node) in self._pairs(section).items():
+            if name in Instance.model_fields:
+                self._once(name, at, node, top)
+            else:
+                self._faults.add(at, f"{OF_INSTANCE}: {name}: {nearest(name, Instance.model_fields)}")
+
+    def _once(self, name: str, place: FilePosition, node: Node, top: dict[str, tuple[FilePosition, Node]]) -> None:
+        if name in top:
+            first = self._position_text(top[name][0], place)
+            self._faults.add(place, f"{name}: given twice, first at {first}; allowed: once")
+        else:
+            top[name] = (place, node)
 
     @staticmethod
     def _position_text(first: FilePosition, second: FilePosition) -> str:
@@ -257,6 +282,8 @@ class _Reader:
             return [definition for definition in made if definition is not None]
         if value_of(node) is not None:
             text = f"{name}: {shown(value_of(node))} is not a list; allowed: a list of definitions"
+            if name in Instance.model_fields:
+                text += f"; which ones the instance takes is another thing, as in {OF_INSTANCE}: {{{name}: defined}}"
             self._faults.add(place_of(node), text)
         return []
 

@@ -15,7 +15,8 @@ from ampsq.definitions.action import Action, DeadLetterAction
 from ampsq.definitions.action_parts import CONDITIONS, STEPS, TRIGGERS
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination, ReplicatedTopic
-from ampsq.files.config import AT_THE_TOP, OF_GATEWAY, SECTIONS
+from ampsq.definitions.instance import Instance
+from ampsq.files.config import AT_THE_TOP, OF_GATEWAY, OF_INSTANCE, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,8 @@ def schema() -> Schema:
     top: Schema = {name: {"description": text, **_TEXTS} for name, text in _OF_FILE.items()}
     for kind, (_, names) in AT_THE_TOP.items():
         top |= {name: value for name, value in _properties(kind).items() if name in names}
+    of_instance = [_object(_properties(Instance), []), {"type": "null"}]
+    top[OF_INSTANCE] = {"description": _summary(Instance), "anyOf": of_instance}
     top |= {name: {"description": "Read by `ampsq gateway` alone: docs/gateway.md."} for name in OF_GATEWAY}
     sections = {name: _some(_of_kind(kind), _summary(kind), alone=False) for name, kind in SECTIONS.items()}
     return {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ampsq.base.errors import DefinitionError
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.definitions.destination import Destination
-from ampsq.files.config import AT_THE_TOP, SECTIONS
+from ampsq.definitions.instance import Instance
+from ampsq.files.config import AT_THE_TOP, OF_INSTANCE, SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,9 @@ def render_config(definitions: Iterable[Definition], *, secrets: bool = False) -
         default, allowed = AT_THE_TOP.get(type(definition), (None, frozenset[str]()))
         if "name" in allowed or definition.name == default:
             top |= {element: value for element, value in elements.items() if element in allowed and value != default}
+            under = {element: value for element, value in elements.items() if element not in allowed}
+            if isinstance(definition, Instance) and under:
+                top[OF_INSTANCE] = under
         else:
             sections.setdefault(names[type(definition)], []).append(elements)
     parts = [{name: sections[name]} for name in SECTIONS if name in sections]

@@ -118,6 +118,10 @@ class Entitlements:
         found = [each.filter_of(right) for each in own]
         return [] if None in found else [each for each in found if each is not None]
 
+    def may_write(self, user: str, name: str) -> bool:
+        """Say whether a user may publish there, of whatever content."""
+        return any("write" in each.rights and each.covers(name) for each in self._of.get(user, ()))
+
     def to_read(self, user: str, name: str, asked: str | None) -> str | None:
         """The filter to read with: what is asked for, and what the user is entitled to; None: everything.
 

@@ -18,6 +18,7 @@ from ampsq.base.errors import (
     ScriptBug,
     ServerFull,
     ServerUnsuitable,
+    TopicNotDefined,
     Unavailable,
 )
 from ampsq.base.limits import limits
@@ -55,6 +56,7 @@ class Problem(Exception):
 #: The first one that an error is.
 _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NotEntitled, 403),
+    (TopicNotDefined, 404),
     (DefinitionError, 400),
     (BookmarkNotFound, 410),
     (ServerFull, 507),

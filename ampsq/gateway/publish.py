@@ -9,7 +9,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ampsq.base.errors import DefinitionError
+from ampsq.base.errors import DefinitionError, TopicNotDefined
 from ampsq.base.values import is_name, shown
 from ampsq.gateway.deletion import PublisherSequence
 from ampsq.gateway.json_messages import Problem, body_of
@@ -92,7 +92,12 @@ class Writing:
         envelope, numbered = _envelope(given), _numbered(user, request.headers)
         self._desk.rules.entitlements.check_write(user, topic, map(_as_json, bodies))
         wanted = await self._wanted(given)
-        recorded = await self._desk.client.record(topic, bodies, envelope, numbered, delta=delta)
+        try:
+            recorded = await self._desk.client.record(topic, bodies, envelope, numbered, delta=delta)
+        except TopicNotDefined as refusal:
+            # Names that the user may not use are not told.
+            nearest = [name for name in refusal.nearest if self._desk.rules.entitlements.may_write(user, name)]
+            raise TopicNotDefined(refusal.topic, nearest) from None
         if wanted is not None:
             what = f"{len(bodies)} messages, of which {recorded.duplicates} were before, are recorded"
             await self._wait(wanted, recorded.topic, began, what)

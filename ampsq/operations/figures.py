@@ -88,6 +88,7 @@ class InstanceFigures:
         queues: by name.
         links: those to its destinations, then those that come in.
         actions: by name.
+        defined_only: whether it takes messages for defined topics alone.
     """
 
     instance: str
@@ -95,6 +96,7 @@ class InstanceFigures:
     queues: dict[str, QueueFigures]
     links: tuple[LinkStatus, ...]
     actions: dict[str, ActionState]
+    defined_only: bool = False
 
 
 def measure(queue: str) -> Call[Ages]:
@@ -124,7 +126,7 @@ async def read_figures(instance: str, pipeline: Pipeline) -> InstanceFigures:
     queues = await _queues(catalog, pipeline)
     links = await read_links(instance, catalog)
     states = await actions(instance)
-    return InstanceFigures(catalog.instance, catalog.group, queues, links, states)
+    return InstanceFigures(catalog.instance, catalog.group, queues, links, states, catalog.defined_only)
 
 
 async def _queues(catalog: Catalog, pipeline: Pipeline) -> dict[str, QueueFigures]:

@@ -164,8 +164,9 @@ KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "instance": Key(
             ":instance", "hash",
-            "format, origin, catalog version, subscription counter, coordinators' life sign; label; group, if it is "
-            "not its name; `former`: its former incarnations, the last ID here and the origin of each; 0-0 for none",
+            "format, origin, catalog version, subscription counter, coordinators' life sign; label; `defined_only`, "
+            "where a first publish makes no topic; group, if it is not its name; `former`: its former incarnations, "
+            "the last ID here and the origin of each; 0-0 for none",
             "open, begin_incarnation, begin_recovery, and every script that changes the catalog", "never",
             "nothing: its loss is a new incarnation",
         ),
@@ -629,6 +630,8 @@ FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "former": "former",
         # bytes of the largest body that scripts read, where the instance says it
         "expression_limit": "expression_limit",
+        # 1 where a first publish makes no topic; absent elsewhere, and at instances that were defined before this was
+        "defined_only": "defined_only",
         # of the instance: ms and version of the catalog since when its queues are held; of a queue that is held: up to
         # which token leases are void
         "recovering": "recovering",

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
-from ampsq.catalog.first_use import add_published
+from ampsq.catalog.first_use import add_recorded
 from ampsq.definitions.destination import Address, Destination
 from ampsq.expressions import parse
 from ampsq.protocol.calls import actions as action_calls
@@ -483,7 +483,7 @@ def _link(source: LinkEnd, destination: LinkEnd, definition: Destination) -> Lin
     filters = {topic: parse(chosen.filter, "filter") for topic, chosen in topics.items() if chosen.filter is not None}
     for topic in topics:
         if topic not in destination.catalog.topics:
-            destination.store.run(add_published(topic))
+            destination.store.run(add_recorded(topic))
     queues = [queue for queue in selection.queues if queue in destination.catalog.queues]
     carried = EntrySelector(source.peer, destination.peer, definition.passes, filters, catalog.message_type)
     return Link(

@@ -1,13 +1,13 @@
 --- read_catalog: everything that is defined, as one consistent picture, with its version.
---- GIVES {version, topics, queues, actions, patterns, views, settings, transports, destinations, conflated, name, group, label, limit}, in the middle flat lists of names and values
+--- GIVES {version, topics, queues, actions, patterns, views, settings, transports, destinations, conflated, name, group, label, limit, defined_only}, in the middle flat lists of names and values
 --- FLAGS no-writes, allow-oom
 --- @include fail
-local version, name, group, label, limit =
-  unpack(call('HMGET', K.instance(), F.catalog, F.name, F.group, F.label, F.expression_limit))
+local version, name, group, label, limit, defined_only =
+  unpack(call('HMGET', K.instance(), F.catalog, F.name, F.group, F.label, F.expression_limit, F.defined_only))
 return {
   version,
   call('HGETALL', K.topics()), call('HGETALL', K.queues()), call('HGETALL', K.actions()), call('HGETALL', K.patterns()),
   call('HGETALL', K.views()), call('HGETALL', K.settings()), call('HGETALL', K.transports()),
   call('HGETALL', K.destinations()), call('HGETALL', K.conflated()), name, group or name, label or '',
-  limit or V.expression_limit,
+  limit or V.expression_limit, defined_only or '',
 }

@@ -228,6 +228,31 @@ def test_an_instance_without_definitions_is_exported_as_its_name(run):
     assert run("config", "export").out == f"name: {run.environment['AMPSQ_INSTANCE']}\n"
 
 
+def test_which_topics_an_instance_takes_is_applied_told_and_exported(run, validator):
+    text = "instance:\n  topics: defined\ntopics:\n  - name: orders\n"
+    (run.folder / "a.yaml").write_text(text)
+    assert run("config", "check", "a.yaml").out == "a.yaml: 2 definitions, nothing wrong\n"
+    assert run("apply", "--dry-run", "a.yaml").out.splitlines()[:2] == [
+        "~ instance *", "    topics: 'any' -> 'defined'",
+    ]  # fmt: skip
+    assert run("apply", "--yes", "a.yaml").code == 0
+    # When somebody publishes to another topic
+    refused = run("publish", "ordres", "1", code=1)
+    assert "'ordres' is not defined" in refused.err
+    assert "did you mean 'orders'?" in refused.err
+    assert "Traceback" not in refused.err
+    # Then the export says the same, and makes the same elsewhere
+    exported = run("config", "export").out
+    here = run.environment["AMPSQ_INSTANCE"]
+    assert exported == f"name: {here}\n{text.replace('  - ', '- ')}"
+    assert not list(validator.iter_errors(read(exported)))
+    assert run("config", "diff", "-", stdin=exported).out.startswith("nothing to do: 2 definitions")
+    assert run("config", "export", "--json").json[0]["topics"] == "defined"
+    # And a file whose instance says nothing of it takes it back
+    assert "    topics: 'defined' -> 'any'" in run("apply", "--yes", "-", stdin=f"name: {here}\n").out
+    assert run("publish", "ordres", "1").code == 0
+
+
 # --- schema
 
 
@@ -300,6 +325,9 @@ def test_the_schema_takes_every_file_of_the_pages(validator):
         "actions: [{name: a, on: {expire: work}, do: {publish: {topc: b}}}]",
         "actions: [{dead_letter: {queue: a}}]",
         "address_settings: [{default_ring_size: 3}]",
+        "instance: {topics: some}",
+        "instance: {queues: []}",
+        "topics: defined",
     ],
 )
 def test_the_schema_refuses_what_is_wrong(validator, text):

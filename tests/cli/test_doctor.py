@@ -8,7 +8,7 @@ import sys
 import pytest
 from observing import eventually
 
-from ampsq import Action, Destination, Do, Queue, Topic, View
+from ampsq import Action, Destination, Do, Instance, Queue, Topic, View
 from ampsq.cli.doctor import _show
 from ampsq.operations.doctor import Finding, server_rules
 from ampsq.operations.doctor import instance_facts as look
@@ -47,6 +47,19 @@ def test_a_list_of_what_is_well_is_told_where_nothing_is_wrong(defined):
         "logs", "actions",
     }  # fmt: skip
     assert {each["mend"] for each in told} == {""}
+
+
+def test_that_defined_topics_alone_are_taken_is_told(defined):
+    with defined.client() as client:
+        client.apply(Instance(topics="defined"))
+        number = len(client.topics())
+
+    # Whether all else is well is not asked here
+    told = defined.ended(("doctor", *SHORT, "--json"), b"").json
+
+    (found,) = [each for each in told if each["check"] == "topics"]
+    text = f"{number} topics; a first publish to another name is refused (topics: defined)"
+    assert (found["subject"], found["well"], found["text"]) == ("instance", True, text)
 
 
 def test_a_server_that_takes_long_to_answer_is_told_with_how_long(defined, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from mortal import Died, Mortal, die
 from observing import eventually
 
-from ampsq import Action, Client, ConflatedTopic, Do, On, Queue, Topic
+from ampsq import Action, Client, ConflatedTopic, Do, Instance, On, Queue, Topic
 from ampsq.base.errors import ServerFull, Unavailable
 from ampsq.coordinator.actions import Actions, OutsidePermissions
 from ampsq.protocol.schema import key
@@ -424,4 +424,40 @@ def test_an_event_whose_topic_cannot_be_made_is_kept_however_often_it_is_tried(f
     due_now(store)
     quiet(store)
     assert log_of(store, "slowly") == ["slowly"]
+    assert client.failed_events("route") == []
+
+
+def test_what_an_action_may_not_publish_to_is_kept_until_it_may(fresh):
+    # Given an instance that takes defined topics alone, and an action whose topics the messages name
+    client, store, _ = fresh()
+    client.apply(
+        Instance(topics="defined"),
+        Topic(name="orders"),
+        Topic(name="region-eu"),
+        Action(
+            name="route",
+            on=On.publish(topic="orders"),
+            do=[Do.extract(value="TO=/to"), Do.publish(topic="region-{{TO}}", data="{{TO}}")],
+        ),
+    )
+    client.publish_many("orders", [{"to": "eu"}, {"to": "us"}, {"to": "eu"}])
+    # When the topic of one of them is none, however often it is tried
+    for _ in range(3):
+        quiet(store)
+        due_now(store)
+    quiet(store)
+    # Then that event is set aside with the sentence, and the others are done
+    (event,) = client.failed_events("route")
+    assert (event.what, event.tries) == ("publish", 4)
+    assert event.error.startswith(
+        "'region-us' is not defined, and this instance takes messages for defined topics alone"
+    )
+    assert "did you mean 'region-eu'?" in event.error
+    assert log_of(store, "region-eu") == ["eu", "eu"]
+    assert "region-us" not in client.topics()
+    # And it is done once the topic is defined
+    client.apply(Topic(name="region-us"))
+    due_now(store)
+    quiet(store)
+    assert log_of(store, "region-us") == ["us"]
     assert client.failed_events("route") == []

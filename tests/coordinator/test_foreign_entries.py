@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from scene import data_of, pick_up, rest_of
 
-from ampsq import Queue
+from ampsq import Instance, Queue
 from ampsq.protocol.schema import key
 
 
@@ -110,3 +110,19 @@ def test_entries_that_others_removed_are_counted_and_not_delivered(client, add, 
         assert not rest_of(messages)
     assert [(how, bookmark.id) for how, _, bookmark in journal.entries("work")] == [("missing", ids[0])]
     assert client.queue_stats("work").missing == 1
+
+
+def test_a_topic_that_others_wrote_to_is_made_where_defined_ones_alone_are_taken_and_that_is_told(
+    client, add, start_coordinator, caplog
+):
+    client.apply(
+        Instance(topics="defined"), Queue(name="work", underlying_topic="^orders", default_publish_target="orders")
+    )
+    start_coordinator()
+    # When somebody writes to a topic that nobody has heard of
+    with caplog.at_level("INFO", "ampsq.coordinator"), client.subscribe("work") as messages:
+        add("orders-new", {"id": 1})
+        # Then the message is there, and to refuse its topic would not undo that
+        assert data_of(pick_up(messages, 1)) == [{"id": "1"}]
+    assert ("WARNING", "topic orders-new appeared") in {(each.levelname, each.getMessage()) for each in caplog.records}
+    client.publish("orders-new", {"id": 2})

@@ -7,6 +7,7 @@ import pytest
 from ampsq import GroupLocalQueue, Instance, Queue, Topic
 from ampsq.base.errors import DefinitionError
 from ampsq.files.config import load
+from ampsq.files.config_text import render_config
 from ampsq.files.environment import substitute
 
 
@@ -196,3 +197,58 @@ def test_an_address_and_a_domain_that_are_none_are_refused_without_a_password():
     assert found[0].startswith("<text>:1: url: ")
     assert found[1].startswith("<text>:2: domain: 'a b' is not a name")
     assert "s3cret" not in "".join(found)
+
+
+# --- the instance
+
+
+def test_the_section_of_the_instance_has_its_elements_and_those_at_the_top_are_the_same():
+    alone = load("instance: {topics: defined}\n")
+    assert alone == [Instance(topics="defined")]
+    assert alone.place(alone[0], "topics") == "<text>:1"
+
+    both = load("name: nyc\ninstance:\n  topics: ${MODE:-defined}\n  group: NYC\ntopics:\n  - name: orders\n")
+    assert both == [Instance(name="nyc", group="NYC", topics="defined"), Topic(name="orders")]
+    assert both.place(both[0], "topics") == "<text>:3"
+    assert load("instance:\ntopics: [{name: t}]\n") == [Topic(name="t")]
+
+
+@pytest.mark.parametrize("instance", [Instance(topics="defined"), Instance(name="nyc", label="x", topics="defined")])
+def test_what_an_instance_takes_is_written_and_read_again(instance):
+    text = render_config([instance, Topic(name="orders")])
+
+    assert "instance:\n  topics: defined\n" in text
+    assert load(str(text)) == [instance, Topic(name="orders")]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "topics: defined\n",
+            (
+                "<text>:1: topics: 'defined' is not a list; allowed: a list of definitions; which ones the instance "
+                "takes is another thing, as in instance: {topics: defined}"
+            ),
+        ),
+        ("instance: nyc\n", "<text>:1: instance: 'nyc' is not a mapping; allowed: its elements, as in topics: defined"),
+        (
+            "instance: [nyc]\n",
+            "<text>:1: instance: ['nyc'] is not a mapping; allowed: its elements, as in topics: defined",
+        ),
+        ("instance:\n  topic: defined\n", "<text>:2: instance: topic: no such element; did you mean 'topics'?"),
+        ("instance:\n  topics: some\n", "<text>:2: topics: 'some' is not known; allowed: 'any' or 'defined'"),
+        ("name: a\ninstance: {name: b}\n", "<text>:2: name: given twice, first at line 1; allowed: once"),
+        ("instance: {label: b}\nlabel: a\n", "<text>:2: label: given twice, first at line 1; allowed: once"),
+        ("instances: {}\n", "<text>:1: instances: no such section; did you mean 'instance'?"),
+    ],
+)
+def test_what_is_wrong_with_what_is_said_of_the_instance_has_its_place(text, told):
+    assert refusals(text) == [told]
+
+
+def test_the_instance_is_told_of_in_one_of_several_files(write):
+    path = write(main="include: a.yaml\ninstance: {topics: defined}\n", a="instance: {topics: any, group: NYC}\n")
+
+    (told,) = refusals(path)
+    assert told.startswith(f"{path}:2: topics: given twice, first at ")

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from gateway_scene import Asking, define, hashed, refusal
 
-from ampsq import Client
+from ampsq import Client, Instance, Topic
 
 CLERKS = f"""
   - {{user: clerk, name: positions, rights: [read, write], write_filter: "/owner = 'clerk'"}}
 users:
   - {{name: clerk, secret: "{hashed("ledger")}"}}
 """
+FILTER = """, write_filter: "/owner = 'clerk'\""""
 
 
 @pytest.fixture
@@ -195,3 +196,24 @@ def test_bytes_match_no_filter_of_who_changes_records(serving, client):
 
     assert refusal(clerk.post("/v1/publish", topic="positions", base64=body)) == (403, "NotEntitled")
     assert records(client) == {}
+
+
+def test_a_topic_that_nobody_defined_is_refused_with_the_names_that_the_user_may_write_to(serving, client):
+    client.apply(Instance(topics="defined"), Topic(name="ledger-eu"), Topic(name="ledger-us"))
+    gateway = serving(CLERKS.replace("name: positions", 'name: "^ledger-(eu|uk)$"').replace(FILTER, ""))
+    clerk, audit = Asking(gateway, "clerk"), Asking(gateway, "audit")
+    sentence = (
+        "'ledger-uk' is not defined, and this instance takes messages for defined topics alone "
+        "(Instance(topics='defined')); did you mean {}? "
+        "To define it: client.apply(Topic(name='ledger-uk')), or `ampsq apply FILE`"
+    )
+
+    for user, meant in ((audit, "'ledger-eu' or 'ledger-us'"), (clerk, "'ledger-eu'")):
+        one = user.post("/v1/publish", topic="ledger-uk", data={"id": 1})
+        many = user.once("/v1/publish_many", ("p", 1), topic="ledger-uk", messages=[{"data": 1}, {"data": 2}])
+        for answer in (one, many):
+            assert refusal(answer) == (404, "TopicNotDefined")
+            assert answer.json()["text"] == sentence.format(meant)
+    assert "ledger-uk" not in client.topics()
+    client.apply(Topic(name="ledger-uk"))
+    assert clerk.once("/v1/publish_many", ("p", 1), topic="ledger-uk", messages=[{"data": 1}]).status_code == 200

@@ -53,7 +53,7 @@ ARGUMENTS = {
     "find_lacking_destinations": ["1-0"],
     "set_mark": [],
     "measure_ages": [1_000, "work"],
-    "define_instance": [0, "NYC", "", ""],
+    "define_instance": [0, "NYC", "", "", ""],
     "define_queue": [
         1_000,
         0,
@@ -404,6 +404,7 @@ def test_the_catalog_is_one_picture(world):
         "i",
         "",
         1_048_576,
+        "",
     ]
     assert world.changes() == {}
 

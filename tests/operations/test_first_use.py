@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from observing import eventually
 
-from ampsq import AsyncClient, Client, ConflatedTopic, Queue, Topic
-from ampsq.base.errors import DefinitionError, NobodyDefines, UnknownQueue
+from ampsq import AsyncClient, Client, ConflatedTopic, Instance, Queue, Topic
+from ampsq.base.errors import DefinitionError, NobodyDefines, TopicNotDefined, UnknownQueue
+from ampsq.catalog import first_use
 from ampsq.coordinator.wanted_names import WantedNames
 from ampsq.definitions.address_setting import AddressSetting
 from ampsq.protocol.calls import definitions as define_calls
@@ -129,3 +131,46 @@ def test_who_may_define_does_not_ask(instance, admin, store):
 
     eventually(lambda: "mine" in admin.topics())
     assert not store.redis.exists(key(instance, "wanted"))
+
+
+@pytest.mark.parametrize("role", ["publisher", "gateway"])
+def test_where_defined_topics_alone_are_taken_it_is_refused_at_once_and_nobody_is_asked(
+    role, login, instance, admin, store
+):
+    admin.apply(Instance(topics="defined"))
+    with Client(login(role), instance=instance) as client:
+        began = time.monotonic()
+        with pytest.raises(TopicNotDefined, match=r"'ordres' is not defined.*did you mean 'orders'\?"):
+            client.publish("ordres", {"id": 1})
+        # Who waits for a coordinator that makes it waits for three seconds
+        assert time.monotonic() - began < 2.0
+        client.publish("orders", {"id": 1})
+
+    assert store.call(define_calls.read_wanted(instance)) == []
+
+
+def test_whoever_waits_for_a_topic_is_refused_when_it_is_forbidden(login, instance, admin, monkeypatch):
+    monkeypatch.setattr(first_use, "_LOOKS", (0.05,) * 1_000)
+    with Client(login("publisher"), instance=instance) as client, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(client.publish, "trades", {"id": 1})
+        eventually(lambda: admin._store.call(define_calls.read_wanted(instance)) == ["trades"])
+
+        admin.apply(Instance(topics="defined"))
+
+        with pytest.raises(TopicNotDefined, match="'trades' is not defined"):
+            waiting.result(20)
+
+
+def test_a_coordinator_does_not_make_what_the_instance_does_not_take(instance, admin, store, caplog):
+    # Given names that were asked for by those who do not know what the instance takes
+    admin.apply(Instance(topics="defined"))
+    store.redis.zadd(key(instance, "wanted"), {"ordres": 1, "auto.jobs": 2})
+
+    WantedNames().run_once(store)
+
+    # Then only the queue of an address setting is made, and the other one is told
+    assert "ordres" not in admin.topics()
+    assert "auto.jobs" in admin.queues()
+    assert store.call(define_calls.read_wanted(instance)) == []
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith(f"ordres was used first in {instance}, and cannot be made: 'ordres' is not defined")

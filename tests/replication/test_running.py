@@ -6,10 +6,12 @@ import contextlib
 import json
 import threading
 
+import pytest
 from observing import eventually
 from sites import World, shared, to
 
 from ampsq import Instance
+from ampsq.base.errors import TopicNotDefined
 from ampsq.protocol.schema import key
 from ampsq.replication.link_runner import LinkRunner
 
@@ -198,3 +200,18 @@ class StopsAfterOne(threading.Event):
     def wait(self, timeout=None):  # noqa: ARG002
         self.set()
         return True
+
+
+def test_a_link_brings_topics_that_an_instance_of_defined_topics_alone_does_not_have(world):
+    prices = {"name": "^prices", "exclude_validation": ["replicate", "cascade"]}
+    b = world.site("b", Instance(topics="defined"))
+    a = world.site("a", to(world, "b", topics=[prices]), coordinated=False)
+    a.publish("prices-eu", {"id": 1})
+
+    world.coordinate("a")
+
+    eventually(lambda: b.topics().get("prices-eu", {}).get("messages") == 1, 30)
+    # What came is there for everybody, and nothing else is
+    b.publish("prices-eu", {"id": 2})
+    with pytest.raises(TopicNotDefined, match="did you mean 'prices-eu'"):
+        b.publish("prices-us", {"id": 3})

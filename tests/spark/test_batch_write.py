@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from ampsq import Client, Queue, Topic
+from ampsq import Client, Instance, Queue, Topic
 from ampsq.protocol.schema import key
 
 PROTOCOLS = ["staged", "sequence"]
@@ -246,3 +246,18 @@ def test_rows_are_json_that_workers_read(spark, client, options):
         assert (message.data, message.headers) == ({"id": 1, "name": "x"}, {"by": "spark"})
         message.ack()
     assert json.loads(values(client)[0]) == {"id": 1, "name": "x"}
+
+
+def test_rows_for_a_topic_that_nobody_defined_are_refused_with_its_name(spark, client, options):
+    client.apply(Instance(topics="defined"), Topic(name="orders"))
+    # The option's topic is looked at before the job starts
+    with pytest.raises(AnalysisException, match=r"'ordres' is not defined.*did you mean 'orders'\?"):
+        save(numbers(spark, 10), options, topic="ordres")
+    # Those of a column are known where the rows are
+    columns = numbers(spark, 10).withColumn("topic", F.lit("ordres"))
+    for protocol in PROTOCOLS:
+        with pytest.raises(Exception, match=r"TopicNotDefined: 'ordres' is not defined.*did you mean 'orders'\?"):
+            save(columns, options, commitProtocol=protocol)
+
+    assert set(client.topics()) == {"orders"}
+    assert leftovers(client) == []

@@ -147,6 +147,13 @@ def logs(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
         yield Finding("logs", "topics", well=True, text=text)
 
 
+def first_publishes(_before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
+    """That a first publish makes no topic, where the instance says so."""
+    if now.seen.figures.defined_only:
+        text = f"{count_text(len(now.topics), 'topic')}; a first publish to another name is refused (topics: defined)"
+        yield Finding("topics", "instance", well=True, text=text)
+
+
 def _unpin(facts: Mapping[str, Any]) -> str:
     kind, _, name = facts["pinned_by"].partition(" ")
     commands = {
@@ -182,5 +189,5 @@ def actions(before: RepeatedFacts, now: InstanceFacts) -> Iterator[Finding]:
 
 #: All rules about an instance, in the order of the report.
 RULES: Final[Sequence[Callable[[RepeatedFacts, InstanceFacts], Iterator[Finding]]]] = (
-    serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, actions,
+    serving.coordinator, serving.keepers, leases, unattended, dead_letters, links, logs, first_publishes, actions,
 )  # fmt: skip

@@ -148,7 +148,9 @@ def remove_destination(name: str) -> Call[bool]:
     return script_call("remove_destination", [name], bool)
 
 
-def define_instance(version: int, group: str, label: str, expression_limit: int | None) -> Call[None]:
+def define_instance(
+    version: int, group: str, label: str, expression_limit: int | None, *, defined_only: bool
+) -> Call[None]:
     """Say what an instance is.
 
     Args:
@@ -156,8 +158,10 @@ def define_instance(version: int, group: str, label: str, expression_limit: int 
         group: which group it belongs to; "" for the default, its name.
         label: what people call it; "" for none.
         expression_limit: bytes; None for the default.
+        defined_only: a first publish makes no topic.
     """
-    return script_call("define_instance", [version, group, label, expression_limit or ""], lambda _: None)
+    arguments: list[EncodableT] = [version, group, label, expression_limit or "", 1 if defined_only else ""]
+    return script_call("define_instance", arguments, lambda _: None)
 
 
 def define_conflated(version: int, name: str, definition: str) -> Call[None]:

@@ -79,6 +79,7 @@ class Catalog:
         group: its group; where it was not given one, its name.
         label: what people call it; empty where nobody said so.
         expression_limit: bytes of the largest body that expressions read, of topics that do not say it.
+        defined_only: a first publish makes no topic.
     """
 
     version: int
@@ -95,6 +96,7 @@ class Catalog:
     group: str
     label: str = ""
     expression_limit: int = EXPRESSION_LIMIT
+    defined_only: bool = False
 
     def message_type(self, name: str) -> MessageType:
         """The message type of a topic or a queue, with its limit of bodies; JSON of what is not defined."""
@@ -259,11 +261,11 @@ def catalog() -> Call[Catalog]:
 
 
 def _read_catalog(reply: list[Any]) -> Catalog:
-    version, *flat, name, group, label, limit = reply
+    version, *flat, name, group, label, limit, defined_only = reply
     kinds = "topics", "queues", "actions", "patterns", "views", "settings", "transports", "destinations", "conflated"
     parts: dict[str, Any] = dict(zip(kinds, map(_pairs, flat), strict=True))
     texts = {"instance": name.decode(), "group": group.decode(), "label": label.decode()}
-    return Catalog(int(version), **parts, **texts, expression_limit=int(limit))
+    return Catalog(int(version), **parts, **texts, expression_limit=int(limit), defined_only=bool(defined_only))
 
 
 def redrive(
