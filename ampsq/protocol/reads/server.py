@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ON_REWRITE",
     "Server",
+    "ServerRun",
     "configuration",
     "examine",
     "examine_flushing",
@@ -23,6 +24,7 @@ __all__ = [
     "is_too_old",
     "kind_and_version",
     "ping",
+    "server_run",
 ]
 
 #: The setting that lets a server not flush while it rewrites its append-only file.
@@ -56,6 +58,19 @@ class Server:
     appendfsync: str
     pauses_for_saving: bool
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRun:
+    """One run of a server, from its start to its end.
+
+    Attributes:
+        id: unlike that of any other run.
+        uptime: seconds since its start.
+    """
+
+    id: str
+    uptime: int
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -107,6 +122,16 @@ def _check_flushing(info: dict[str, str], settings: dict[str, str]) -> list[str]
 def information() -> Call[dict[str, str]]:
     """Read what the server says of itself, ``INFO``."""
     return command(["INFO"], _sections)
+
+
+def server_run() -> Call[ServerRun]:
+    """Read since when the server runs."""
+    return command(["INFO", "server"], _read_run)
+
+
+def _read_run(reply: bytes) -> ServerRun:
+    facts = _sections(reply)
+    return ServerRun(facts["run_id"], int(facts["uptime_in_seconds"]))
 
 
 def configuration() -> Call[dict[str, str]]:

@@ -1,0 +1,33 @@
+"""What an instance says of itself, in single fields: whether it is there, which catalog it has, whether it is cared for.
+
+Who it is and was: `ampsq.protocol.reads.origin`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampsq.protocol.request import command
+from ampsq.protocol.schema import FIELDS, key
+
+if TYPE_CHECKING:
+    from ampsq.protocol.request import Call
+
+__all__ = ["catalog_version", "is_opened", "life_sign"]
+
+
+def is_opened(instance: str) -> Call[bool]:
+    """Ask whether somebody has opened an instance of this name, in whatever format its keys are."""
+    return command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)
+
+
+def catalog_version(instance: str) -> Call[int | None]:
+    """Read the version of what is defined; it is another one after every change. None: there is no such instance."""
+    return command(
+        ["HGET", key(instance, "instance"), FIELDS["catalog"]], lambda reply: None if reply is None else int(reply)
+    )
+
+
+def life_sign(instance: str) -> Call[str]:
+    """Read the life sign of coordinators, which changes while one is at work; "" where none ever was."""
+    return command(["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: (reply or b"").decode())
