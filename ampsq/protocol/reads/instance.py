@@ -1,4 +1,4 @@
-"""What an instance says of itself, in single fields: whether it is there, which catalog it has, whether it is cared for.
+"""What an instance says of itself, in single fields: whether it is there, its catalog, the life sign of coordinators.
 
 Who it is and was: `ampsq.protocol.reads.origin`.
 """
