@@ -12,9 +12,8 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.queue_stats import QueueStats
+from ampsq.protocol.reads.instance import is_opened
 from ampsq.protocol.reads.server import examine
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +61,7 @@ async def compare(instance: str, definitions: list[Definition], *, prune: bool) 
         As `Client.apply` and `Client.remove` do.
     """
     server = await examine(instance)
-    if not (await command(["HGET", key(instance, "instance"), FIELDS["format"]], bool)):
+    if not (await is_opened(instance)):
         plans = await plan_on(_nothing(instance), definitions, server)
         return Comparison(server, plans, (), {})
     catalog = await calls.catalog()

@@ -11,15 +11,13 @@ from ampsq.base.errors import MessageTypeFixed, QueueNotEmpty
 from ampsq.catalog.definition_checks import naming_definition
 from ampsq.definitions.queue import Queue, Topic
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.logs import has_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ampsq.definitions.definition import Definition
     from ampsq.protocol.calls.queues import Catalog, QueueCounts
-    from ampsq.protocol.request import Call
 
 __all__ = ["check_contents"]
 
@@ -38,7 +36,7 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
         with naming_definition(definition):
             if isinstance(definition, Topic) and definition.name in catalog.topics:
                 former = Topic.stored(definition.name, catalog.topics[definition.name])
-                if former.type != definition.type and (await _has_log(catalog, definition.name)):
+                if former.type != definition.type and (await has_log(catalog.instance, definition.name)):
                     raise MessageTypeFixed(topic=definition.name)
             elif isinstance(definition, Queue) and definition.name in catalog.queues:
                 known = Queue.from_json(catalog.queues[definition.name])
@@ -48,10 +46,6 @@ async def check_contents(catalog: Catalog, definitions: Iterable[Definition]) ->
                 )
                 if moves and not _is_empty(await calls.stats(definition.name)):
                     raise QueueNotEmpty(queue=definition.name)
-
-
-def _has_log(catalog: Catalog, topic: str) -> Call[bool]:
-    return command(["EXISTS", key(catalog.instance, "log", topic)], bool)
 
 
 def _is_empty(figures: QueueCounts) -> bool:

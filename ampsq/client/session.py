@@ -35,12 +35,14 @@ from ampsq.protocol.calls.queue_stats import QueueStats
 from ampsq.protocol.calls.records import call_caught_up
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.encoding import encode_batches
+from ampsq.protocol.reads import instance as instance_reads
+from ampsq.protocol.reads.definitions import read_definition
 from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
+from ampsq.protocol.reads.publishers import read_last_sequence
 from ampsq.protocol.reads.readers import read_readers
 from ampsq.protocol.reads.server import Server, examine
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, FIELDS, FORMAT, key
+from ampsq.protocol.schema import BATCH
 from ampsq.publishing.guaranteed import FailoverGuard, GuaranteedPublisher
 from ampsq.publishing.session import Identity
 from ampsq.queues.acknowledge_by_bookmark import settle_named
@@ -83,7 +85,6 @@ __all__ = ["Session", "partly_recorded"]
 _log = logging.getLogger("ampsq")
 #: Scripts count with 53 bits.
 _LAST_SEQUENCE: Final = 2**53 - 2 * BATCH
-_FORMAT: Final = str(FORMAT).encode()
 
 
 class Session:
@@ -137,17 +138,16 @@ class Session:
         for note in self.server.notes:
             _log.warning("%s %s: %s", self.server.kind, self.server.version, note)
         # One that is there is only looked at: a server with a full disk still allows that.
-        if (await command(["HGET", key(self.instance, "instance"), FIELDS["format"]], lambda reply: reply)) != _FORMAT:
+        if not (await instance_reads.has_format(self.instance)):
             await calls.open_instance(self.instance, next_incarnation())
         self.origin = await read_origin(self.instance)
         await list_instance(self.instance)
-        if await command(["HGET", key(self.instance, "instance"), FIELDS["heard"]], bool):
+        if await instance_reads.has_listeners(self.instance):
             self.has_listeners = True
             await action_calls.emit_event("connect", self.client)
         if self.publisher:
-            publishers = key(self.instance, "publishers")
-            last = await command(["HGET", publishers, self.publisher], lambda reply: reply)
-            self._next_sequence = max(int(last.split(b" ")[0]) + 1 if last else 1, self._next_sequence)
+            last = await read_last_sequence(self.instance, self.publisher)
+            self._next_sequence = max(last + 1, self._next_sequence)
 
     def guarantee(
         self,
@@ -246,8 +246,8 @@ class Session:
         """Log a warning, once a topic, where a body that was noted is larger than expressions read there."""
         while self._large:
             topic, largest = self._large.popitem()
-            definition = await self._definition("topics", topic)
-            limit = await calls.read_expression_limit(self.instance)
+            definition = await read_definition(self.instance, "topics", topic)
+            limit = await instance_reads.expression_limit(self.instance)
             limit = MessageType.of_definition(definition, limit).expression_limit
             if largest > limit:
                 self._warned.add(topic)
@@ -261,13 +261,10 @@ class Session:
         """The message type of a topic or a queue; None where there is none of this name."""
         if not isinstance(name, str) or not is_name(name):
             return None
-        definition = await self._definition("topics", name)
+        definition = await read_definition(self.instance, "topics", name)
         if definition is None:
-            definition = await self._definition("queues", name)
+            definition = await read_definition(self.instance, "queues", name)
         return None if definition is None else MessageType.of_definition(definition)
-
-    def _definition(self, kind: str, name: str) -> Call[bytes | None]:
-        return command(["HGET", key(self.instance, kind), name], lambda reply: reply)
 
     async def publish(self, topic: str, data: Any, envelope: Envelope, sequence: int | None) -> Bookmark:
         """Record one message; see `Client.publish`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
 from ampsq.protocol.schema import FIELDS
@@ -11,8 +11,10 @@ from ampsq.protocol.schema import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["bookmark_of", "own_fields", "read_entry", "source_in"]
+__all__ = ["RawEntry", "bookmark_of", "own_fields", "read_entry", "source_in"]
 
+#: An entry as a log has it: its ID, and its fields, names and values in turn.
+RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 

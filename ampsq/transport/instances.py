@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.base.addresses import join_addresses, redacted
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import is_name, shown
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.destinations import read_peer, read_sync
+from ampsq.protocol.reads.origin import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,22 +79,14 @@ def parse_policy(value: object) -> str:
 
 async def barriers_to_failover(instance: str) -> dict[str, str]:
     """The instances that sync destinations lead to, each with what speaks against going on there, "" if nothing."""
-    states = await command(["HGETALL", key(instance, "sync")], _texts)
+    states = await read_sync(instance)
     found: dict[str, str] = {}
     for name, since in sorted(states.items()):
-        peer = await command(
-            ["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: (reply or b"").decode()
-        )
-        there = peer.rpartition(".")[0]
+        there = name_of(await read_peer(instance, name))
         if not there or found.get(there) == "":
             continue
         found[there] = ""
-        if since:
-            moment = datetime.fromtimestamp(int(since) / 1000, UTC).isoformat(timespec="seconds")
+        if since is not None:
+            moment = datetime.fromtimestamp(since / 1000, UTC).isoformat(timespec="seconds")
             found[there] = f"destination {name!r} of {instance!r} was downgraded at {moment}, and may lack messages"
     return found
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
-    return {name.decode(): value.decode() for name, value in pairs}

@@ -12,8 +12,7 @@ import redis
 
 from ampsq.base.errors import DefinitionError, Rejected, ServerFull, Unavailable
 from ampsq.base.values import shown
-from ampsq.protocol.request import command
-from ampsq.protocol.scripts import script
+from ampsq.protocol.reads.server import load_script
 from ampsq.transport.errors import is_slot_moving, translate_error
 
 if TYPE_CHECKING:
@@ -320,7 +319,7 @@ class PinnedPipeline(Pipeline):
     def load(self, *scripts: str) -> None:
         """Let the server know scripts, by name, before they are sent as hashes."""
         for name in scripts:
-            self.ask(command(["SCRIPT", "LOAD", script(name).source], bool))
+            self.ask(load_script(name))
 
     def _judge(self, error: redis.ResponseError, place: ServerAddress) -> AmpsqError | None:
         if isinstance(error, redis.exceptions.NoScriptError):

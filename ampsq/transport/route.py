@@ -29,7 +29,7 @@ from ampsq.base.errors import (
     Unavailable,
 )
 from ampsq.base.values import Interval
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.greeting import greet, parse_clock, read_greeting
 from ampsq.transport.connection_state import ConnectionEvent, ConnectionState, Listeners
 from ampsq.transport.discovery import ask_cluster, ask_sentinels, slot_of
 
@@ -244,18 +244,12 @@ class Route:
 
     def questions(self) -> list[tuple[EncodableT, ...]]:
         """What every new connection asks first; `check_server` reads the replies."""
-        if not self.instance:
-            return [("ROLE",)]
-        return [
-            ("ROLE",),
-            ("HGET", key(self.instance, "instance"), FIELDS["origin"]),
-            ("GET", key(self.instance, "clock")),
-        ]
+        return greet(self.instance)
 
     def confirmed(self) -> tuple[int, int]:
         """The last ID that is known to be recorded."""
         with self._lock:
-            self._known = max(self._known, _number(self._confirmed().encode()))
+            self._known = max(self._known, parse_clock(self._confirmed().encode()))
             return self._known
 
     def check_server(self, server: ServerAddress, confirmed: tuple[int, int], replies: list[Any]) -> None:
@@ -269,20 +263,16 @@ class Route:
         Raises:
             NotAPrimary, OtherIncarnation: it cannot be used. RedisError: it answered that it does not serve us now.
         """
-        role, origin, clock = (
-            None if isinstance(reply, Exception) else reply for reply in (*replies, None, None, None)[:3]
-        )
-        if role and role[0] == b"sentinel":
+        greeting = read_greeting(replies)
+        if greeting.role == "sentinel":
             raise NotAPrimary(f"{server}: this is a Sentinel: write sentinel://HOST:PORT/SERVICE")
-        if role and role[0] != b"master":
-            raise NotAPrimary(
-                f"{server}: this is a replica of {role[1].decode()}:{role[2]}: name the primary, or all in a list"
-            )
+        if greeting.role not in ("", "master"):
+            raise NotAPrimary(f"{server}: this is a replica of {greeting.primary}: name the primary, or all in a list")
         for reply in replies:
             # A right that a user does not have is no reason: the calls themselves show what it may.
             if isinstance(reply, Exception) and not isinstance(reply, redis.exceptions.NoPermissionError):
                 raise reply
-        self._reached(server, (origin or b"").decode(), _number(clock), confirmed)
+        self._reached(server, greeting.origin, greeting.clock, confirmed)
 
     def _reached(self, server: ServerAddress, origin: str, clock: tuple[int, int], confirmed: tuple[int, int]) -> None:
         with self._lock:
@@ -334,8 +324,3 @@ def parse_heartbeat(value: timedelta | float | str) -> float:
     if not _SHORTEST <= interval <= _LONGEST:
         raise DefinitionError(f"heartbeat={value!r}: allowed is {_SHORTEST}ms to {_LONGEST // 1000}s")
     return interval / 1000
-
-
-def _number(stream_id: bytes | None) -> tuple[int, int]:
-    milliseconds, _, sequence = (stream_id or b"").decode().partition("-")
-    return (int(milliseconds), int(sequence or 0)) if milliseconds.isdigit() else (0, 0)

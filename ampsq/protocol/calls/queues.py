@@ -38,7 +38,6 @@ __all__ = [
     "note_flushing",
     "note_left_out",
     "open_instance",
-    "read_expression_limit",
     "redrive",
     "replace",
     "resize",
@@ -475,14 +474,6 @@ def hold_view(view: str, owner: str, period: int) -> Call[bool]:
 def note_left_out(instance: str, view: str, count: int) -> Call[int]:
     """Write down how many messages a view leaves out, since their bodies are more than expressions read."""
     return command(["HSET", schema.key(instance, "view", view), "left_out", count], int)
-
-
-def read_expression_limit(instance: str) -> Call[int]:
-    """Read the `expression_limit` of topics that give none."""
-    field = schema.FIELDS["expression_limit"]
-    return command(
-        ["HGET", schema.key(instance, "instance"), field], lambda reply: int(reply) if reply else EXPRESSION_LIMIT
-    )
 
 
 def note_flushing(run: str, appendfsync: str, on_rewrite: str) -> Call[bool]:

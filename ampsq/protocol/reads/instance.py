@@ -5,15 +5,18 @@ Who it is and was: `ampsq.protocol.reads.origin`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ampsq.base.message_types import EXPRESSION_LIMIT
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.schema import FIELDS, FORMAT, key
 
 if TYPE_CHECKING:
     from ampsq.protocol.request import Call
 
-__all__ = ["catalog_version", "is_opened", "life_sign"]
+__all__ = ["catalog_version", "expression_limit", "has_format", "has_listeners", "is_opened", "life_sign"]
+
+_FORMAT: Final = str(FORMAT).encode()
 
 
 def is_opened(instance: str) -> Call[bool]:
@@ -31,3 +34,21 @@ def catalog_version(instance: str) -> Call[int | None]:
 def life_sign(instance: str) -> Call[str]:
     """Read the life sign of coordinators, which changes while one is at work; "" where none ever was."""
     return command(["HGET", key(instance, "instance"), FIELDS["attended"]], lambda reply: (reply or b"").decode())
+
+
+def has_format(instance: str) -> Call[bool]:
+    """Ask whether an instance is there whose keys have this version's format."""
+    return command(["HGET", key(instance, "instance"), FIELDS["format"]], lambda reply: bool(reply == _FORMAT))
+
+
+def has_listeners(instance: str) -> Call[bool]:
+    """Ask whether an action asks for the comings and goings of clients."""
+    return command(["HGET", key(instance, "instance"), FIELDS["heard"]], bool)
+
+
+def expression_limit(instance: str) -> Call[int]:
+    """Read the `expression_limit` of topics that give none."""
+    return command(
+        ["HGET", key(instance, "instance"), FIELDS["expression_limit"]],
+        lambda reply: int(reply) if reply else EXPRESSION_LIMIT,
+    )

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import NotPermitted, ScriptBug, ServerUnsuitable
 from ampsq.protocol.request import Call, Pause, command
 from ampsq.protocol.schema import key
+from ampsq.protocol.scripts import script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "ON_REWRITE",
+    "FlushFacts",
     "Server",
     "ServerRun",
     "configuration",
+    "connected_replicas",
     "examine",
     "examine_flushing",
+    "flush_facts",
     "information",
     "is_too_old",
     "kind_and_version",
+    "load_script",
     "ping",
     "server_run",
+    "wait_for_replicas",
+    "write_marker",
 ]
 
 #: The setting that lets a server not flush while it rewrites its append-only file.
@@ -206,3 +213,54 @@ async def examine_flushing(instance: str) -> Server:
 def ping() -> Call[bool]:
     """Ask a server whether it is there."""
     return command(["PING"], bool)
+
+
+class FlushFacts(NamedTuple):
+    """What a server says of writing to its disk.
+
+    Attributes:
+        is_flushing: a flush of its append-only file is under way.
+        is_saving: another process of it writes a snapshot, or that file anew.
+        is_well: its last write to the file succeeded.
+        forks: how many such processes there have been.
+    """
+
+    is_flushing: bool
+    is_saving: bool
+    is_well: bool
+    forks: int
+
+
+def flush_facts() -> Call[FlushFacts]:
+    """Read what the server says of writing to its disk."""
+    return command(["INFO", "persistence", "stats"], _flush_facts)
+
+
+def _flush_facts(reply: bytes) -> FlushFacts:
+    known = _sections(reply)
+    return FlushFacts(
+        is_flushing=known.get("aof_pending_bio_fsync", "0") != "0",
+        is_saving="1" in (known.get("rdb_bgsave_in_progress"), known.get("aof_rewrite_in_progress")),
+        is_well=known.get("aof_last_write_status") == "ok",
+        forks=int(known.get("total_forks", "0")),
+    )
+
+
+def connected_replicas() -> Call[int]:
+    """Count the replicas that are connected to the server."""
+    return command(["INFO", "replication"], lambda reply: int(_sections(reply).get("connected_slaves", "0")))
+
+
+def wait_for_replicas(number: int, period: int) -> Call[int]:
+    """Wait, `period` ms at most, until so many replicas have what this connection wrote; gives how many have it."""
+    return command(["WAIT", number, period], int, blocks=period / 1000)
+
+
+def write_marker(instance: str) -> Call[bool]:
+    """Write something behind what a connection has read, so that it can wait for replicas to have that."""
+    return command(["SET", key(instance, "marker"), "1"], bool)
+
+
+def load_script(name: str) -> Call[bool]:
+    """Let the server know a script before it is sent as its hash."""
+    return command(["SCRIPT", "LOAD", script(name).source], bool)
