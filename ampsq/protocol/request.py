@@ -18,7 +18,7 @@ from ampsq.protocol import scripts
 if TYPE_CHECKING:
     from redis.typing import EncodableT
 
-__all__ = ["Call", "Collect", "Flow", "ForeignStep", "Pause", "Post", "Step", "command", "script_call"]
+__all__ = ["Call", "Collect", "Flow", "ForeignStep", "Pause", "Post", "Step", "ask", "command", "script_call"]
 
 T = TypeVar("T")
 _NOT_RUN: Final = "a flow was awaited by an event loop; write `await store.run(flow)`, which sends its calls"
@@ -104,6 +104,13 @@ class Pause(_Awaited):
 Step = Call[Any] | Post | Collect | Pause
 #: What client code is made of: it awaits steps and returns a value.
 Flow = Coroutine[Step, Any, T]
+
+
+async def ask(pipeline: Any, call: Call[T]) -> T:
+    """Run a call on a channel that runs nothing else meanwhile."""
+    await Post(pipeline, call)
+    reply: T = await Collect(pipeline)
+    return reply
 
 
 def script_call(

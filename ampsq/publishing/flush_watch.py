@@ -7,12 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ampsq.base.errors import FlushingUnknown, ServerUnsuitable
-from ampsq.protocol.request import Collect, Pause, Post, command
+from ampsq.protocol.reads.server import flush_facts
+from ampsq.protocol.request import Pause, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampsq.protocol.reads.server import Server
+    from ampsq.protocol.reads.server import FlushFacts, Server
 
 __all__ = ["FlushWatch"]
 
@@ -27,15 +28,6 @@ class _Moment(NamedTuple):
 
     asked: float
     answered: float
-
-
-class _Facts(NamedTuple):
-    """What INFO says of flushes."""
-
-    is_flushing: bool
-    is_saving: bool
-    is_well: bool
-    forks: int
 
 
 class FlushWatch:
@@ -103,15 +95,14 @@ class FlushWatch:
         if asked < self._last.asked + _SOON:
             return self.until
         try:
-            await Post(pipeline, command(["INFO", "persistence", "stats"], _facts))
-            facts: _Facts = await Collect(pipeline)
+            facts = await ask(pipeline, flush_facts())
         except BaseException:
             self.forget()
             raise
         self._learn(facts, _Moment(asked, self._clock()))
         return self.until
 
-    def _learn(self, facts: _Facts, now: _Moment) -> None:
+    def _learn(self, facts: FlushFacts, now: _Moment) -> None:
         if not facts.is_well or facts.forks != self._forks or (facts.is_saving and self._pauses_for_saving):
             self.forget()
         if facts.is_well and not facts.is_flushing:
@@ -148,14 +139,3 @@ class FlushWatch:
                 break
             await Pause(min(self.pause, left))
         return self.until >= moment
-
-
-def _facts(reply: bytes) -> _Facts:
-    lines = (line.partition(b":") for line in reply.split(b"\r\n"))
-    known = {name: text for name, _, text in lines}
-    return _Facts(
-        is_flushing=known.get(b"aof_pending_bio_fsync", b"0") != b"0",
-        is_saving=b"1" in (known.get(b"rdb_bgsave_in_progress"), known.get(b"aof_rewrite_in_progress")),
-        is_well=known.get(b"aof_last_write_status") == b"ok",
-        forks=int(known.get(b"total_forks", b"0")),
-    )

@@ -56,11 +56,6 @@ class PersistenceLevel(NamedTuple):
             raise DefinitionError(f"persisted={shown(value)}: allowed are 'memory', 'fsync' and 'replicas=1' or more")
         return cls(found[0], int(found[1]))
 
-    @property
-    def wait(self) -> list[str | int]:
-        """The command that waits until the replicas have a connection's last write."""
-        return ["WAIT", self.replicas, WAIT_MS]
-
     def watch(self, server: Server) -> FlushWatch | None:
         """What tells when a server's answers are on its disk, where that has to be waited for.
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from ampsq.base.bookmarks import ref_of
 from ampsq.protocol.reads.message_names import name_messages
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.publishers import read_last_messages, read_sessions
 
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
@@ -39,28 +38,21 @@ class PublisherState(NamedTuple):
 
 async def publishers(instance: str) -> list[PublisherState]:
     """Read all publishers, by name."""
-
-    def read(reply: list[bytes]) -> dict[str, str]:
-        return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
-
-    known = await command(["HGETALL", key(instance, "publishers")], read)
-    sessions = await command(["HGETALL", key(instance, "sessions")], read)
-    rows = [(name, *value.split(" ", 2)) for name, value in sorted(known.items())]
-    recorded = [ref_of(topic, stream_id) for _, _, stream_id, topic in rows if topic and _ms(stream_id)]
+    known = sorted((await read_last_messages(instance)).items())
+    sessions = await read_sessions(instance)
+    recorded = [ref_of(last.topic, last.id) for _, last in known if last.topic and _ms(last.id)]
     bookmarks = dict(zip(recorded, (await name_messages(recorded)), strict=True))
     out = []
-    for name, sequence, stream_id, topic in rows:
-        _, seen, client = sessions[name].split(" ", 2) if name in sessions else ("", "", None)
-        at = _moment(stream_id.partition("-")[0])
-        bookmark = bookmarks.get(ref_of(topic, stream_id))
-        out.append(
-            PublisherState(name, int(sequence), bookmark, at, client, _moment(seen) if client is not None else None)
-        )
+    for name, last in known:
+        session = sessions.get(name)
+        client, seen = (session.client, _moment(session.seen)) if session is not None else (None, None)
+        bookmark = bookmarks.get(ref_of(last.topic, last.id))
+        out.append(PublisherState(name, last.sequence, bookmark, _moment(_ms(last.id)), client, seen))
     return out
 
 
-def _moment(milliseconds: str) -> datetime:
-    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _ms(stream_id: str) -> int:

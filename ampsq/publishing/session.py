@@ -17,9 +17,9 @@ from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls import replication as replication_calls
 from ampsq.protocol.calls.replication import read_received
-from ampsq.protocol.reads.server import examine_flushing
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, BYTES, key
+from ampsq.protocol.reads.publishers import read_last_sequence, read_publish_targets
+from ampsq.protocol.reads.server import examine_flushing, ping, wait_for_replicas
+from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.publishing.persistence_level import WAIT_MS
 from ampsq.publishing.sync_acknowledgement import SCRIPTS, SyncAcknowledgement
 from ampsq.publishing.sync_state import sync_states
@@ -119,7 +119,7 @@ class PublishSession:
             Unavailable: there is no server.
         """
         # A server that still loads its data answers INFO, and wrongly: PING is refused.
-        self._sending.ask(command(["PING"], bool))
+        self._sending.ask(ping())
         self._flushed = self._level.watch(self._store.run(examine_flushing(self._store.instance)))
         self._sending.load("logon", *_CALLS)
         if self._is_proved_later:
@@ -253,7 +253,7 @@ class PublishSession:
         # Also a wait that is given up before this one is over says what it waited for.
         if self._flushed is None:
             self._lacking = self._lacking or f"fewer than {self._level.replicas} replicas have said that they have it"
-            count = self._confirming.ask(command(self._level.wait, int, blocks=WAIT_MS / 1000))
+            count = self._confirming.ask(wait_for_replicas(self._level.replicas, WAIT_MS))
             is_kept, lacking = count >= self._level.replicas, f"{count} of {self._level.replicas} replicas have it"
         else:
             lacking = self._lacking = "the server has not flushed its append-only file"
@@ -299,17 +299,14 @@ def refuse_lacking(store: Store, publisher: str, kept: PublishStore, persisted: 
         Unavailable: that was told to be persisted and is not there, or what was sent before would be passed over there
             though the instance does not have it.
     """
-    named = key(store.instance, "publishers")
-    last = store.call(command(["HGET", named, publisher], lambda reply: int(reply.split(b" ")[0]) if reply else 0))
+    last = store.call(read_last_sequence(store.instance, publisher))
     about = f"{store.instance!r} has messages of publisher {publisher!r} up to {last}"
     if last < persisted:
         _refuse(f"{about}, and up to {persisted} it was told that they are persisted")
     topics = sorted({_topic_of(entry) for entry in kept.read(0, BATCH) if entry.sequence <= last})
     if topics:
         here = {name.removeprefix("log ").partition("@")[0] for name in store.call(read_received(store.instance))}
-        routes: list[Any] = store.call(command(["HMGET", key(store.instance, "routes"), *topics], list))
-        for topic, route in zip(topics, routes, strict=True):
-            name = route[1:].decode() if route and route.startswith(b">") else topic
+        for name in store.call(read_publish_targets(store.instance, topics)):
             if name not in here:
                 _refuse(
                     f"{about}, and is not sent topic {name!r}, to which some of them went: replicate all topics that "
