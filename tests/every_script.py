@@ -31,10 +31,12 @@ from ampsq.operations.check.queue import check, rebuild_queue
 from ampsq.operations.figures import measure
 from ampsq.protocol.calls import actions as action_calls
 from ampsq.protocol.calls import check as check_calls
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import readers as reader_calls
 from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls.requests import relay
 from ampsq.protocol.reads.log_index import complete, cuts
 from ampsq.protocol.reads.message_names import find_bookmark, name_message
 from ampsq.protocol.reads.origin import read_origin
@@ -506,15 +508,15 @@ def replicate(work):
     here.call(replication_calls.apply(copies))
     for repair in (False, True):
         work.run(check(work.session, ["both"], repair=repair))
-    said = ("queues", "both", "owner", "x.1", "rooms", "y.1 1", "bookmarks", b"shared~x.1~5-0")
-    here.call(replication_calls.relay([b"x.1~5-0", "x/x", len(said) // 2, *said]))
+    said = {b"queues": b"both", b"owner": b"x.1", b"rooms": b"y.1 1", b"bookmarks": b"shared~x.1~5-0"}
+    here.call(relay(b"x.1~5-0", "x/x", said))
     other.store.close()
 
 
 def begin_anew(work):
     """What was recorded so far is of the last incarnation."""
     before = str(work.store.call(read_origin(work.store.instance)))
-    work.store.call(recovering.recover([f"{before.rpartition('.')[0]}.0"]))
+    work.store.call(incarnation_calls.recover([f"{before.rpartition('.')[0]}.0"]))
     origin = work.store.run(new_incarnation())
     assert origin != before
     # No destination here shares a queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
 from ampsq.protocol.schema import FIELDS
@@ -11,11 +11,12 @@ from ampsq.protocol.schema import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RawEntry", "bookmark_of", "own_fields", "read_entry", "source_in"]
+__all__ = ["RawEntry", "SameMessage", "bookmark_of", "own_fields", "read_entry", "read_same_entry", "source_in"]
 
 #: An entry as a log has it: its ID, and its fields, names and values in turn.
 RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
+_HERE: Final = FIELDS["here"].encode()
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 
 
@@ -55,3 +56,26 @@ def bookmark_of(topic: str, origin: str, stream_id: str, source: str) -> Bookmar
         source: as `source_in` gives it.
     """
     return Bookmark(f"{topic}~{source}") if source else Bookmark.of(topic, recorded_by(origin, stream_id), stream_id)
+
+
+class SameMessage(NamedTuple):
+    """A message that is here, and came under another bookmark, too.
+
+    Attributes:
+        here: the ID of its entry here.
+        origin: of that bookmark.
+        id: of that bookmark.
+        path: the instances that it passed so, the last one in front.
+    """
+
+    here: str
+    origin: str
+    id: bytes
+    path: str
+
+
+def read_same_entry(flat: Sequence[bytes]) -> SameMessage:
+    """Read an entry of the stream of those messages, names and values in turn."""
+    facts = dict(zip(flat[::2], flat[1::2], strict=True))
+    origin, _, there = facts[_SOURCE].partition(b"~")
+    return SameMessage(facts[_HERE].decode(), origin.decode(), there, facts[_PATH].decode())

@@ -9,7 +9,7 @@ from ampsq.base.errors import DefinitionError, UnknownDestination
 from ampsq.base.values import parse_name
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.server import server_run
 from ampsq.publishing.sync_state import SyncState, sync_states
 
 __all__ = ["downgrade", "downgrade_late", "upgrade", "upgrade_prompt"]
@@ -97,6 +97,5 @@ async def _changed(name: str, *, enabled: bool) -> bool:
 
 
 async def _is_starting(grace_period: int) -> bool:
-    facts = await command(["INFO", "server"], bytes.decode)
-    seconds = next(line.partition(":")[2] for line in facts.splitlines() if line.startswith("uptime_in_seconds:"))
-    return int(seconds) * 1000 < grace_period
+    run = await server_run()
+    return run.uptime * 1000 < grace_period

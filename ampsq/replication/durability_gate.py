@@ -7,8 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ampsq.base.errors import Unavailable
-from ampsq.protocol.reads.server import examine_flushing
-from ampsq.protocol.request import command
+from ampsq.protocol.reads.server import examine_flushing, ping
 from ampsq.publishing.flush_watch import FlushWatch
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class DurabilityGate(Generic[Page]):
         if self._flushed is not None:
             # Connected before anything is read: else a server that came back without it would say that it is flushed.
             self._pipeline = store.pinned()
-            self._pipeline.ask(command(["PING"], bool))
+            self._pipeline.ask(ping())
 
     @property
     def is_empty(self) -> bool:

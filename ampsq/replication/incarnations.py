@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.reads.origin import next_incarnation
-from ampsq.protocol.request import command, script_call
 
 __all__ = ["end_connections", "new_incarnation"]
 
@@ -15,17 +13,13 @@ async def new_incarnation() -> str:
 
     Queues that several instances have are held until that has recovered; see `ampsq.replication.recovery`.
     """
-    word, left = next_incarnation(), True
-    while left:
-        origin, left = await script_call("begin_incarnation", ["", word], _read, repeatable=True)
-    return str(origin)
+    word, origin, is_left = next_incarnation(), "", True
+    while is_left:
+        origin, is_left = await incarnation_calls.begin_incarnation(word)
+    return origin
 
 
 async def end_connections() -> None:
     """End all connections to the server but this one, so that every client asks anew whom it works on."""
     for kind in ("normal", "pubsub"):
-        await command(["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"], int)
-
-
-def _read(reply: Any) -> tuple[str, bool]:
-    return reply[0].decode(), bool(reply[1])
+        await incarnation_calls.end_connections(kind)

@@ -13,10 +13,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.errors import DestinationAhead, IncarnationOver, OtherFilter
 from ampsq.base.log_positions import FIRST, id_text, parse_id
+from ampsq.protocol.calls import incarnations as incarnation_calls
+from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import replication as links
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
-from ampsq.replication import recovery as recovering
+from ampsq.protocol.calls import requests as request_calls
+from ampsq.protocol.entries import read_same_entry
+from ampsq.protocol.reads.streams import (
+    Stream,
+    entry_at,
+    journal_of,
+    last_id,
+    log_of,
+    read_streams,
+    stream_exists,
+    stream_facts,
+    wait_for_streams,
+)
 from ampsq.replication.durability_gate import DurabilityGate
 from ampsq.replication.link_sender import LinkPage, LinkSender
 from ampsq.replication.selection import NO_FILTER, EntrySelector, SourceEntryCopy, chain, split_entry
@@ -25,7 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ampsq.base.log_positions import Id
+    from ampsq.protocol.calls.links import SentPlaces
     from ampsq.protocol.calls.replication import JournalRow, Now
+    from ampsq.protocol.calls.requests import InstanceRequest
     from ampsq.transport.runner import Store
 
 __all__ = ["Link", "LinkProgress"]
@@ -95,15 +109,14 @@ class Link:
         self.name, self._source, self._destination, self.carried = name, source, destination, carried
         self._queues, self._version = list(queues), version
         # Beside each log what came under another bookmark than its entry's.
-        self._places: dict[str, Id] = {f"{kind} {topic}": FIRST for topic in topics for kind in ("log", "same")}
+        self._places: dict[Stream, Id] = {Stream(kind, topic): FIRST for topic in topics for kind in ("log", "same")}
         self._journals: dict[str, str] = dict.fromkeys(queues, "0-0")
         self._requests = "$"
         # Read there and not passed on yet: they are to be told again.
-        self._unanswered: deque[tuple[str, dict[bytes, bytes]]] = deque()
+        self._unanswered: deque[InstanceRequest] = deque()
         self._digests: dict[tuple[str, str], str] = {}
         self._sending = LinkSender(destination, carried, self._digest_of, clock)
         self._mark = "0-0"
-        self._marks = key(source.instance, "marks")
         self._gates: _Gates | None = None
         self._behind: dict[str, list[JournalRow]] = {}
         # The word under which the destination recovers, until it is told that it has everything of the source.
@@ -113,7 +126,7 @@ class Link:
     @property
     def topics(self) -> list[str]:
         """The topics that it carries."""
-        return [stream.removeprefix("log ") for stream in self._places if stream.startswith("log ")]
+        return [stream.of for stream in self._places if stream.kind == "log"]
 
     # --- where it goes on
 
@@ -130,12 +143,11 @@ class Link:
         self.close()
         # Peers see only what the source cannot lose, and the source counts on what the destination cannot.
         gates: _Gates = self._make_gate(self._source), self._make_gate(self._destination)
-        claimed = key(self._source.instance, "sent", self.name)
-        sent: dict[str, str] = self._source.call(command(["HGETALL", claimed], _texts))
-        sent_before = sent.pop("peer", "")
+        sent = self._source.call(link_calls.read_sent(self._source.instance, self.name))
+        sent_before = sent.peer
         if sent_before != self.carried.destination.origin:
-            self._source.call(command(["DEL", claimed], int))
-            sent = {}
+            self._source.call(link_calls.drop_sent(self._source.instance, self.name))
+            sent = link_calls.SentPlaces("", {}, {})
         here = self._source.call(links.read_received(self._source.instance))
         self._end_incarnations({sent_before, *(stream.partition("@")[2] for stream in here)})
         there = self._destination.call(links.read_received(self._destination.instance))
@@ -144,16 +156,16 @@ class Link:
         for topic in self.topics:
             self._open_topic(topic, sent, here, there)
         for queue in self._queues:
-            stream = f"journal {queue}"
-            self._journals[queue] = sent.get(stream, "0-0") if self._is_complete(stream, sent, there) else "0-0"
-        self._requests = self._source.call(command(_last(key(self._source.instance, "requests")), _last_id))
+            stream = str(journal_of(queue))
+            self._journals[queue] = sent.places.get(stream, "0-0") if self._is_complete(stream, sent, there) else "0-0"
+        self._requests = self._last_in(request_calls.REQUESTS)
         self._behind = {}
         self._mark = "0-0"
         # What it carries is known from here on, also by those who wait for it.
-        carries = {stream: id_text(place) for stream, place in self._places.items()}
-        carries |= {f"journal {queue}": place for queue, place in self._journals.items()}
-        known = {name: min(place, sent.get(name, "0-0"), key=parse_id) for name, place in carries.items()}
-        self._report({"peer": self.carried.destination.origin, "catalog": str(self._version), **known})
+        carries = {str(stream): id_text(place) for stream, place in self._places.items()}
+        carries |= {str(journal_of(queue)): place for queue, place in self._journals.items()}
+        known = {name: min(place, sent.places.get(name, "0-0"), key=parse_id) for name, place in carries.items()}
+        self._source.call(links.begin_sending(self.name, self.carried.destination.origin, self._version, known))
         # What it has beyond that may not be on its disk yet.
         gates[1].put(carries)
         self._gates = gates
@@ -166,31 +178,31 @@ class Link:
             known: origins that the source has something of.
         """
         for store, other in ((self._source, self.carried.destination), (self._destination, self.carried.source)):
-            if other.origin in (over := store.call(recovering.closed_incarnations(store.instance))):
+            if other.origin in (over := store.call(incarnation_calls.closed_incarnations(store.instance))):
                 raise IncarnationOver(origin=other.origin)
             former = {origin for _, origin in other.former}
             if store is self._source:
                 former |= {origin for origin in known if other.was(origin)}
             if former - over:
-                store.call(recovering.close_incarnations(store.instance, sorted(former - over)))
+                store.call(incarnation_calls.close_incarnations(store.instance, sorted(former - over)))
         # The destination is told of it before anything of that comes back to it.
         lost = [origin for origin in known if self.carried.destination.was(origin)]
-        word = self._destination.call(recovering.recover(sorted(lost)))
+        word = self._destination.call(incarnation_calls.recover(sorted(lost)))
         # Who recovers itself may lack what the other one asks for.
-        is_whole = not self._source.call(recovering.recovery_word(self._source.instance))
+        is_whole = not self._source.call(incarnation_calls.recovery_word(self._source.instance))
         self._recovering, self._has_asked = word if is_whole else "", False
 
     def _open_topic(
         self,
         topic: str,
-        sent: Mapping[str, str],
+        sent: SentPlaces,
         here: Mapping[str, tuple[str, str]],
         there: Mapping[str, tuple[str, str]],
     ) -> None:
-        stream, own = f"log {topic}", self.carried.source.origin
+        log, stream, own = log_of(topic), str(log_of(topic)), self.carried.source.origin
         expression = self.carried.filters.get(topic)
         text = expression.text if expression is not None else ""
-        origins = self._source.call(command(["SMEMBERS", key(self._source.instance, "origins", topic)], _set))
+        origins = self._source.call(link_calls.copied_origins(self._source.instance, topic))
         former = {origin for _, origin in self.carried.source.former}
         self._sending.refill.pop(topic, None)
         for origin in {own, *former, *origins}:
@@ -201,7 +213,7 @@ class Link:
             if known is None or known[1] == digest or self.carried.destination.was(origin):
                 continue
             # Our own former filter may be replaced: what it kept out is sent now, and what is there is passed over.
-            if sent.get(f"filter {topic}@{origin}") != known[1]:
+            if sent.filters.get(f"{topic}@{origin}") != known[1]:
                 raise OtherFilter(stream=stream, origin=origin, known=known[1], given=digest)
             self._sending.refill[topic] = self._last_of(topic)
         last_there = parse_id(there.get(f"{stream}@{own}", ("0-0", ""))[0])
@@ -213,20 +225,20 @@ class Link:
                 "(ampsq replication begin-incarnation), to which others give back what they have"
             )
         if topic in self._sending.refill:
-            self._places[stream] = FIRST
+            self._places[log] = FIRST
         elif self._is_complete(stream, sent, there):
-            self._places[stream] = parse_id(sent.get(stream, "0-0"))
+            self._places[log] = parse_id(sent.places.get(stream, "0-0"))
         else:
             # Without copies, IDs there are IDs here.
-            self._places[stream] = last_there if not origins and not former else FIRST
-        is_same = self._places[stream] > FIRST and stream in sent
-        self._places[f"same {topic}"] = parse_id(sent.get(f"same {topic}", "0-0")) if is_same else FIRST
+            self._places[log] = last_there if not origins and not former else FIRST
+        is_same, same = self._places[log] > FIRST and stream in sent.places, Stream("same", topic)
+        self._places[same] = parse_id(sent.places.get(str(same), "0-0")) if is_same else FIRST
 
     @staticmethod
-    def _is_complete(stream: str, sent: Mapping[str, str], there: Mapping[str, tuple[str, str]]) -> bool:
+    def _is_complete(stream: str, sent: SentPlaces, there: Mapping[str, tuple[str, str]]) -> bool:
         """Whether the destination has all that was claimed to be sent."""
-        claims = {name: stream_id for name, stream_id in sent.items() if name.startswith(f"{stream}@")}
-        return stream in sent and all(
+        claims = {name: stream_id for name, stream_id in sent.places.items() if name.startswith(f"{stream}@")}
+        return stream in sent.places and all(
             parse_id(there.get(name, ("0-0", ""))[0]) >= parse_id(stream_id) for name, stream_id in claims.items()
         )
 
@@ -234,23 +246,25 @@ class Link:
         """Whether the source lacks an entry of its own that the destination has, and that was not trimmed."""
         if last_there == FIRST:
             return False
-        place, instance = id_text(last_there), self._source.instance
-        removed = ["HGET", key(instance, "retention"), f"removed {topic}"]
-        if parse_id(self._source.call(command(removed, lambda reply: (reply or b"0-0").decode()))) >= last_there:
+        if self._source.call(link_calls.removed_up_to(self._source.instance, topic)) >= last_there:
             return False
-        return not self._source.call(command(["XRANGE", key(instance, "log", topic), place, place], bool))
+        return self._source.call(entry_at(self._source.instance, log_of(topic), id_text(last_there))) is None
 
     def _last_of(self, topic: str) -> Id:
         """The last ID that a log of the source ever had."""
-        info = ["XINFO", "STREAM", key(self._source.instance, "log", topic)]
-        exists = self._source.call(command(["EXISTS", key(self._source.instance, "log", topic)], int))
-        return self._source.call(command(info, _last_generated)) if exists else FIRST
+        log, instance = log_of(topic), self._source.instance
+        exists = self._source.call(stream_exists(instance, log))
+        return self._source.call(stream_facts(instance, log)).last_given if exists else FIRST
+
+    def _last_in(self, stream: Stream) -> str:
+        """The ID of the last entry that a stream of the source has."""
+        return id_text(self._source.call(last_id(self._source.instance, stream)))
 
     def add(self, topics: Iterable[str]) -> None:
         """Carry more topics."""
         for topic in topics:
-            self._places.setdefault(f"log {topic}", FIRST)
-            self._places.setdefault(f"same {topic}", FIRST)
+            for kind in ("log", "same"):
+                self._places.setdefault(Stream(kind, topic), FIRST)
 
     def close(self) -> None:
         """Forget what was read and not applied; the stores stay open."""
@@ -290,7 +304,9 @@ class Link:
             arrived.put(places)
         if has_all and self._recovering:
             peer, word = self.carried.source, self._recovering
-            self._destination.call(recovering.note_fetched(self._destination.instance, word, peer.name, peer.group))
+            self._destination.call(
+                incarnation_calls.note_fetched(self._destination.instance, word, peer.name, peer.group)
+            )
             self._recovering = ""
         for places in arrived.take(is_idle=is_idle):
             self._report(places)
@@ -305,7 +321,7 @@ class Link:
         """
         places: dict[str, str] = {}
         # What is read behind a mark has come to it.
-        mark = self._source.call(command(_last(self._marks), _last_id))
+        mark = self._last_in(links.MARKS)
         is_whole = True
         if not self._behind:
             for queue in self._queues:
@@ -320,54 +336,32 @@ class Link:
         told: dict[str, list[JournalRow]] = {}
         if is_end:
             told, self._behind = self._behind, {}
-            places |= {f"journal {queue}": self._journals[queue] for queue in told}
+            places |= {str(journal_of(queue)): self._journals[queue] for queue in told}
             if is_whole and parse_id(mark) > parse_id(self._mark):
-                self._mark = places["marked"] = mark
+                self._mark = places[links.MARKED] = mark
         return LinkPage(entries, told, places, is_end and is_whole), is_end
 
     def _read_logs(self, wait: float, places: dict[str, str]) -> tuple[list[SourceEntryCopy], bool]:
-        instance, streams = self._source.instance, list(self._places)
+        instance, streams = self._source.instance, {stream: id_text(place) for stream, place in self._places.items()}
         if not streams:
             return [], True
-        keys = [key(instance, *stream.split(" ")) for stream in streams]
-        journals = [key(instance, "journal", queue) for queue in self._queues] if wait else []
-        waiting = [*journals, key(instance, "requests"), self._marks] if wait else []
-        ends = [*(self._journals[queue] for queue in self._queues), self._requests, self._mark] if wait else []
         if wait:
             # Only to wait: something of any kind ends it.
-            asked: list[str | int] = [
-                "XREAD",
-                "COUNT",
-                1,
-                "BLOCK",
-                max(round(wait * 1000), 1),
-                "STREAMS",
-                *keys,
-                *waiting,
-            ]
-            asked += [*(id_text(self._places[stream]) for stream in streams), *ends]
-            if not self._source.call(command(asked, lambda reply: reply, blocks=wait)):
+            waiting = {journal_of(queue): self._journals[queue] for queue in self._queues}
+            waiting |= {request_calls.REQUESTS: self._requests, links.MARKS: self._mark}
+            if not self._source.call(wait_for_streams(instance, streams | waiting, wait)):
                 return [], True
         # Of what is here under another bookmark there is little.
-        count = max(_PAGE // sum(stream.startswith("log ") for stream in streams), 50)
-        read: list[str | int] = [
-            "XREAD",
-            "COUNT",
-            count,
-            "STREAMS",
-            *keys,
-            *(id_text(self._places[stream]) for stream in streams),
-        ]
-        got: dict[bytes, Any] = dict(self._source.call(command(read, lambda reply: reply)) or ())
+        count = max(_PAGE // sum(stream.kind == "log" for stream in streams), 50)
+        got = self._source.call(read_streams(instance, streams, count))
         found: list[SourceEntryCopy] = []
         horizon: Id | None = None
-        for stream, name in zip(streams, keys, strict=True):
-            rows = got.get(name.encode(), [])
-            kind, topic = stream.split(" ")
-            if kind == "log":
-                found += [split_entry(topic, stream_id, flat, self.carried.source) for stream_id, flat in rows]
+        for stream in streams:
+            rows = got.get(stream, [])
+            if stream.kind == "log":
+                found += [split_entry(stream.of, stream_id, flat, self.carried.source) for stream_id, flat in rows]
             else:
-                found += [self._read_same(topic, stream_id, flat) for stream_id, flat in rows]
+                found += [self._read_same(stream.of, stream_id, flat) for stream_id, flat in rows]
             if len(rows) >= count:
                 last = parse_id(rows[-1][0])
                 horizon = last if horizon is None else min(horizon, last)
@@ -377,20 +371,17 @@ class Link:
                 found = [entry for entry in found if entry.here <= horizon]
         reached = {(entry.is_same, entry.topic): entry.here for entry in found}
         for (is_same, topic), here in reached.items():
-            stream = f"{'same' if is_same else 'log'} {topic}"
+            stream = Stream("same" if is_same else "log", topic)
             self._places[stream] = here
-            places[stream] = id_text(here)
+            places[str(stream)] = id_text(here)
         return found, horizon is None
 
     def _read_same(self, topic: str, stream_id: bytes, flat: Sequence[bytes]) -> SourceEntryCopy:
         """A message under another bookmark than its entry's; without its fields where it was trimmed."""
-        facts = dict(zip(flat[::2], flat[1::2], strict=True))
-        here = facts[_F_HERE].decode()
-        log = key(self._source.instance, "log", topic)
-        rows = self._source.call(command(["XRANGE", log, here, here], lambda reply: reply))
-        entry = split_entry(topic, stream_id, rows[0][1] if rows else [], self.carried.source)
-        origin, _, there = facts[_F_SOURCE].partition(b"~")
-        return entry._replace(origin=origin.decode(), id=there, path=facts[_F_PATH].decode(), is_same=True)
+        same = read_same_entry(flat)
+        found = self._source.call(entry_at(self._source.instance, log_of(topic), same.here))
+        entry = split_entry(topic, stream_id, found[1] if found else [], self.carried.source)
+        return entry._replace(origin=same.origin, id=same.id, path=same.path, is_same=True)
 
     def _digest_of(self, topic: str, origin: str) -> str:
         known = self._digests.get((topic, origin))
@@ -414,81 +405,38 @@ class Link:
         self._read_requests()
         told, until = 0, time.monotonic() + _TOLD_AGAIN
         for _ in range(len(self._unanswered)):
-            place, fields = self._unanswered.popleft()
-            source = fields.pop(_F_SOURCE, f"{self.carried.source.origin}~{place}".encode())
-            path = fields.pop(_F_PATH, b"").decode()
-            queue = fields[_F_QUEUES].decode()
-            if queue in self._journals and self.carried.is_routed(source.partition(b"~")[0].decode(), path):
+            request = self._unanswered.popleft()
+            source = request.source or f"{self.carried.source.origin}~{request.id}".encode()
+            is_routed = self.carried.is_routed(source.partition(b"~")[0].decode(), request.path)
+            if request.queue in self._journals and is_routed:
                 told += 1
-                is_again = self._tell(queue, fields)
+                is_again = self._tell(request)
                 while is_again and time.monotonic() < until:
-                    is_again = self._tell(queue, fields)
+                    is_again = self._tell(request)
                 if is_again:
                     # The destination has more to read for it: all else goes on meanwhile.
-                    self._unanswered.append((place, {_F_SOURCE: source, _F_PATH: path.encode(), **fields}))
+                    self._unanswered.append(request)
                     continue
-                row = [value for pair in fields.items() for value in pair]
-                self._destination.call(links.relay([source, self.carried.path_of(path), len(fields), *row]))
+                path = self.carried.path_of(request.path)
+                self._destination.call(request_calls.relay(source, path, request.fields))
         return told
 
     def _read_requests(self) -> None:
         """Read what is new; of what an instance asks for, the last word counts."""
-        name = key(self._source.instance, "requests")
-        read: list[str | int] = ["XRANGE", name, f"({self._requests}", "+", "COUNT", _REQUESTS]
-        for stream_id, flat in self._source.call(command(read, lambda reply: reply)):
-            self._requests = stream_id.decode()
-            fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            if _F_WISHES in fields and self._unanswered:
-                same = (fields[_F_QUEUES], fields[_F_OWNER])
-                others = [
-                    (place, other)
-                    for place, other in self._unanswered
-                    if _F_WISHES not in other or (other[_F_QUEUES], other[_F_OWNER]) != same
-                ]
-                self._unanswered = deque(others)
-            self._unanswered.append((self._requests, fields))
+        for request in self._source.call(request_calls.read_requests(self._source.instance, self._requests, _REQUESTS)):
+            self._requests = request.id
+            self._unanswered = deque(other for other in self._unanswered if not request.replaces(other))
+            self._unanswered.append(request)
 
-    def _tell(self, queue: str, fields: Mapping[bytes, bytes]) -> bool:
+    def _tell(self, request: InstanceRequest) -> bool:
         """Tell the destination of one request, offer or claim; gives whether it is to be told again."""
-        by, bookmarks, now = fields[_F_OWNER].decode(), fields[_F_BOOKMARKS].split(), self._clock()
-        followed, place = fields.get(_F_HEARD, b""), fields.get(_F_PLACE, b"")
-        if _F_TO in fields:
-            offer = links.Offer(fields[_F_TO], by, fields[_F_OFFERED], place, bookmarks)
-            self._destination.call(links.claim_messages(queue, offer, now=now))
+        queue, now = request.queue, self._clock()
+        if request.offer is not None:
+            self._destination.call(links.claim_messages(queue, request.offer, now=now))
             return False
-        if _F_WISHES in fields:
-            wish = links.RoomRequest(fields[_F_SHARES], followed, place, fields[_F_WISHES])
-            return self._destination.call(links.offer_messages(queue, by, wish, now=now))[1]
-        # One that does not say for how many there is room asks for none.
-        rooms = fields.get(_F_ROOMS, b"")
-        grant = links.grant_ownership(queue, by, bookmarks, rooms=rooms, followed=followed, now=now)
+        if request.wish is not None:
+            return self._destination.call(links.offer_messages(queue, request.by, request.wish, now=now))[1]
+        grant = links.grant_ownership(
+            queue, request.by, request.bookmarks, rooms=request.rooms, followed=request.followed, now=now
+        )
         return self._destination.call(grant)[1]
-
-
-_F_SOURCE, _F_PATH, _F_QUEUES, _F_OWNER, _F_ROOMS, _F_HEARD, _F_BOOKMARKS, _F_HERE = (
-    FIELDS[name].encode() for name in ("source", "path", "queues", "owner", "rooms", "heard", "bookmarks", "here")
-)
-_F_SHARES, _F_WISHES, _F_PLACE, _F_TO, _F_OFFERED = (
-    FIELDS[name].encode() for name in ("shares", "wishes", "place", "to", "offered")
-)
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
-
-
-def _set(reply: Any) -> set[str]:
-    return {name.decode() for name in reply}
-
-
-def _last(name: str) -> list[str | int]:
-    return ["XREVRANGE", name, "+", "-", "COUNT", 1]
-
-
-def _last_id(reply: Any) -> str:
-    return reply[0][0].decode() if reply else "0-0"
-
-
-def _last_generated(reply: Any) -> Id:
-    facts = dict(zip(reply[::2], reply[1::2], strict=True))
-    return parse_id(facts[b"last-generated-id"])

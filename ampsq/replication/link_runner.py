@@ -1,30 +1,30 @@
 """Running a link: finding who is at the other end, checking it, stepping, and saying how it goes.
 
 What a link says of itself stands in `links`, at both ends: ``out <destination>`` at the source, ``in <instance>`` at
-the destination, as JSON; see `LinkState`.
+the destination, as JSON; see `ampsq.protocol.calls.links.LinkState`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import threading
 import time
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from ampsq.base.errors import AmpsqError, LinkRefused, ServerUnsuitable, Unavailable
 from ampsq.catalog.first_use import add_recorded
 from ampsq.definitions.destination import Address, Destination
 from ampsq.expressions import parse
 from ampsq.protocol.calls import actions as action_calls
+from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls.replication import read_found_groups, read_link_report
+from ampsq.protocol.calls.links import LinkState
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.instance import catalog_version
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 from ampsq.replication.link import Link
 from ampsq.replication.report import SILENT
 from ampsq.replication.selection import EntrySelector, Peer, select
@@ -33,12 +33,12 @@ from ampsq.transport.errors import describe_failure
 from ampsq.transport.server_wait import ServerWait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.transport.runner import Store
 
-__all__ = ["LinkEnd", "LinkRunner", "LinkState", "read_peer"]
+__all__ = ["LinkEnd", "LinkRunner", "read_peer"]
 
 _log = logging.getLogger("ampsq.replication")
 #: Milliseconds for which a link is run by one coordinator without a sign of life, and seconds between two of them.
@@ -58,59 +58,6 @@ _HELD: Final = (
 )
 #: Seconds that all directions of a link together have to end.
 _ENDS_WITHIN: Final = 1.0
-
-
-@dataclass
-class LinkState:
-    """What a link says of itself.
-
-    Attributes:
-        destination: its name.
-        source: the instance that sends.
-        instance: the one that it is sent to, "" while there is none.
-        group: of that one, or of the one that was there last.
-        address: where it is, without passwords.
-        state: ``connected``, ``waiting`` (nobody answers) or ``refused`` (the other side does not fit).
-        sync_type: as configured.
-        since: ms of the server since when the state is this.
-        at: ms when it was last said.
-        losses: how often the connection was lost since the coordinator began to run the link.
-        lost_at: ms when it was lost last, 0 for never.
-        messages: copies recorded at the destination since the link was connected.
-        bytes: of their fields, by what was sent.
-        messages_per_second: of the last second or so.
-        bytes_per_second: of the last second or so.
-        told: journal entries followed there.
-        requests: requests, offers and claims of messages passed there.
-        reason: why it is not connected.
-        is_final: nothing but another definition of the destination ends that.
-        run_by: the coordinator that runs it.
-    """
-
-    destination: str
-    source: str
-    instance: str = ""
-    group: str = ""
-    address: str = ""
-    state: str = "waiting"
-    sync_type: str = "async"
-    since: int = 0
-    at: int = 0
-    losses: int = 0
-    lost_at: int = 0
-    messages: int = 0
-    bytes: int = 0
-    messages_per_second: int = 0
-    bytes_per_second: int = 0
-    told: int = 0
-    requests: int = 0
-    reason: str = ""
-    is_final: bool = False
-    run_by: str = ""
-
-    def text(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +179,7 @@ class LinkRunner:
         while not self._stopping.is_set():
             if time.monotonic() >= renew_at:
                 renew_at = time.monotonic() + _RENEW
-                if (_version(own.store), _version(other.store)) != versions:
+                if _versions(own, other) != versions:
                     return
                 if not own.store.call(calls.hold_view(f"link {self._definition.name}", self._owner, _PERIOD)):
                     return
@@ -278,8 +225,7 @@ class LinkRunner:
 
     def _in_order(self, own: LinkEnd) -> list[tuple[str, str]]:
         peers = list(self._definition.peers)
-        incoming = own.store.call(command(["HKEYS", key(own.store.instance, "links")], list))
-        known = {name.decode().removeprefix("in ") for name in incoming if name.startswith(b"in ")}
+        known = own.store.call(link_calls.incoming_instances(own.store.instance))
         return sorted(peers, key=lambda peer: peer[1] not in known)
 
     def _say(self, state: LinkState) -> None:
@@ -301,9 +247,9 @@ class LinkRunner:
 
     def _note_held(self, store: Store, state: LinkState) -> None:
         """Where whoever holds the link says nothing of it, say that."""
-        said = store.call(read_link_report(store.instance, f"out {state.destination}"))
+        said = store.call(link_calls.read_link_state(store.instance, state.destination))
         longest = SILENT + float(self._definition.reconnect_timeout) / 1000
-        if _server_now(store) - said.get("at", 0) > longest * 1000:
+        if store.call(server_time()) - (said.at if said else 0) > longest * 1000:
             state.state, state.reason = "waiting", _HELD
             _note(store, state)
 
@@ -340,10 +286,10 @@ class _Direction:
         state.messages_per_second = round((state.messages - messages) / passed)
         state.bytes_per_second = round((state.bytes - size) / passed)
         self._counted = now, state.messages, state.bytes
-        state.state, state.reason, state.at, state.run_by = "connected", "", _server_now(self._source), run_by
+        state.state, state.reason, state.at, state.run_by = "connected", "", self._source.call(server_time()), run_by
         state.since = state.since or state.at
-        _report(self._source, f"out {state.destination}", state)
-        _report(self._destination, f"in {state.source}", state)
+        self._source.call(link_calls.write_link_state(self._source.instance, state))
+        self._destination.call(link_calls.write_link_state(self._destination.instance, state, is_incoming=True))
 
 
 class _Directions:
@@ -386,7 +332,7 @@ class _Directions:
                 _validate(source, destination, definition)
 
     def _found_groups(self) -> list[dict[str, str]]:
-        return [source.store.call(read_found_groups(source.store.instance)) for source, _, _ in self._validated]
+        return [_found_groups(source.store) for source, _, _ in self._validated]
 
     def report(self, run_by: str) -> None:
         """Say at both ends that they stand."""
@@ -467,7 +413,7 @@ def _validate(source: LinkEnd, destination: LinkEnd, definition: Destination) ->
     Raises:
         LinkRefused: they do not; a line for each difference.
     """
-    groups = source.store.call(read_found_groups(source.store.instance))
+    groups = _found_groups(source.store)
     found = validate(source.catalog, destination.catalog, definition, groups)
     refusals = [str(difference) for difference in found if difference.refuses]
     if refusals:
@@ -497,27 +443,17 @@ def _link(source: LinkEnd, destination: LinkEnd, definition: Destination) -> Lin
     )
 
 
-def _version(store: Store) -> int:
-    return store.call(
-        command(["HGET", key(store.instance, "instance"), FIELDS["catalog"]], lambda reply: int(reply or -1))
-    )
+def _found_groups(store: Store) -> dict[str, str]:
+    """Of each destination of an instance the group of the instance that its link found last."""
+    return store.call(link_calls.read_link_reports(store.instance)).groups
 
 
-def _server_now(store: Store) -> int:
-    return store.call(command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
-
-
-def _report(store: Store, name: str, state: LinkState) -> None:
-    store.call(command(["HSET", key(store.instance, "links"), name, state.text()], int))
+def _versions(own: LinkEnd, other: LinkEnd) -> tuple[int | None, int | None]:
+    """Read the versions of what is defined at both ends."""
+    return own.store.call(catalog_version(own.store.instance)), other.store.call(catalog_version(other.store.instance))
 
 
 def _note(store: Store, state: LinkState) -> None:
     """Leave it at the source, for others to see."""
-    state.at = _server_now(store)
-    _report(store, f"out {state.destination}", state)
-
-
-def read_link_states(reply: Any) -> Iterable[tuple[str, dict[str, Any]]]:
-    """What links said, of `HGETALL` on `links`."""
-    for name, text in zip(reply[::2], reply[1::2], strict=True):
-        yield name.decode(), json.loads(text)
+    state.at = store.call(server_time())
+    store.call(link_calls.write_link_state(store.instance, state))

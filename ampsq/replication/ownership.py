@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
 from ampsq.replication.report import linked_instances
 
 __all__ = ["assume_lost"]
@@ -25,7 +23,7 @@ async def assume_lost(instance: str, queue: str, limit: int) -> int:
     Returns:
         How many messages this instance owns now.
     """
-    if not (await command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)):
+    if not (await replication_calls.has_proxied_transfer(instance, queue)):
         return 0
     counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue, limit)
     linked = await linked_instances(instance)

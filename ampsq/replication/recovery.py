@@ -14,27 +14,16 @@ from ampsq.base.errors import DefinitionError
 from ampsq.catalog.destination_checks import sent_queue
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command, script_call
-from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ampsq.protocol.calls.incarnations import RecoveryNotes
     from ampsq.protocol.calls.queues import Catalog
-    from ampsq.protocol.request import Call
 
-__all__ = [
-    "Recovery",
-    "close_incarnations",
-    "closed_incarnations",
-    "note_fetched",
-    "read_recovery",
-    "recover",
-    "recover_without",
-    "recovery_word",
-    "resume_recovered",
-]
+__all__ = ["Recovery", "read_recovery", "recover_without", "resume_recovered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,65 +47,38 @@ class Recovery:
         return asdict(self)
 
 
-def recover(origins: Iterable[str]) -> Call[str]:
-    """Tell an instance of incarnations that it had; gives the word under which it recovers, "" where it does not."""
-    return script_call("begin_recovery", ["", *origins], bytes.decode, repeatable=True)
-
-
-def close_incarnations(instance: str, origins: Iterable[str]) -> Call[int]:
-    """Let an instance take nothing more that was read of these incarnations of others."""
-    return command(["SADD", key(instance, "closed"), *origins], int)
-
-
-def closed_incarnations(instance: str) -> Call[set[str]]:
-    """The incarnations of others that are over, as far as an instance was told."""
-    return command(["SMEMBERS", key(instance, "closed")], lambda reply: {origin.decode() for origin in reply})
-
-
-def recovery_word(instance: str) -> Call[str]:
-    """The word under which an instance recovers, "" where it does not."""
-    return command(["HGET", key(instance, "instance"), FIELDS["recovering"]], lambda reply: (reply or b"").decode())
-
-
-def note_fetched(instance: str, word: str, peer: str, group: str) -> Call[int]:
-    """Note that an instance has all that a peer has, durable, and that the peer takes nothing more of the last."""
-    return command(["HSET", key(instance, "recovery"), f"from {peer}", f"{word} {group}"], int)
-
-
 async def resume_recovered(instance: str) -> Recovery | None:
     """Let those queues go on for which nobody is waited any more; None where the instance does not recover any more."""
-    word: str = await recovery_word(instance)
+    word: str = await incarnation_calls.recovery_word(instance)
     found = await read_recovery(instance)
     if found is None:
         return None
     queues = found.queues if not found.waits_for else (await _alone(found.queues))
     if not found.waits_for or queues:
-        left = await script_call("end_recovery", ["", word, *queues], int, repeatable=True)
+        left = await incarnation_calls.end_recovery(word, queues)
         return found if left > 0 else None
     return found
 
 
 async def read_recovery(instance: str) -> Recovery | None:
     """What an instance waits for; None where it does not recover."""
-    word: str = await recovery_word(instance)
+    word: str = await incarnation_calls.recovery_word(instance)
     if not word:
         return None
     catalog: Catalog = await calls.catalog()
     held: list[str] = []
     for queue in sorted(catalog.queues):
-        is_held = await command(["HEXISTS", key(instance, "queue", queue), FIELDS["recovering"]], bool)
+        is_held = await incarnation_calls.is_recovering(instance, queue)
         held += [queue] if is_held else []
-    said: dict[str, str] = await command(["HGETALL", key(instance, "recovery")], _texts)
-    known = {name: text.partition(" ") for name, text in said.items()}
-    groups = {name: group for name, (of, _, group) in known.items() if of == word}
+    notes: RecoveryNotes = await incarnation_calls.read_recovery_notes(instance, word)
     waits_for, left_out = [], []
     for name, text in sorted(catalog.destinations.items()):
         definition = Destination.from_json(text)
         if not _shares(definition, catalog, held):
             continue
-        if f"without {name}" in groups:
+        if name in notes.left_out:
             left_out.append(name)
-        elif not _is_fetched(definition, groups):
+        elif not _is_fetched(definition, notes.fetched):
             waits_for.append(name)
     return Recovery(int(word.partition("-")[0]), tuple(held), tuple(waits_for), tuple(left_out))
 
@@ -134,9 +96,9 @@ async def recover_without(instance: str, destination: str) -> Recovery | None:
     if destination not in catalog.destinations:
         known = ", ".join(sorted(catalog.destinations)) or "none"
         raise DefinitionError(f"no destination {destination!r}; there are: {known}")
-    word: str = await recovery_word(instance)
+    word: str = await incarnation_calls.recovery_word(instance)
     if word:
-        await command(["HSET", key(instance, "recovery"), f"without {destination}", word], int)
+        await incarnation_calls.note_left_out(instance, word, destination)
     return await resume_recovered(instance)
 
 
@@ -151,13 +113,5 @@ def _shares(definition: Destination, catalog: Catalog, queues: Iterable[str]) ->
     return any(sent_queue(definition, Queue.from_json(catalog.queues[name])) is not None for name in queues)
 
 
-def _is_fetched(definition: Destination, groups: Mapping[str, str]) -> bool:
-    return any(
-        definition.leads_to(name.removeprefix("from "), group)
-        for name, group in groups.items()
-        if name.startswith("from ")
-    )
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+def _is_fetched(definition: Destination, fetched: Mapping[str, str]) -> bool:
+    return any(definition.leads_to(name, group) for name, group in fetched.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,16 +10,19 @@ from ampsq.base.log_positions import FIRST, parse_id
 from ampsq.catalog.destination_checks import sent_queue, sent_topic
 from ampsq.definitions.destination import Destination
 from ampsq.definitions.queue import Queue
+from ampsq.protocol.calls import links as link_calls
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.calls import replication as links
+from ampsq.protocol.calls import replication as replication_calls
+from ampsq.protocol.calls.links import LinkState
+from ampsq.protocol.reads.clock import server_time
 from ampsq.protocol.reads.log_index import complete, rank_of
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import key
+from ampsq.protocol.reads.streams import Stream, entries_behind, last_id
 from ampsq.replication.recovery import read_recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ampsq.protocol.calls.links import LinkReports, SentPlaces
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.replication.recovery import Recovery
 
@@ -154,7 +156,7 @@ class ReplicationReport:
 async def read_replication(instance: str) -> ReplicationReport:
     """Read how it stands; what it costs is a few looks a link and a topic."""
     catalog: Catalog = await calls.catalog()
-    now: int = await command(["TIME"], _milliseconds)
+    now = await server_time()
     found = await _links(instance, catalog, now)
     carried = _carried(catalog) if found else {}
     queues = []
@@ -180,63 +182,61 @@ def carried_to(destinations: Iterable[Destination], queue: Queue) -> tuple[str, 
 
 async def read_destinations(instance: str) -> list[Destination]:
     """The destinations that are defined, without all else that is."""
-    texts: dict[str, str] = await command(["HGETALL", key(instance, "destinations")], _texts)
+    texts = await link_calls.read_destination_texts(instance)
     return [Destination.from_json(text) for _, text in sorted(texts.items())]
 
 
 async def read_links(instance: str, catalog: Catalog) -> tuple[LinkStatus, ...]:
     """Read the links alone: those to its destinations, then those that come in."""
-    now: int = await command(["TIME"], _milliseconds)
+    now = await server_time()
     return tuple(await _links(instance, catalog, now))
 
 
 async def _links(instance: str, catalog: Catalog, now: int) -> list[LinkStatus]:
-    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _read_report)
-    sync: dict[str, str] = await command(["HGETALL", key(instance, "sync")], _texts)
+    said: LinkReports = await link_calls.read_link_reports(instance)
+    sync = await link_calls.read_sync_destinations(instance)
     found = []
     for name, text in sorted(catalog.destinations.items()):
         definition = Destination.from_json(text)
         lag = await _lag(instance, catalog, definition)
-        known = said.get(f"out {name}", {})
-        found.append(_outgoing(instance, definition, known, now, lag, downgraded=bool(sync.get(name))))
-    return found + [_incoming(known, now) for field, known in sorted(said.items()) if field.startswith("in ")]
+        known = said.outgoing.get(name)
+        found.append(_outgoing(instance, definition, known, now, lag, downgraded=sync.get(name) is not None))
+    return found + [_incoming(known, now) for known in said.incoming.values()]
 
 
 async def linked_instances(instance: str) -> set[str]:
     """The names of the instances that a link comes from, and this one's."""
-    now: int = await command(["TIME"], _milliseconds)
-    said: dict[str, dict[str, Any]] = await command(["HGETALL", key(instance, "links")], _read_report)
-    incoming = [_incoming(known, now) for field, known in said.items() if field.startswith("in ")]
+    now = await server_time()
+    said: LinkReports = await link_calls.read_link_reports(instance)
+    incoming = [_incoming(known, now) for known in said.incoming.values()]
     return {instance, *(link.instance for link in incoming if link.state == "connected" and link.instance)}
 
 
 async def _lag(instance: str, catalog: Catalog, definition: Destination) -> tuple[int, float]:
     """What a destination lacks: how much, and for how many seconds the oldest of it has been here."""
-    sent: dict[str, str] = await command(["HGETALL", key(instance, "sent", definition.name)], _texts)
+    sent: SentPlaces = await link_calls.read_sent(instance, definition.name)
     topics = [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
-    journals = [stream for stream in sent if stream.startswith("journal ") and "@" not in stream]
+    journals = [stream for stream in sent.places if stream.startswith("journal ") and "@" not in stream]
     number = 0
     for stream in (*topics, *journals):
         kind, _, name = stream.partition(" ")
-        place = sent.get(stream, "0-0")
-        if await command(["XRANGE", key(instance, kind, name), f"({place}", "+", "COUNT", 1], len):
-            number += await _number_behind(instance, kind, name, place)
-    oldest, now = await links.behind_since(definition.name, topics)
+        place = sent.places.get(stream, "0-0")
+        if await entries_behind(instance, Stream(kind, name), place, 1):
+            number += await _number_behind(instance, Stream(kind, name), place)
+    oldest, now = await replication_calls.behind_since(definition.name, topics)
     return number, 0.0 if oldest is None else max(now - oldest, 0) / 1000
 
 
-async def _number_behind(instance: str, kind: str, name: str, place: str) -> int:
-    stream = key(instance, kind, name)
-    if kind == "journal":
-        entries: int = await command(["XRANGE", stream, f"({place}", "+", "COUNT", _LOOKED], len)
-        return entries
-    await complete(name)
-    last = await command(["XREVRANGE", stream, "+", "-", "COUNT", 1], lambda reply: parse_id(reply[0][0]))
-    return (await rank_of(name, last)) - (await rank_of(name, max(parse_id(place), FIRST)))
+async def _number_behind(instance: str, stream: Stream, place: str) -> int:
+    if stream.kind == "journal":
+        return len(await entries_behind(instance, stream, place, _LOOKED))
+    await complete(stream.of)
+    last = await last_id(instance, stream)
+    return (await rank_of(stream.of, last)) - (await rank_of(stream.of, max(parse_id(place), FIRST)))
 
 
 def _outgoing(
-    own: str, definition: Destination, known: dict[str, Any], now: int, lag: tuple[int, float], *, downgraded: bool
+    own: str, definition: Destination, known: LinkState | None, now: int, lag: tuple[int, float], *, downgraded: bool
 ) -> LinkStatus:
     return _status(
         known,
@@ -246,9 +246,9 @@ def _outgoing(
         silent_after=SILENT + float(definition.reconnect_timeout) / 1000,
         destination=definition.name,
         direction="out",
-        instance=known.get("instance") or None,
-        group=known.get("group") or None,
-        address=known.get("address") or None,
+        instance=(known.instance or None) if known else None,
+        group=(known.group or None) if known else None,
+        address=(known.address or None) if known else None,
         acknowledgement="downgraded" if downgraded else definition.sync_type,
         pass_through=definition.pass_through,
         behind=lag[0],
@@ -256,7 +256,7 @@ def _outgoing(
     )
 
 
-def _why_silent(own: str, definition: Destination, known: dict[str, Any], last: str) -> str:
+def _why_silent(own: str, definition: Destination, known: LinkState | None, last: str) -> str:
     """Why nobody says anything of a link to a destination, and what to do."""
     if definition.addresses and not known:
         return (
@@ -273,21 +273,21 @@ def _why_silent(own: str, definition: Destination, known: dict[str, Any], last: 
     return f"{makes}, and it does not come any more: see there ampsq replication, and its coordinator; {last}"
 
 
-def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
+def _incoming(known: LinkState, now: int) -> LinkStatus:
     return _status(
         known,
         now,
         lambda last: (
-            f"the coordinator of {known['source']} runs this link, and has ended or does not reach this server: see "
+            f"the coordinator of {known.source} runs this link, and has ended or does not reach this server: see "
             f"there ampsq replication, and its log; {last}"
         ),
         silent_after=SILENT,
-        destination=known["destination"],
+        destination=known.destination,
         direction="in",
-        instance=known["source"],
+        instance=known.source,
         group=None,
         address=None,
-        acknowledgement=known["sync_type"],
+        acknowledgement=known.sync_type,
         pass_through=(),
         behind=None,
         seconds_behind=None,
@@ -295,34 +295,34 @@ def _incoming(known: dict[str, Any], now: int) -> LinkStatus:
 
 
 def _status(
-    known: dict[str, Any], now: int, why_silent: Callable[[str], str], *, silent_after: float, **facts: Any
+    known: LinkState | None, now: int, why_silent: Callable[[str], str], *, silent_after: float, **facts: Any
 ) -> LinkStatus:
-    said, ago = known.get("state", "silent"), now - known.get("at", 0)
+    known = known or LinkState("", "", state="silent")
+    said, ago = known.state, now - known.at
     is_silent = ago > (SILENT if said == "connected" else silent_after) * 1000
     state = "silent" if is_silent else said
     if is_silent:
-        because = f" ({known['reason']})" if known.get("reason") else ""
+        because = f" ({known.reason})" if known.reason else ""
         reason = why_silent(f"the last word, {span_text(ago)} ago, was {said}{because}")
     else:
-        reason = known.get("reason") or "its coordinator says no more than that; its log may"
+        reason = known.reason or "its coordinator says no more than that; its log may"
     is_connected = state == "connected"
-    lost_at = known.get("lost_at", 0)
     return LinkStatus(
         **facts,
         state=state,
-        connected_for=max(now - known["since"], 0) / 1000 if is_connected else None,
-        messages=known.get("messages", 0),
-        bytes=known.get("bytes", 0),
-        messages_per_second=known.get("messages_per_second", 0) if is_connected else 0,
-        bytes_per_second=known.get("bytes_per_second", 0) if is_connected else 0,
-        disconnects=known.get("losses", 0),
-        disconnected_ago=max(now - lost_at, 0) / 1000 if lost_at else None,
+        connected_for=max(now - known.since, 0) / 1000 if is_connected else None,
+        messages=known.messages,
+        bytes=known.bytes,
+        messages_per_second=known.messages_per_second if is_connected else 0,
+        bytes_per_second=known.bytes_per_second if is_connected else 0,
+        disconnects=known.losses,
+        disconnected_ago=max(now - known.lost_at, 0) / 1000 if known.lost_at else None,
         reason=None if is_connected else reason,
     )
 
 
 async def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> QueueOwnership:
-    counted: links.OwnerCounts = await links.count_owners(queue.name, _COUNTED)
+    counted: replication_calls.OwnerCounts = await replication_calls.count_owners(queue.name, _COUNTED)
     return QueueOwnership(
         queue=queue.name,
         initial_owner="origin" if queue.owner == "*" else queue.owner,
@@ -337,15 +337,3 @@ async def _ownership(queue: Queue, destinations: tuple[str, ...], now: int) -> Q
         proxied=counted.proxied,
         carried_to=destinations,
     )
-
-
-def _milliseconds(reply: Any) -> int:
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000
-
-
-def _read_report(reply: Any) -> dict[str, Any]:
-    return {name: json.loads(text) for name, text in _texts(reply).items()}
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}

@@ -11,9 +11,9 @@ from simulation import EPOCH
 
 from ampsq.base.errors import IncarnationOver
 from ampsq.base.message_types import JSON
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.reads.origin import read_origin
 from ampsq.protocol.schema import VALUES
-from ampsq.replication import recovery as recovering
 from ampsq.replication.link import Link
 from ampsq.replication.selection import EntrySelector, Peer
 
@@ -27,7 +27,7 @@ def anew(instance):
 
 
 def recovered(instance):
-    word = instance.store.call(recovering.recovery_word(instance.name))
+    word = instance.store.call(incarnation_calls.recovery_word(instance.name))
     instance.run("end_recovery", instance.now, word, QUEUE)
 
 
@@ -76,7 +76,7 @@ def leases_of_the_last_one_are_void(known):
 
 def nothing_is_taken_that_was_read_of_the_last_one(known):
     a, b = begun(known)
-    b.store.call(recovering.close_incarnations("b", [a.origin]))
+    b.store.call(incarnation_calls.close_incarnations("b", [a.origin]))
     refused(copied, b, a.origin, f"{EPOCH}-0", (f"{EPOCH}-0", "g", 1))
     refused(told, b, a.origin, "acknowledged", f"{TOPIC}~{a.origin}~{EPOCH}-0")
 

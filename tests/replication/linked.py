@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ampsq import Client, Destination, Queue, Topic
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.replication import link_runner as running
 from ampsq.replication import recovery as recovering
 
@@ -96,7 +97,7 @@ class Linked:
         """What coordinators do for new incarnations; whether one of them recovers no more."""
         ended = False
         for client in self.clients.values():
-            word = client._store.call(recovering.recovery_word(client.instance))
+            word = client._store.call(incarnation_calls.recovery_word(client.instance))
             ended = ended or (bool(word) and client._store.run(recovering.resume_recovered(client.instance)) is None)
         return ended
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from ampsq.protocol.calls import incarnations as incarnation_calls
 from ampsq.protocol.reads.origin import read_origin
-from ampsq.replication import recovery as recovering
 from ampsq.replication.selection import Peer
 
 
@@ -70,7 +70,7 @@ def go_on(run):
     if not has_lost(run):
         return False
     instance = run.instances[run.loss.at]
-    word = instance.store.call(recovering.recovery_word(instance.name))
+    word = instance.store.call(incarnation_calls.recovery_word(instance.name))
     if not word:
         return False
     names, values = instance.ask(["HKEYS", instance.key("recovery")], ["HVALS", instance.key("recovery")])

@@ -5,14 +5,14 @@ See `ampsq.protocol.calls.queues`.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.log_positions import parse_id
+from ampsq.protocol.reads.streams import Stream
 from ampsq.protocol.request import Call, command, script_call
-from ampsq.protocol.schema import key
+from ampsq.protocol.schema import FIELDS, key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from redis.typing import EncodableT
 
 __all__ = [
+    "MARKED",
+    "MARKS",
     "Applied",
     "EntryRun",
     "JournalPage",
@@ -31,18 +33,17 @@ __all__ = [
     "apply",
     "apply_journal",
     "assume_ownership",
+    "begin_sending",
     "behind_since",
     "claim_messages",
     "count_owners",
     "downgrade",
     "grant_ownership",
+    "has_proxied_transfer",
     "lacking_destinations",
     "offer_messages",
-    "read_found_groups",
     "read_journal",
-    "read_link_report",
     "read_received",
-    "relay",
     "report_sent",
     "request_ownership",
     "set_mark",
@@ -50,6 +51,10 @@ __all__ = [
 ]
 
 
+#: The stream of marks behind what is waited for: a link that has read one has read all before it.
+MARKS: Final = Stream("marks")
+#: Under which name `report_sent` takes the mark up to which a destination has everything.
+MARKED: Final = FIELDS["marked"]
 #: Milliseconds as scripts take them; "" for the server's time.
 Now = int | str
 
@@ -303,6 +308,11 @@ def set_proxied_transfer(queue: str, *, enabled: bool) -> Call[None]:
     return script_call("set_proxied_transfer", [queue, int(enabled)], lambda _: None, repeatable=True)
 
 
+def has_proxied_transfer(instance: str, queue: str) -> Call[bool]:
+    """Ask whether proxied transfer of a queue is enabled."""
+    return command(["HEXISTS", key(instance, "queue", queue), FIELDS["proxied"]], bool)
+
+
 def set_mark() -> Call[str]:
     """Set a mark behind everything that was recorded; "" where no destination is waited for."""
     return script_call("set_mark", [], bytes.decode, repeatable=True)
@@ -344,39 +354,31 @@ def downgrade(destination: str, *, enabled: bool) -> Call[bool]:
     return script_call("downgrade", ["", destination, int(enabled)], bool, repeatable=True)
 
 
-def relay(rows: Sequence[EncodableT]) -> Call[int]:
-    """Pass requests on; gives how many were new.
+def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
+    """Note up to where a destination has what it is sent.
 
     Args:
-        rows: source, path, the number of fields, then these and their values, in turn.
+        destination: its name.
+        places: `MARKED` -> the mark up to which it has everything; ``log <topic>`` and the like -> ID.
     """
-    return script_call("relay_requests", rows, int, repeatable=True)
-
-
-def report_sent(destination: str, places: Mapping[str, str]) -> Call[None]:
-    """Note up to where a destination has what it is sent: ``log <topic>`` and ``journal <queue>`` to IDs."""
     arguments: list[EncodableT] = [destination, *(text for pair in places.items() for text in pair)]
     return script_call("report_sent", arguments, lambda _: None, repeatable=True)
 
 
-def read_found_groups(instance: str) -> Call[dict[str, str]]:
-    """Read of each destination the group of the instance that its link found last."""
-    return command(["HGETALL", key(instance, "links")], _found_groups)
+def begin_sending(destination: str, peer: str, version: int, places: Mapping[str, str]) -> Call[None]:
+    """Note who a destination is, and that it is sent just these streams.
 
-
-def _found_groups(reply: Any) -> dict[str, str]:
-    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
-    outgoing = {name.decode()[4:]: json.loads(text) for name, text in pairs if name.startswith(b"out ")}
-    return {name: link["group"] for name, link in outgoing.items() if link.get("group")}
-
-
-def read_link_report(instance: str, link: str) -> Call[dict[str, Any]]:
-    """Read what a link, ``out <destination>`` or ``in <instance>``, said of itself last; empty where it never did."""
-    return command(["HGET", key(instance, "links"), link], lambda reply: json.loads(reply) if reply else {})
+    Args:
+        destination: its name.
+        peer: the origin of the instance there.
+        version: of the catalog that says so.
+        places: up to where it has each, as of `report_sent`.
+    """
+    return report_sent(destination, {FIELDS["peer"]: peer, FIELDS["catalog"]: str(version), **places})
 
 
 def read_received(instance: str) -> Call[dict[str, tuple[str, str]]]:
-    """What an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
+    """Read what an instance has of others: ``<kind> <name>@<origin>`` -> ID, digest of the filters."""
     return command(["HGETALL", key(instance, "received")], _received)
 
 
