@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ampsq.base.bookmarks import parse_ref
 from ampsq.base.message_types import JSON
 from ampsq.expressions import Document
-from ampsq.protocol.entries import bookmark_of
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.entries import body_in, bookmark_of
 
 if TYPE_CHECKING:
     from ampsq.base.bookmarks import Bookmark
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Browsed
 
 __all__ = ["ClientContext", "InstanceContext"]
-
-_BODY: Final = FIELDS["body"].encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class InstanceContext:
         """What expressions read of a message of that type that a walk or a look gave."""
         topic, stream_id = parse_ref(found.ref.decode())
         return Document(
-            found.fields.get(_BODY),
+            body_in(found.fields),
             fields=found.fields,
             topic=topic,
             stream_id=stream_id,

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, recorded_by
 from ampsq.protocol.schema import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["RawEntry", "SameMessage", "bookmark_of", "own_fields", "read_entry", "read_same_entry", "source_in"]
+__all__ = [
+    "Publication",
+    "RawEntry",
+    "SameMessage",
+    "body_in",
+    "bookmark_of",
+    "headers_in",
+    "own_fields",
+    "path_in",
+    "read_entry",
+    "read_publication",
+    "read_same_entry",
+    "source_in",
+]
 
 #: An entry as a log has it: its ID, and its fields, names and values in turn.
 RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
+_BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
 _HERE: Final = FIELDS["here"].encode()
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
@@ -44,6 +59,64 @@ def read_entry(flat: Sequence[bytes]) -> tuple[dict[bytes, bytes], str]:
     source = source_in(flat)
     own = flat[:-4] if source else flat
     return dict(zip(own[::2], own[1::2], strict=True)), source
+
+
+def body_in(fields: Mapping[bytes, bytes]) -> bytes | None:
+    """The body of a message; None of an entry that somebody wrote without ampsq."""
+    return fields.get(_BODY)
+
+
+def headers_in(fields: Mapping[bytes, bytes]) -> bytes:
+    """The headers of a message, JSON; empty where it has none."""
+    return fields.get(_HEADERS, b"") if _BODY in fields else b""
+
+
+def path_in(flat: Sequence[bytes]) -> list[str]:
+    """The origins that a copy came through, the one that it came from here first."""
+    return [hop.partition("/")[0] for hop in flat[-1].decode().split(" ")]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a message was published with.
+
+    Attributes:
+        size: bytes of its body.
+        headers: JSON; "" for none.
+        publisher: the publisher's name; "" for none.
+        sequence: its publisher's number.
+        expiration: ms for which it lives.
+        due: ms when it is due.
+        addressed: the queue that it is for alone; "" for none.
+    """
+
+    size: int
+    headers: str
+    publisher: str
+    sequence: int | None
+    expiration: int | None
+    due: int | None
+    addressed: str
+
+
+def read_publication(flat: Sequence[bytes]) -> Publication | None:
+    """Read what an entry's message was published with; None of an entry that somebody wrote without ampsq."""
+    fields, _ = read_entry(flat)
+    body = fields.get(_BODY)
+    if body is None:
+        return None
+
+    def text(name: str) -> str:
+        return fields.get(FIELDS[name].encode(), b"").decode(errors="replace")
+
+    def number(name: str) -> int | None:
+        found = text(name)
+        return int(found) if found.isdigit() else None
+
+    return Publication(
+        len(body), text("headers"), text("publisher"), number("sequence"), number("expiration"), number("due"),
+        text("addressed"),
+    )  # fmt: skip
 
 
 def bookmark_of(topic: str, origin: str, stream_id: str, source: str) -> Bookmark:

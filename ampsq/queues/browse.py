@@ -16,17 +16,17 @@ from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import DefinitionError, Unavailable
 from ampsq.base.message_types import JSON
 from ampsq.base.values import check_text, shown
-from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, FIELDS, key
+from ampsq.protocol.reads.definitions import read_queue
+from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import QueryResult, SowMessage, parse_query_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ampsq.base.message_types import MessageType
+    from ampsq.definitions.queue import Queue
     from ampsq.expressions import Expression
     from ampsq.protocol.calls.queues import Browsed, BrowsePage, Verb, Walk
     from ampsq.protocol.context import InstanceContext
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Walker", "ack_matching", "sow_queue"]
 
-_BODY: Final = FIELDS["body"].encode()
 _VERBS: Final[Mapping[str, Verb]] = {"ack": "acknowledged", "cancel": "cancelled", "expire": "expired"}
 #: Calls of one page.
 _READS: Final = 20
@@ -330,8 +329,8 @@ async def ack_matching(
 
 async def _protects_leases(context: InstanceContext, queue: str) -> bool:
     """Whether a queue lets nobody but their holders settle leases; False where there is no such queue."""
-    definition = await command(["HGET", key(context.instance, "queues"), queue], lambda reply: reply)
-    return definition is not None and Queue.from_json(definition).leasing == "strict"
+    definition = await read_queue(context.instance, queue)
+    return definition is not None and definition.leasing == "strict"
 
 
 async def _settle(queue: str, option: str, refs: list[bytes], reason: str, *, dry_run: bool) -> int:

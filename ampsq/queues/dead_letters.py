@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import DefinitionError, UnknownMessage, UnknownQueue
 from ampsq.base.values import check_text, parse_name, shown
-from ampsq.definitions.queue import Queue, Reason
+from ampsq.definitions.queue import Reason
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import decode, decode_body, shorten
+from ampsq.protocol.entries import body_in
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.definitions import read_queue
 from ampsq.protocol.reads.message_names import find_bookmarks
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, FIELDS, key
+from ampsq.protocol.schema import BATCH
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.explain import explain
 from ampsq.queues.query import Query, SowMessage, parse_query_filter
@@ -37,11 +39,9 @@ __all__ = [
     "embedded",
     "read_available",
     "read_dead_letters",
-    "server_time",
 ]
 
 _TEXTS: Final = ("queue", "topic", "bookmark", "reason")
-_BODY: Final = FIELDS["body"].encode()
 _MESSAGE: Final = b',"message":'
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -212,7 +212,7 @@ def embedded(fields: Mapping[bytes, bytes]) -> bytes:
     Args:
         fields: of its log entry; empty where the log has none any more.
     """
-    body = fields.get(_BODY)
+    body = body_in(fields)
     if body is None:
         plain = {
             name.decode(errors="replace"): value.decode(errors="surrogateescape") for name, value in fields.items()
@@ -264,12 +264,6 @@ def dead_letter_filter(text: str | None, source: str | None, reason: str | None)
     return " AND ".join(parts) or None
 
 
-async def server_time() -> int:
-    """The server's clock, ms."""
-    now: int = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
-    return now
-
-
 async def read_available(queue: str, refs: Sequence[bytes]) -> list[Browsed | None]:
     """Some messages of a queue, None in the place of one that is not available."""
     looked: list[Browsed | None] = []
@@ -305,11 +299,11 @@ async def read_dead_letters(
 ) -> list[DeadLetter]:
     """The available letters of a queue that match, in the order of delivery; see `Client.dead_letters`."""
     check_text("queue", queue)
-    definition = await command(["HGET", key(context.instance, "queues"), queue], lambda reply: reply)
+    definition = await read_queue(context.instance, queue)
     if definition is None:
         raise UnknownQueue(queue=queue)
     now = await server_time()
-    found: Sequence[SowMessage] = await sow_queue(context, Queue.from_json(definition), Query(filter, (), top_n))
+    found: Sequence[SowMessage] = await sow_queue(context, definition, Query(filter, (), top_n))
     letters = []
     for message in found:
         try:

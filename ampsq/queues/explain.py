@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ampsq.base.values import check_text
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.instance import life_sign
+from ampsq.protocol.reads.journals import is_journal_whole, read_journal_back
 from ampsq.protocol.reads.message_names import find_bookmark
-from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.reads.queues import read_timetable
+from ampsq.protocol.request import Pause
 from ampsq.protocol.transitions import MessageEvent, MessageState
 from ampsq.queues.explain_snapshot import (
     ABSENT,
@@ -26,15 +28,14 @@ from ampsq.queues.explain_snapshot import (
     Snapshot,
     client_of,
     filter_of,
+    journal_finding,
     settled_reason,
     state_of,
 )
 from ampsq.queues.explain_texts import REASONS, SEARCH_TIME, absence_of, sentence_of
-from ampsq.queues.returns import last_reason, read_returns
+from ampsq.queues.returns import last_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ampsq.base.bookmarks import Bookmark
     from ampsq.protocol.reads.message_names import LocatedMessage
 
@@ -49,7 +50,6 @@ _STEP: Final = 500
 _LIFE_SIGN: Final = 0.5
 #: Reasons that name something due: only then is it of interest whether a coordinator is at work.
 _DUE: Final = ("lapsed", "holder_gone", "delay_over", "schedule_over", "over")
-_TRANSFERRED: Final = MessageEvent.TRANSFERRED.encode()
 _DISPATCHED: Final = ("barrier_next", "resorting", "sorting", "indexing", "in_line", "next")
 
 
@@ -137,18 +137,11 @@ async def explain(place: InstanceIdentity, queue: str, bookmark: Bookmark | str 
 
 async def _next_due(instance: str, queue: str) -> tuple[int, bool]:
     """When a queue's next message is due, and whether that is exact: else it is no earlier."""
-    due: Sequence[tuple[bytes, float]] = await command(
-        ["ZRANGE", key(instance, "due"), 0, _TIMETABLE - 1, "WITHSCORES"], _scored
-    )
-    wanted = tuple(f"{kind} {queue} ".encode() for kind in ("scheduled", "ready"))
-    for member, at in due:
-        if member.startswith(wanted):
-            return int(at), True
-    return (int(due[-1][1]), False) if len(due) == _TIMETABLE else (0, True)
-
-
-def _scored(reply: Sequence[Any]) -> list[tuple[bytes, float]]:
-    return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+    due = await read_timetable(instance, _TIMETABLE)
+    for entry in due:
+        if entry.of == queue and entry.kind in ("scheduled", "ready"):
+            return entry.at, True
+    return (due[-1].at, False) if len(due) == _TIMETABLE else (0, True)
 
 
 async def is_attended(instance: str, before: str | None = None) -> bool:
@@ -159,16 +152,10 @@ async def is_attended(instance: str, before: str | None = None) -> bool:
         before: the sign as it was seen some time ago; default it is looked at now.
     """
     if before is None:
-        before = await _life_sign(instance)
+        before = await life_sign(instance)
     await Pause(_LIFE_SIGN)
-    after = await _life_sign(instance)
+    after = await life_sign(instance)
     return bool(after) and after != before
-
-
-async def _life_sign(instance: str) -> str:
-    asked = ["HGET", key(instance, "instance"), FIELDS["attended"]]
-    sign: str = await command(asked, lambda reply: reply.decode() if reply else "")
-    return sign
 
 
 # -- the journal
@@ -176,40 +163,24 @@ async def _life_sign(instance: str) -> str:
 
 async def _search(instance: str, queue: str, snapshot: Snapshot) -> JournalFinding:
     """Look for a message in the journal, from its end backwards, for `SEARCH_TIME` seconds."""
-    journal, wanted, at = key(instance, "journal", queue), snapshot.ref.encode(), 0
+    wanted, at = snapshot.ref.encode(), 0
     # What the queue's filter refuses was hardly ever in the queue: its own time is where to stop looking.
     refused = snapshot.flag("enters") is False and snapshot.milliseconds <= snapshot.now
-    end, least = "+", snapshot.milliseconds if refused else "-"
+    before, since = None, snapshot.milliseconds if refused else None
     until = time.monotonic() + SEARCH_TIME
     while True:
-        entries = await command(["XREVRANGE", journal, end, least, "COUNT", _STEP], list)
-        for stream_id, flat in entries:
-            at = int(stream_id.split(b"-")[0])
-            fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
-            refs = fields.get(FIELDS["refs"], b"")
-            if wanted in refs and fields[FIELDS["how"]] != _TRANSFERRED and wanted in (each := refs.split(b" ")):
-                return _read_entry(fields, each.index(wanted), at)
+        entries = await read_journal_back(instance, queue, before, since, _STEP)
+        for entry in entries:
+            at = entry.milliseconds
+            number = entry.number_of(wanted)
+            if number >= 0 and entry.how != MessageEvent.TRANSFERRED:
+                return journal_finding(entry, number)
         if len(entries) < _STEP:
-            whole = not at or (await command(["XINFO", "STREAM", journal], _is_untrimmed))
+            whole = not at or (await is_journal_whole(instance, queue))
             return JournalFinding(at=at, whole=whole)
         if time.monotonic() >= until:
             return JournalFinding(at=at, ended=False)
-        end = f"({entries[-1][0].decode()}"
-
-
-def _read_entry(fields: Mapping[str, bytes], number: int, at: int) -> JournalFinding:
-    how, why = fields[FIELDS["how"]].decode(), fields.get(FIELDS["reason"], b"").decode()
-    attempts = fields.get(FIELDS["attempts"], b"").decode().split(" ")
-    deliveries, cancels = attempts[number].split(":") if number < len(attempts) and attempts[number] else (0, 0)
-    history = fields.get(FIELDS["returns"], b"").decode(errors="replace").split(" ")
-    said = fields.get(FIELDS["consumer_reason"], b"").decode(errors="replace")
-    said = said or last_reason(read_returns(history[number] if number < len(history) else ""))
-    return JournalFinding(how, why, at, int(deliveries), int(cancels), said)
-
-
-def _is_untrimmed(reply: Sequence[Any]) -> bool:
-    facts = dict(zip(reply[::2], reply[1::2], strict=True))
-    return bool(facts[b"length"] == facts[b"entries-added"])
+        before = entries[-1].id
 
 
 def facts_of(snapshot: Snapshot) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from ampsq.base.bookmarks import Bookmark, parse_ref
 from ampsq.definitions.queue import Queue
 from ampsq.expressions.unparse import show
 from ampsq.protocol.transitions import MessageState
-from ampsq.queues.returns import read_returns
+from ampsq.queues.returns import last_reason, read_returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ampsq.protocol.reads.journals import QueueEntry
     from ampsq.queues.returns import CameBack
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SubscriptionFacts",
     "client_of",
     "filter_of",
+    "journal_finding",
     "settled_reason",
     "state_of",
 ]
@@ -60,6 +62,13 @@ class JournalFinding(NamedTuple):
     consumer_reason: str = ""
     whole: bool = False
     ended: bool = True
+
+
+def journal_finding(entry: QueueEntry, number: int) -> JournalFinding:
+    """What an entry of the journal says of one of its messages."""
+    deliveries, cancels = entry.attempts_of(number) or (0, 0)
+    said = entry.consumer_reason or last_reason(read_returns(entry.returns_of(number)))
+    return JournalFinding(entry.how, entry.reason, entry.milliseconds, deliveries, cancels, said)
 
 
 class SubscriptionFacts(NamedTuple):

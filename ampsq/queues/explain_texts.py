@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ampsq.base.formatting import count_text, span_text, time_text
-from ampsq.protocol.schema import VALUES
+from ampsq.protocol.reads.journals import REDRIVEN, RETENTION
 from ampsq.queues.explain_snapshot import client_of, filter_of
 from ampsq.queues.returns import last_reason
 
@@ -453,7 +453,7 @@ class _Words:
         return time_text(self._snapshot.found.at)
 
     def acknowledged(self) -> str:
-        if self._snapshot.found.why == VALUES["redriven"]:
+        if self._snapshot.found.why == REDRIVEN:
             return f", a dead letter, was redriven at {self.settled()}"
         return f" was acknowledged at {self.settled()}{self.ahead()}{self.told()}"
 
@@ -465,7 +465,7 @@ class _Words:
         return ", by bookmark, before the queue has come to read it" if self._snapshot.text("ahead") else ""
 
     def missed(self) -> str:
-        if self._snapshot.found.why == VALUES["retention"]:
+        if self._snapshot.found.why == RETENTION:
             return (
                 f"The queue lost the message at {self.settled()}: it was beyond the retention of topic {self.topic()}"
             )

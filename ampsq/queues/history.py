@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ampsq.base.bookmarks import Bookmark, ref_of
 from ampsq.definitions.queue import Queue
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.entries import own_fields, source_in
+from ampsq.protocol.entries import path_in, read_publication, source_in
+from ampsq.protocol.reads.journals import read_deliveries, read_journal
+from ampsq.protocol.reads.logs import read_log_entry
 from ampsq.protocol.reads.message_names import find_bookmark
 from ampsq.protocol.reads.origin import name_of
 from ampsq.protocol.reads.recovery_points import recorded_starts
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, KEYS, key
 from ampsq.protocol.transitions import MessageEvent, MessageState
-from ampsq.queues.explain_snapshot import ABSENT, JournalFinding, Snapshot, client_of, settled_reason, state_of
+from ampsq.queues.explain_snapshot import (
+    ABSENT,
+    JournalFinding,
+    Snapshot,
+    client_of,
+    journal_finding,
+    settled_reason,
+    state_of,
+)
 from ampsq.queues.explain_texts import REASONS, absence_of, sentence_of
-from ampsq.queues.returns import last_reason, read_returns
+from ampsq.queues.returns import read_returns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ampsq.protocol.reads.journals import QueueEntry
     from ampsq.protocol.reads.message_names import LocatedMessage
+    from ampsq.protocol.request import Call
     from ampsq.queues.explain import InstanceIdentity
 
 __all__ = ["History", "HistoryEvent", "QueueState", "history"]
@@ -39,7 +49,8 @@ _STEP: Final = 100
 _MARGIN: Final = 60_000
 #: What settles a message for ever: nothing comes behind it.
 _LAST: Final = (MessageEvent.ACKNOWLEDGED, MessageEvent.EXPIRED, MessageEvent.MISSING, MessageEvent.BARRIER, "evicted")
-_OURS: Final = ("headers", "publisher", "sequence", "expiration", "due", "addressed")
+#: Reads a page of a queue's entries behind an ID.
+_Read: TypeAlias = "Callable[[str, str, str, int], Call[list[QueueEntry]]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +119,10 @@ class History:
 
 
 class _Entry(NamedTuple):
-    """An entry of a journal or of deliveries that has the message: when, its fields, and the message's place in it."""
+    """An entry of a journal or of deliveries that has the message, and the message's number in it."""
 
-    at: int
-    fields: dict[str, str]
+    entry: QueueEntry
     number: int
-
-    def word(self, name: str) -> str:
-        """What a field with a word for each message has of this one."""
-        words = self.fields.get(name, "").split(" ")
-        return words[self.number] if self.number < len(words) else ""
 
 
 async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
@@ -131,11 +136,10 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
         DefinitionError: it is no bookmark.
     """
     named = await find_bookmark(place.origin, text)
-    bookmark, entries = named.bookmark, []
+    bookmark, entry = named.bookmark, None
     if named.id:
-        log = key(place.instance, "log", bookmark.topic)
-        entries = await command(["XRANGE", log, named.id, named.id], list)
-    begun = _begun(named, entries[0][1]) if entries else []
+        entry = await read_log_entry(place.instance, bookmark.topic, named.id)
+    begun = _begun(named, entry[1]) if entry is not None else []
     # Another clock may be ahead: the publication comes first. It may have lived elsewhere before it came here.
     published, events = begun[:1], begun[1:]
     catalog = await calls.catalog()
@@ -147,7 +151,7 @@ async def history(place: InstanceIdentity, text: Bookmark | str) -> History:
             events += found
     # What was not written down has no time: it stands behind what happened before it, as it was found.
     ordered = sorted(enumerate(events), key=lambda pair: (pair[1].at is None, pair[1].at or 0, pair[0]))
-    return History(bookmark, bool(entries), (*published, *(event for _, event in ordered)), tuple(states))
+    return History(bookmark, entry is not None, (*published, *(event for _, event in ordered)), tuple(states))
 
 
 def _begun(named: LocatedMessage, flat: Sequence[bytes]) -> list[HistoryEvent]:
@@ -155,25 +159,27 @@ def _begun(named: LocatedMessage, flat: Sequence[bytes]) -> list[HistoryEvent]:
     source = source_in(flat)
     # One bookmark may stand for another: the same message, sent twice by its publisher.
     origin, _, stream_id = source.partition("~") if source else (named.bookmark.origin, "", named.bookmark.id)
-    events = [_published(Bookmark.of(named.bookmark.topic, origin, stream_id), own_fields(flat))]
+    events = [_published(Bookmark.of(named.bookmark.topic, origin, stream_id), flat)]
     if source:
         events[0].details["instance"] = name_of(origin)
-        hops = [name_of(hop.partition("/")[0]) for hop in flat[-1].decode().split(" ")]
+        hops = [name_of(hop) for hop in path_in(flat)]
         events.append(HistoryEvent(_ms(named.id), "", "received", "", {"from": hops[0], "path": hops}))
     return events
 
 
 def _published(bookmark: Bookmark, flat: Sequence[bytes]) -> HistoryEvent:
-    fields = {flat[i].decode(errors="replace"): flat[i + 1].decode(errors="replace") for i in range(0, len(flat), 2)}
     details: dict[str, Any] = {"topic": bookmark.topic}
-    if FIELDS["body"] not in fields:
+    found = read_publication(flat)
+    if found is None:
         return HistoryEvent(_ms(bookmark.id), "", "published", "", {**details, "foreign": True})
-    details["bytes"] = len(flat[flat.index(FIELDS["body"].encode()) + 1])
-    for name in _OURS:
-        if FIELDS[name] in fields:
-            value = fields[FIELDS[name]]
-            details[name] = json.loads(value) if name == "headers" else int(value) if value.isdigit() else value
-    return HistoryEvent(_ms(bookmark.id), "", "published", str(details.pop("publisher", "")), details)
+    details["bytes"] = found.size
+    if found.headers:
+        details["headers"] = json.loads(found.headers)
+    numbers = {"sequence": found.sequence, "expiration": found.expiration, "due": found.due}
+    details |= {name: value for name, value in numbers.items() if value is not None}
+    if found.addressed:
+        details["addressed"] = found.addressed
+    return HistoryEvent(_ms(bookmark.id), "", "published", found.publisher, details)
 
 
 def _ms(stream_id: str) -> int:
@@ -193,13 +199,13 @@ async def _in_queue(place: InstanceIdentity, name: str, named: LocatedMessage) -
         return QueueState(name, ABSENT, REASONS["before_start"]), []
     pairs = await calls.explain(name, ref)
     snapshot = Snapshot(pairs, is_head=False)
-    events = [event for entry in (await _search(place.instance, "deliveries", name, ref, snapshot))
-              for event in _recorded(name, entry)]  # fmt: skip
+    events = [event for found in (await _search(read_deliveries, place.instance, name, ref, snapshot))
+              for event in _recorded(name, *found)]  # fmt: skip
     settled: list[_Entry] = []
     if snapshot.where == "settled" or snapshot.once or snapshot.is_shared:
-        settled = await _search(place.instance, "journal", name, ref, snapshot)
-    for entry in settled:
-        events += _settled(name, entry, with_returns=_is_untold(events))
+        settled = await _search(read_journal, place.instance, name, ref, snapshot)
+    for found in settled:
+        events += _settled(name, *found, with_returns=_is_untold(events))
     if _is_untold(events):
         events += _returns(name, (*snapshot.text("attempts").split(" "), "", "", "", "")[3])
     if snapshot.where == "leased":
@@ -212,55 +218,41 @@ def _is_untold(events: Sequence[HistoryEvent]) -> bool:
     return all(event.event == MessageEvent.TRANSFERRED for event in events)
 
 
-async def _search(instance: str, kind: str, queue: str, ref: str, snapshot: Snapshot) -> list[_Entry]:
+async def _search(read: _Read, instance: str, queue: str, ref: str, snapshot: Snapshot) -> list[_Entry]:
     """All entries of a stream that have the message, from its publication on; of a journal up to what settles it."""
-    if kind not in KEYS:
-        return []
-    name, wanted, found = key(instance, kind, queue), ref.encode(), []
+    wanted, found = ref.encode(), list[_Entry]()
     after = f"{max(min(snapshot.milliseconds, snapshot.now) - _MARGIN, 0)}-0"
     while True:
-        entries = await command(["XRANGE", name, after, "+", "COUNT", _STEP], list)
-        for stream_id, flat in entries:
-            at, fields = _entry_with(wanted, flat)
-            if at >= 0:
-                texts = {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
-                found.append(_Entry(_ms(stream_id.decode()), texts, at))
-                if texts.get(FIELDS["how"]) in _LAST:
+        entries = await read(instance, queue, after, _STEP)
+        for entry in entries:
+            number = entry.number_of(wanted)
+            if number >= 0:
+                found.append(_Entry(entry, number))
+                if entry.how in _LAST:
                     return found
         if len(entries) < _STEP:
             return found
-        after = f"({entries[-1][0].decode()}"
+        after = entries[-1].id
 
 
-def _entry_with(wanted: bytes, flat: Sequence[bytes]) -> tuple[int, Mapping[bytes, bytes]]:
-    """A message's place among the refs of an entry, -1 if it is not there, and the entry's fields."""
-    fields = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2)}
-    refs = fields.get(FIELDS["refs"].encode(), b"")
-    if wanted not in refs:
-        return -1, fields
-    each = refs.split(b" ")
-    return (each.index(wanted) if wanted in each else -1), fields
-
-
-def _settled(queue: str, entry: _Entry, *, with_returns: bool) -> Iterator[HistoryEvent]:
-    how = entry.fields[FIELDS["how"]]
+def _settled(queue: str, entry: QueueEntry, number: int, *, with_returns: bool) -> Iterator[HistoryEvent]:
+    at, how = entry.milliseconds, entry.how
     details: dict[str, Any] = {}
-    if source := entry.fields.get(FIELDS["source"]):
-        details["instance"] = name_of(source.partition("~")[0])
+    if entry.source:
+        details["instance"] = name_of(entry.source.partition("~")[0])
     if how == MessageEvent.TRANSFERRED:
-        to, epoch = entry.fields[FIELDS["owner"]], int(entry.word(FIELDS["epochs"]))
-        yield HistoryEvent(entry.at, queue, how, "", {**details, "to": name_of(to), "epoch": epoch})
+        details |= {"to": name_of(entry.owner), "epoch": entry.epoch_of(number)}
+        yield HistoryEvent(at, queue, how, "", details)
         return
     if with_returns:
-        yield from _returns(queue, entry.word("history"))
-    if entry.fields.get(FIELDS["reason"]):
-        details["reason"] = entry.fields[FIELDS["reason"]]
-    if said := entry.fields.get(FIELDS["consumer_reason"]):
-        details["consumer_reason"] = said
-    if attempts := entry.word(FIELDS["attempts"]):
-        deliveries, cancels = attempts.split(":")
-        details.update(deliveries=int(deliveries), cancels=int(cancels))
-    yield HistoryEvent(entry.at, queue, how, entry.fields.get("by", ""), details)
+        yield from _returns(queue, entry.returns_of(number))
+    if entry.reason:
+        details["reason"] = entry.reason
+    if entry.consumer_reason:
+        details["consumer_reason"] = entry.consumer_reason
+    if (attempts := entry.attempts_of(number)) is not None:
+        details["deliveries"], details["cancels"] = attempts
+    yield HistoryEvent(at, queue, how, entry.by, details)
 
 
 def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
@@ -272,13 +264,14 @@ def _returns(queue: str, text: str) -> Iterator[HistoryEvent]:
         yield HistoryEvent(each.at, queue, each.cause, each.subscription, details)
 
 
-def _recorded(queue: str, entry: _Entry) -> Iterator[HistoryEvent]:
+def _recorded(queue: str, entry: QueueEntry, number: int) -> Iterator[HistoryEvent]:
     """What a queue that records its deliveries says."""
-    cause, client = entry.fields.get("cause", ""), entry.word("client")
-    details = {"client": client_of(client)} if client not in ("", "-") else {}
-    if said := entry.fields.get(FIELDS["consumer_reason"]):
-        details["consumer_reason"] = said
-    yield HistoryEvent(entry.at, queue, cause or MessageEvent.DELIVERED.value, entry.word("by"), details)
+    client = entry.client_of(number)
+    details = {"client": client_of(client)} if client else {}
+    if entry.consumer_reason:
+        details["consumer_reason"] = entry.consumer_reason
+    event = entry.cause or MessageEvent.DELIVERED.value
+    yield HistoryEvent(entry.milliseconds, queue, event, entry.holder_of(number), details)
 
 
 def _leased(queue: str, snapshot: Snapshot) -> HistoryEvent:
@@ -303,17 +296,10 @@ def _unlike(events: list[HistoryEvent]) -> list[HistoryEvent]:
 def _state(queue: str, snapshot: Snapshot, settled: Sequence[_Entry]) -> QueueState:
     reason = snapshot.reason()
     if snapshot.where == "settled":
-        last = next(
-            (entry for entry in reversed(settled) if entry.fields[FIELDS["how"]] != MessageEvent.TRANSFERRED), None
-        )
+        last = next((each for each in reversed(settled) if each.entry.how != MessageEvent.TRANSFERRED), None)
         snapshot.found = JournalFinding(ended=True, whole=True)
         if last is not None:
-            deliveries, cancels = (last.word(FIELDS["attempts"]) or "0:0").split(":")
-            why = last.fields.get(FIELDS["reason"], "")
-            said = last.fields.get(FIELDS["consumer_reason"]) or last_reason(read_returns(last.word("history")))
-            snapshot.found = JournalFinding(
-                last.fields[FIELDS["how"]], why, last.at, int(deliveries), int(cancels), said
-            )
+            snapshot.found = journal_finding(*last)
         reason = settled_reason(snapshot)
     state = state_of(snapshot, reason)
     if reason == "beyond_journal":

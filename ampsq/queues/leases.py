@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ampsq.base.errors import Rejected, rejection
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.queues import lease_period
 from ampsq.protocol.reads.settlements import settled_here
-from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import BATCH, key
+from ampsq.protocol.request import Pause
+from ampsq.protocol.schema import BATCH
 from ampsq.queues.registration import Registration, SubscriptionSpec
 from ampsq.queues.returns import checked_reason
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ampsq.publishing.settlements import Settlements
     from ampsq.queues.message import MessageView
 
-__all__ = ["SENT_WITHIN", "LeaseTable", "Parts", "bytes_or_none", "group_by_queue"]
+__all__ = ["SENT_WITHIN", "LeaseTable", "Parts", "group_by_queue"]
 
 _log = logging.getLogger("ampsq")
 
@@ -282,8 +283,7 @@ class LeaseTable(Registration):
         period, read_at, extend_at = self._renewals.get(queue, (0, 0.0, 0.0))
         now = time.monotonic()
         if now >= read_at:
-            compiled = await command(["HGET", key(self.instance, "queue", queue.decode()), "compiled"], bytes_or_none)
-            found = int((compiled or b"0").split(b" ")[0])
+            found = await lease_period(self.instance, queue.decode())
             extend_at = extend_at if found == period else now
             period, read_at = found, now + _READ_PERIOD
         if period and now >= extend_at:
@@ -297,8 +297,3 @@ class LeaseTable(Registration):
                     if ref in lost:
                         held.pop(token, None)
         self._renewals[queue] = (period, read_at, extend_at)
-
-
-def bytes_or_none(reply: object) -> bytes | None:
-    """Read a reply that is a string or nothing."""
-    return reply if isinstance(reply, bytes) else None

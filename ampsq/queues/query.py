@@ -15,8 +15,7 @@ from ampsq.expressions import Document, parse
 from ampsq.expressions.aggregates import place_of
 from ampsq.expressions.values import first
 from ampsq.protocol.encoding import decode_body, shorten
-from ampsq.protocol.entries import bookmark_of
-from ampsq.protocol.schema import FIELDS
+from ampsq.protocol.entries import body_in, bookmark_of, headers_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Query", "QueryResult", "SowMessage", "as_json", "parse_query_filter", "select"]
 
-_BODY: Final = FIELDS["body"].encode()
-_HEADERS: Final = FIELDS["headers"].encode()
 #: What a query keeps beyond the messages that it wants before it drops the last ones.
 _SPARE: Final = 2_000
 _MOST: Final = 1_000_000_000
@@ -93,8 +90,7 @@ class SowMessage:
     ) -> SowMessage:
         """Make it of what a walk gave; `type` is that of the queue or topic."""
         topic, stream_id = parse_ref(found.ref.decode())
-        body = found.fields.get(_BODY)
-        headers = found.fields.get(_HEADERS, b"") if body is not None else b""
+        body, headers = body_in(found.fields), headers_in(found.fields)
         return cls(
             as_json(found.fields) if body is None else body,
             topic,

@@ -19,9 +19,11 @@ from ampsq.definitions.queue import Queue
 from ampsq.expressions import Document, parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.encoding import encode_headers
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.journals import REDRIVEN, read_journal_back
 from ampsq.protocol.reads.message_names import find_bookmarks
-from ampsq.protocol.request import Pause, command
-from ampsq.protocol.schema import BATCH, BYTES, FIELDS, VALUES, key
+from ampsq.protocol.request import Pause
+from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.queues.browse import Walker
 from ampsq.queues.dead_letters import (
     NOT_THERE,
@@ -29,7 +31,6 @@ from ampsq.queues.dead_letters import (
     NotADeadLetter,
     dead_letter_filter,
     read_available,
-    server_time,
 )
 from ampsq.queues.query import SowMessage, parse_query_filter
 
@@ -55,6 +56,8 @@ _WAITING: Final = 2_000
 _KEPT: Final = 1_000
 #: Seconds of one pause, after which whoever watches is told, and may stop it.
 _STEP: Final = 0.1
+#: Entries of a journal that are read at once.
+_PAGE: Final = 100
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*/\s*(s|m|h))?")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _RATE_ALLOWED: Final = "letters a second, as in 100, '100/s', '30/m' or '500/h', more than 0"
@@ -360,20 +363,16 @@ class _Redrive:
 
     async def _put_back(self, refs: dict[bytes, str]) -> list[bytes]:
         """Those of some letters that this order itself put back: one journal entry has them all."""
-        journal = key(self._context.instance, "journal", self._order.queue)
-        last = "+"
+        last: str | None = None
         while True:
-            entries = await command(
-                ["XREVRANGE", journal, last, str(self._began), "COUNT", 100], list[tuple[bytes, list[bytes]]]
-            )
-            for _, flat in entries:
-                fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                found = [ref for ref in fields.get(_REFS, b"").split() if ref in refs]
-                if found and fields.get(_BY) == self._order.by.encode() and fields.get(_REASON) == _REDRIVEN:
+            entries = await read_journal_back(self._context.instance, self._order.queue, last, self._began, _PAGE)
+            for entry in entries:
+                found = [ref for ref in entry.refs if ref in refs]
+                if found and entry.by == self._order.by and entry.reason == REDRIVEN:
                     return found
-            if len(entries) < 100:  # noqa: PLR2004
+            if len(entries) < _PAGE:
                 return []
-            last = f"({entries[-1][0].decode()}"
+            last = entries[-1].id
 
     def _refuse(self, bookmark: Bookmark, reason: str) -> None:
         self._refused += 1
@@ -383,10 +382,6 @@ class _Redrive:
     def _tell(self) -> None:
         if self._order.progress is not None:
             self._order.progress(RedriveProgress(self._targets.total(), self._refused, self._total))
-
-
-_REFS, _BY, _REASON = (FIELDS[name].encode() for name in ("refs", "by", "reason"))
-_REDRIVEN: Final = str(VALUES["redriven"]).encode()
 
 
 async def redrive(context: InstanceContext, order: RedriveRequest) -> Redriven:

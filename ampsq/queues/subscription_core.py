@@ -17,10 +17,12 @@ from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import ClientContext
 from ampsq.protocol.encoding import document_of
-from ampsq.protocol.reads.subscriptions import find_subscription
-from ampsq.protocol.request import Collect, Post, command
-from ampsq.protocol.schema import BARRIERS_KEPT, BATCH, key
-from ampsq.queues.leases import SENT_WITHIN, LeaseTable, Parts, bytes_or_none, group_by_queue
+from ampsq.protocol.reads.instance import life_sign
+from ampsq.protocol.reads.queues import queue_topics
+from ampsq.protocol.reads.subscriptions import find_subscription, subscription_load
+from ampsq.protocol.request import Collect, Post
+from ampsq.protocol.schema import BARRIERS_KEPT, BATCH
+from ampsq.queues.leases import SENT_WITHIN, LeaseTable, Parts, group_by_queue
 from ampsq.queues.registration import SubscriptionSpec
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class SubscriptionCore(LeaseTable):
         self._unfinished = False
         # a call was never answered that may have delivered messages to us; nothing is posted then
         self._outcome_unknown = False
-        self._attended: bytes | None = None
+        self._attended = ""
         self._longest_block = longest_block
         self._block = min(_SHORT_BLOCK, longest_block)
         self._next_check = time.monotonic() + _SHORT_BLOCK
@@ -368,29 +370,26 @@ class SubscriptionCore(LeaseTable):
 
     async def _check_coordinator(self) -> None:
         """When idle for a while: where no coordinator is at work, do its duties for our own queues."""
-        field = key(self.instance, "instance")
-        attended = await command(["HGET", field, "attended"], bytes_or_none)
-        alive, self._attended = attended is not None and attended != self._attended, attended
+        sign = await life_sign(self.instance)
+        alive, self._attended = bool(sign) and sign != self._attended, sign
         self._block = min(_LONG_BLOCK if alive else _SHORT_BLOCK, self._longest_block)
         self._next_check = time.monotonic() + self._block
-        subscription = key(self.instance, "subscription", self.id)
-        queues, leased = await command(["HMGET", subscription, "queues", "leased"], list)
-        if int(leased or 0) > sum(map(len, self._held.values())):
+        load = await subscription_load(self.instance, self.id)
+        if load.leased > sum(map(len, self._held.values())):
             # A blocked read that the server thought alive may have swallowed a push.
             await self._resume()
         if alive:
             return
         await self._sweep()
-        for queue in (queues or b"").decode().split():
-            topics = await command(["HKEYS", key(self.instance, "cursors", queue)], list)
-            await calls.scan_foreign_entries({topic.decode(): "" for topic in topics[:BATCH]})
+        for queue in load.queues:
+            topics = await queue_topics(self.instance, queue.decode())
+            await calls.scan_foreign_entries(dict.fromkeys(topics[:BATCH], ""))
 
     async def _resume(self) -> None:
         """After a lost reply: what is leased to us and not here is pushed again. Nothing is posted then."""
         self._outcome_unknown = True
-        subscription = key(self.instance, "subscription", self.id)
-        queues = await command(["HGET", subscription, "queues"], bytes_or_none)
-        for queue in (queues or b"").split():
+        load = await subscription_load(self.instance, self.id)
+        for queue in load.queues:
             cursor = "0"
             while True:
                 tokens = [*self._held.get(queue, {}), *(token for name, token in self._barriers if name == queue)]

@@ -1,16 +1,45 @@
-"""Which subscription a request has made, for who was not answered."""
+"""Subscriptions to queues: which one a request has made, for who was not answered, and what one has."""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import FIELDS, key
 
-__all__ = ["find_subscription"]
+if TYPE_CHECKING:
+    from ampsq.protocol.request import Call
+
+__all__ = ["SubscriptionLoad", "find_subscription", "subscription_load"]
 
 #: Numbers from here on have more digits; as lua/subscriptions/subscribe.lua names them.
 _LONG: Final = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLoad:
+    """What a subscription has.
+
+    Attributes:
+        queues: the queues that it takes from.
+        leased: how many unacknowledged messages it has.
+    """
+
+    queues: list[bytes]
+    leased: int
+
+
+def subscription_load(instance: str, subscription: str) -> Call[SubscriptionLoad]:
+    """Read which queues a subscription takes from, and how much it has; nothing of one that is not there."""
+    return command(
+        ["HMGET", key(instance, "subscription", subscription), FIELDS["queues"], FIELDS["leased"]], _read_load
+    )
+
+
+def _read_load(reply: list[Any]) -> SubscriptionLoad:
+    queues, leased = reply
+    return SubscriptionLoad((queues or b"").split(), int(leased or 0))
 
 
 async def find_subscription(instance: str, request: str) -> str:
