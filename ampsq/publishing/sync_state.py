@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ampsq.catalog.destination_checks import sent_topic
 from ampsq.definitions.destination import Address, Destination
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls import replication as replication_calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.calls.links import read_link_reports
+from ampsq.protocol.reads.destinations import read_peer, read_sync
+from ampsq.protocol.reads.origin import name_of
 
 if TYPE_CHECKING:
     from ampsq.protocol.calls.queues import Catalog
@@ -52,26 +52,26 @@ class SyncState(NamedTuple):
 async def sync_states(instance: str) -> dict[str, SyncState]:
     """Read how each destination configured as sync stands, by name."""
     catalog = await calls.catalog()
-    states = await command(["HGETALL", key(instance, "sync")], _texts)
-    links = await command(["HGETALL", key(instance, "links")], _texts)
+    states = await read_sync(instance)
+    links = await read_link_reports(instance)
     found = {}
     for name, since in sorted(states.items()):
         if name not in catalog.destinations:
             continue
         oldest, now = await replication_calls.behind_since(name, _carried(catalog, name))
-        peer = await command(["HGET", key(instance, "sent", name), FIELDS["peer"]], lambda reply: reply or b"")
+        peer = name_of(await read_peer(instance, name))
         # Where the other side makes the link, that side speaks for it.
-        said = json.loads(links.get(f"out {name}") or links.get(f"in {peer.decode().rpartition('.')[0]}") or "{}")
-        is_up = said.get("state") == "connected"
+        link = links.outgoing.get(name) or links.incoming.get(peer)
+        is_up = link is not None and link.state == "connected"
         # It may have been said of addresses that are no more.
         addresses = (Address(*each) for each in Destination.from_json(catalog.destinations[name]).peers)
         found[name] = SyncState(
             name,
-            datetime.fromtimestamp(int(since) / 1000, UTC) if since else None,
+            datetime.fromtimestamp(since / 1000, UTC) if since is not None else None,
             max(now - oldest, 0) if oldest is not None else 0,
-            is_up and now - said["at"] <= _SAID_LATELY,
-            f"{said['state']}: {said['reason']}" if said and not is_up else "",
-            bool(said.get("is_final")) and said["address"] in ("", *map(str, addresses)),
+            link is not None and is_up and now - link.at <= _SAID_LATELY,
+            f"{link.state}: {link.reason}" if link is not None and not is_up else "",
+            link is not None and link.is_final and link.address in ("", *map(str, addresses)),
         )
     return found
 
@@ -80,8 +80,3 @@ def _carried(catalog: Catalog, name: str) -> list[str]:
     """What a destination is sent by its definition."""
     definition = Destination.from_json(catalog.destinations[name])
     return [f"log {topic}" for topic in sorted(catalog.topics) if sent_topic(definition, catalog, topic)]
-
-
-def _texts(reply: Any) -> dict[str, str]:
-    pairs = zip(reply[::2], reply[1::2], strict=True) if isinstance(reply, list) else reply.items()
-    return {name.decode(): value.decode() for name, value in pairs}

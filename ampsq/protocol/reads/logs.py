@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampsq.base.log_positions import FIRST, parse_id
+from ampsq.base.log_positions import parse_id
 from ampsq.protocol.replies import last_id, pairs, streams
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import key
@@ -46,12 +46,14 @@ class LogFacts:
         added: entries that were ever added to it.
         first: the ID of the first one that it has; None where it has none.
         last: the last ID that was given in it.
+        deleted: the greatest ID that was deleted from between others; `FIRST` for none.
     """
 
     length: int
     added: int
     first: Id | None
     last: Id
+    deleted: Id
 
 
 def log_key(instance: str, topic: str) -> bytes:
@@ -131,5 +133,6 @@ def _read_facts(reply: Any) -> LogFacts:
         known[b"length"],
         known[b"entries-added"],
         parse_id(first[0]) if first else None,
-        parse_id(known[b"last-generated-id"]) if known[b"last-generated-id"] else FIRST,
+        parse_id(known[b"last-generated-id"]),
+        parse_id(known[b"max-deleted-entry-id"]),
     )
