@@ -36,7 +36,7 @@ from ampsq.protocol.calls.records import call_caught_up
 from ampsq.protocol.context import InstanceContext
 from ampsq.protocol.encoding import encode_batches
 from ampsq.protocol.reads import instance as instance_reads
-from ampsq.protocol.reads.definitions import read_definition
+from ampsq.protocol.reads.definitions import read_definition, read_topic
 from ampsq.protocol.reads.instances import list_instance
 from ampsq.protocol.reads.origin import next_incarnation, read_origin
 from ampsq.protocol.reads.publishers import read_last_sequence
@@ -52,7 +52,7 @@ from ampsq.queues.query import parse_query_filter
 from ampsq.queues.redrive import RedriveRequest, redrive
 from ampsq.queues.returns import checked_reason
 from ampsq.records.follow import RecordSubscriptionCore
-from ampsq.records.query import Publisher, delete_matching, delete_records, key_texts, keyed_topic
+from ampsq.records.query import Publisher, delete_matching, delete_records, key_texts
 from ampsq.records.sow import sow
 from ampsq.topics.retention import read_topics, trim
 from ampsq.views.upkeep import aggregated, follow
@@ -397,7 +397,7 @@ class Session:
         if filter is not None:
             _check_choice(topic, keys, filter, data)
             return await delete_matching(topic, parse_query_filter(filter))
-        if keys is not None and (known := (await keyed_topic(self.instance, parse_name(topic)))) is not None:
+        if keys is not None and (known := (await read_topic(self.instance, parse_name(topic)))) is not None:
             key_texts(keys, known if known.key else None)
         how, values = await self._deletion(topic, keys, data)
         return await delete_records(topic, how, values, self._next_publisher)

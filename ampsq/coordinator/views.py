@@ -20,6 +20,7 @@ from ampsq.definitions.queue import View
 from ampsq.protocol.calls import publish as publish_calls
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.reads.views import read_rows
 from ampsq.protocol.request import command
 from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
 from ampsq.views.upkeep import (
@@ -30,7 +31,6 @@ from ampsq.views.upkeep import (
     RowChange,
     fingerprint,
     is_over_queue,
-    stored_rows,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class _Kept:
         self._sequence = self._last_sequence(store)
         self._finish_pending(store)
         origin = store.call(command(["HGET", key(store.instance, "instance"), FIELDS["origin"]], bytes.decode))
-        given = store.run(stored_rows(store.instance, view.name))
+        given = store.run(read_rows(store.instance, view.name))
         self._follower = Follower(InstanceContext(store.instance, origin), view, catalog, given)
         self._knows_rows = self._mark_rows(store, bool(given))
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import call_caught_up
+from ampsq.protocol.reads.definitions import read_topic
 from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import parse_query_filter
-from ampsq.records.query import key_texts, keyed_topic
+from ampsq.records.query import key_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ async def delete_records(
     """Delete the records of keys, or all, as far as they match a filter; see `GatewayClient.delete`."""
     values: list[bytes] = []
     if keys is not None:
-        known = await keyed_topic(session.instance, topic)
+        known = await read_topic(session.instance, topic)
         values = key_texts(list(keys), known if known is not None and known.key else None)
     tree = parse_query_filter(text).json if text is not None else ""
     publisher, sequence = numbered if numbered is not None else ("", None)

@@ -19,6 +19,8 @@ __all__ = [
     "body_in",
     "bookmark_of",
     "headers_in",
+    "is_message",
+    "life_in",
     "own_fields",
     "path_in",
     "read_entry",
@@ -31,6 +33,7 @@ __all__ = [
 RawEntry: TypeAlias = "tuple[bytes, list[bytes]]"
 _BODY, _HEADERS = FIELDS["body"].encode(), FIELDS["headers"].encode()
 _SOURCE, _PATH = FIELDS["source"].encode(), FIELDS["path"].encode()
+_ADDRESSED, _EXPIRATION, _DUE = (FIELDS[name].encode() for name in ("addressed", "expiration", "due"))
 _HERE: Final = FIELDS["here"].encode()
 _FORM: Final = re.compile(rb"[^~]+~[0-9]+-[0-9]+")
 
@@ -69,6 +72,18 @@ def body_in(fields: Mapping[bytes, bytes]) -> bytes | None:
 def headers_in(fields: Mapping[bytes, bytes]) -> bytes:
     """The headers of a message, JSON; empty where it has none."""
     return fields.get(_HEADERS, b"") if _BODY in fields else b""
+
+
+def is_message(flat: Sequence[bytes]) -> bool:
+    """Whether an entry was published to its topic: what is for one queue alone was so before, or is no message."""
+    return len(flat) == 2 or flat[0] != _BODY or _ADDRESSED not in flat[2::2]  # noqa: PLR2004
+
+
+def life_in(fields: Mapping[bytes, bytes]) -> tuple[int, int]:
+    """How long a message lives by itself, ms, and when it is due, ms; 0 for what it does not say."""
+    if _BODY not in fields:
+        return 0, 0
+    return int(fields.get(_EXPIRATION, 0)), int(fields.get(_DUE, 0))
 
 
 def path_in(flat: Sequence[bytes]) -> list[str]:

@@ -18,12 +18,13 @@ from ampsq.base.log_positions import FIRST, BookmarkSpec, StoredPosition, id_tex
 from ampsq.catalog.suggestions import with_suggestions
 from ampsq.protocol.calls.records import catch_up_records
 from ampsq.protocol.entries import bookmark_of, source_in
+from ampsq.protocol.reads.definitions import read_topic
 from ampsq.protocol.request import Pause
 from ampsq.queues.query import SowMessage
 from ampsq.records.change import Command, Reason, RecordChange
 from ampsq.records.conflation import ConflatedChanges
 from ampsq.records.history import change_of, moment_of, parse_moment, records_at
-from ampsq.records.query import RecordKey, chosen, keyed_topic, read_records, record_message
+from ampsq.records.query import RecordKey, chosen, read_records, record_message
 from ampsq.topics.conflation import conflation_asked
 from ampsq.topics.failover import asked_at_next_instance
 from ampsq.topics.replay import LogReader
@@ -184,7 +185,7 @@ class RecordSubscriptionCore:
     async def _begin(self, pipeline: Any) -> tuple[_View, dict[bytes, StoredRecord]]:
         """Read all records that match, as they are at the place from where the reader goes on."""
         for attempt in range(_BEGINNINGS):
-            topic: Topic | None = await keyed_topic(self._context.instance, self.topic)
+            topic: Topic | None = await read_topic(self._context.instance, self.topic)
             if topic is None or not topic.key:
                 raise NoRecords(topic=self.topic)
             place = await catch_up_records(self.topic)
@@ -208,7 +209,7 @@ class RecordSubscriptionCore:
         self, bookmark: Bookmark | str | datetime, pipeline: Any
     ) -> tuple[_View, dict[bytes, StoredRecord]]:  # fmt: skip
         """Read all records that match as they were; the reader goes on from there."""
-        topic: Topic | None = await keyed_topic(self._context.instance, self.topic)
+        topic: Topic | None = await read_topic(self._context.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
         moment = await moment_of(bookmark, self._context)
@@ -351,7 +352,7 @@ class RecordSubscriptionCore:
         Raises:
             NoRecords: the topic has no key there.
         """
-        topic: Topic | None = await keyed_topic(context.instance, self.topic)
+        topic: Topic | None = await read_topic(context.instance, self.topic)
         if topic is None or not topic.key:
             raise NoRecords(topic=self.topic)
         version_vector = self._version_vector or VersionVector(self._context.origin)

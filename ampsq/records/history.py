@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ampsq.base.bookmarks import Bookmark
 from ampsq.base.errors import BookmarkNotFound, DefinitionError
+from ampsq.base.log_positions import FIRST, id_text, parse_id, previous_id
 from ampsq.base.values import shown
-from ampsq.protocol.calls.records import catch_up_records, is_end, record_of
+from ampsq.protocol.calls.records import catch_up_records, end_in, record_of
+from ampsq.protocol.entries import is_message, life_in
+from ampsq.protocol.reads.logs import has_log, read_log, read_log_facts
 from ampsq.protocol.reads.message_names import find_bookmark
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, BYTES, FIELDS, key
+from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.records.query import RecordKey, chosen, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from ampsq.base.log_positions import Id
     from ampsq.definitions.queue import Topic
     from ampsq.protocol.calls.records import StoredRecord
     from ampsq.protocol.context import InstanceContext
@@ -25,17 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LogMoment", "LoggedChange", "change_of", "moment_of", "parse_moment", "records_at", "sow_history"]
 
-_BODY: Final = FIELDS["body"].encode()
-_ADDRESSED: Final = FIELDS["addressed"].encode()
-_ENDED: Final = FIELDS["ended"].encode()
-_KEY: Final = FIELDS["record"].encode()
-_DUE: Final = FIELDS["due"].encode()
-_LIFE: Final = FIELDS["expiration"].encode()
 _FIRST_READ: Final = 50
 _LAST_SEQUENCE: Final = 2**64 - 1
 #: Times that a log is read anew since some of it was trimmed meanwhile.
 _READS: Final = 10
-_Id = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +52,9 @@ def change_of(
 ) -> LoggedChange | None:
     """What an entry changes; None: nothing, since it has no key or is for one queue alone."""
     record = record_of(topic.name, b"", stream_id, flat)
-    fields = record.message.fields
-    if flat[0] == _BODY and _ADDRESSED in fields:
-        return LoggedChange(fields[_KEY], None, fields[_ENDED].decode()) if is_end(fields) else None
+    if not is_message(flat):
+        end = end_in(record.message.fields)
+        return None if end is None else LoggedChange(end.key, None, end.how)
     text = key.of(context.document(record.message, topic.type))
     return None if text is None else LoggedChange(text, record_of(topic.name, text, stream_id, flat), "")
 
@@ -69,7 +63,7 @@ def change_of(
 class LogMoment:
     """Up to where the log counts: the last ID, and the time, ms."""
 
-    id: _Id
+    id: Id
     ms: int
 
 
@@ -85,7 +79,7 @@ async def moment_of(bookmark: object, context: InstanceContext) -> LogMoment:
     named = await find_bookmark(context.origin, moment)
     if not named.id:
         raise BookmarkNotFound(f"bookmark {str(moment)!r} is not here: {named.absence}")
-    milliseconds, sequence = _numbers(named.id)
+    milliseconds, sequence = parse_id(named.id)
     return LogMoment((milliseconds, sequence), milliseconds)
 
 
@@ -108,11 +102,6 @@ def parse_moment(bookmark: object) -> LogMoment | Bookmark:
         raise DefinitionError(f"bookmark={at.isoformat()} has no time zone; allowed: datetime.now(UTC), for one")
     ms = round((at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp() * 1000)
     return LogMoment((ms, _LAST_SEQUENCE), ms)
-
-
-def _numbers(stream_id: str) -> _Id:
-    milliseconds, _, sequence = stream_id.partition("-")
-    return int(milliseconds), int(sequence)
 
 
 @dataclass(slots=True)
@@ -148,7 +137,7 @@ async def records_at(
         state = await _state_at(context, topic, moment, horizon)
         if (await _horizon(context, topic.name)) == horizon:
             break
-    unknown = state.changed - state.recorded if horizon > (0, 0) else set[bytes]()
+    unknown = state.changed - state.recorded if horizon > FIRST else set[bytes]()
     if moment.id < horizon or unknown:
         text = f"its record of the key {min(unknown).decode(errors='replace')!r} changed since" if unknown else ""
         raise BookmarkNotFound(
@@ -166,55 +155,45 @@ async def records_at(
 
 
 def _is_over(topic: Topic, record: StoredRecord, ms: int) -> bool:
-    fields: Mapping[bytes, bytes] = record.message.fields if _BODY in record.message.fields else {}
-    life = int(fields.get(_LIFE, 0)) or int(topic.expiration or 0)
-    begins = int(fields.get(_DUE, 0)) or int(record.id.partition("-")[0])
+    own, due = life_in(record.message.fields)
+    life, begins = own or int(topic.expiration or 0), due or int(record.id.partition("-")[0])
     return life > 0 and begins + life <= ms
 
 
-async def _horizon(context: InstanceContext, topic: str) -> _Id:
+async def _horizon(context: InstanceContext, topic: str) -> Id:
     """Up to where something of a log was removed; (0, 0): nothing was."""
     await catch_up_records(topic)
-    log = key(context.instance, "log", topic)
-    if not (await command(["EXISTS", log], int)):
-        return 0, 0
-    facts = await command(["XINFO", "STREAM", log], _facts)
-    if facts["entries-added"] == facts["length"]:
-        return 0, 0
-    if not facts["first-entry"]:
-        return _numbers(facts["last-generated-id"].decode())
-    first = _numbers(facts["first-entry"][0].decode())
-    before = (first[0], first[1] - 1) if first[1] else (first[0] - 1, _LAST_SEQUENCE)
-    return max(before, _numbers(facts["max-deleted-entry-id"].decode()))
+    if not (await has_log(context.instance, topic)):
+        return FIRST
+    facts = await read_log_facts(context.instance, topic)
+    if facts.added == facts.length:
+        return FIRST
+    if facts.first is None:
+        return facts.last
+    return max(previous_id(facts.first), facts.deleted)
 
 
-def _facts(reply: Any) -> dict[str, Any]:
-    if isinstance(reply, dict):
-        return {name if isinstance(name, str) else name.decode(): value for name, value in reply.items()}
-    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
-
-
-async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, horizon: _Id) -> _State:
+async def _state_at(context: InstanceContext, topic: Topic, moment: LogMoment, horizon: Id) -> _State:
     """What did not change since the log was trimmed, and what the log tells."""
     state = _State()
-    if horizon > (0, 0):
+    if horizon > FIRST:
         for record in await read_records(topic.name, "", None):
-            if _numbers(record.id) <= min(horizon, moment.id):
+            if parse_id(record.id) <= min(horizon, moment.id):
                 state.records[record.key] = record
-    after, count = f"({horizon[0]}-{horizon[1]}" if horizon > (0, 0) else "-", _FIRST_READ
-    record_key, log = RecordKey(topic), key(context.instance, "log", topic.name)
+    after, count = id_text(horizon) if horizon > FIRST else "", _FIRST_READ
+    record_key = RecordKey(topic)
     while True:
-        entries = await command(["XRANGE", log, after, "+", "COUNT", count], list[tuple[bytes, list[bytes]]])
+        entries = await read_log(context.instance, topic.name, after, count)
         for stream_id, flat in entries:
             change = change_of(topic, record_key, context, stream_id, flat)
-            is_behind = _numbers(stream_id.decode()) > moment.id
-            if is_behind and horizon == (0, 0):
+            is_behind = parse_id(stream_id) > moment.id
+            if is_behind and horizon == FIRST:
                 return state
             if change is not None:
                 _note(state, change, is_behind=is_behind)
         if len(entries) < count:
             return state
-        after = f"({entries[-1][0].decode()}"
+        after = entries[-1][0].decode()
         size = sum(len(text) for _, flat in entries for text in flat)
         count = max(1, min(BATCH, BYTES * len(entries) // max(size, 1)))
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 
 from ampsq.base.errors import DefinitionError
 from ampsq.base.values import shown
-from ampsq.definitions.queue import Topic
 from ampsq.expressions import parse
 from ampsq.expressions.values import text_of
 from ampsq.protocol.calls import records as record_calls
 from ampsq.protocol.calls.records import call_caught_up, catch_up_records
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, key
+from ampsq.protocol.schema import BATCH
 from ampsq.queues.query import QueryResult, SowMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ampsq.definitions.queue import Topic
     from ampsq.expressions import Document, Expression
     from ampsq.protocol.calls.records import Deleted, StoredRecord
     from ampsq.protocol.context import InstanceContext
@@ -33,7 +32,6 @@ __all__ = [
     "delete_records",
     "key_parts",
     "key_texts",
-    "keyed_topic",
     "read_records",
     "record_message",
     "sow_records",
@@ -129,12 +127,6 @@ def _part(value: object) -> bytes:
     raise DefinitionError(
         f"keys: {shown(value)} is no key; allowed: a text or a number, or a tuple of them for a key of several parts"
     )
-
-
-async def keyed_topic(instance: str, name: str) -> Topic | None:
-    """The definition of a topic; None where there is none."""
-    text = await command(["HGET", key(instance, "topics"), name], lambda reply: reply)
-    return None if text is None else Topic.stored(name, text.decode())
 
 
 async def read_records(topic: str, tree: str, keys: Sequence[bytes] | None) -> list[StoredRecord]:

@@ -8,8 +8,9 @@ from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text
 from ampsq.definitions.topic import ConflatedTopic
 from ampsq.protocol.calls import queues as calls
+from ampsq.protocol.reads.definitions import read_topic
 from ampsq.records.history import sow_history
-from ampsq.records.query import key_texts, keyed_topic, sow_records
+from ampsq.records.query import key_texts, sow_records
 from ampsq.views import upkeep as views
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def sow(
 ) -> list[SowMessage]:
     """Query what has this name; see `Client.sow`."""
     check_text("name of a topic, queue or view", name)
-    topic: Topic | None = await keyed_topic(context.instance, name)
+    topic: Topic | None = await read_topic(context.instance, name)
     if topic is None or not topic.key:
         if keys is not None or bookmark is not None:
             raise DefinitionError(

@@ -10,8 +10,11 @@ from ampsq.base.bookmarks import ref_of
 from ampsq.expressions import parse
 from ampsq.protocol.calls import queues as calls
 from ampsq.protocol.calls.records import is_end
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, BYTES, EVENTS, FIELDS, key
+from ampsq.protocol.reads.definitions import read_definition
+from ampsq.protocol.reads.logs import read_log
+from ampsq.protocol.reads.queues import has_lost_events, read_availability_events
+from ampsq.protocol.reads.streams import events_of, log_of
+from ampsq.protocol.schema import BATCH, BYTES
 from ampsq.queues.browse import Walker
 
 if TYPE_CHECKING:
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from ampsq.definitions.queue import View
     from ampsq.protocol.calls.queues import Browsed
     from ampsq.protocol.context import InstanceContext
+    from ampsq.protocol.reads.streams import Stream
     from ampsq.protocol.request import Call
     from ampsq.views.rows import Rows
 
 __all__ = ["RecordedMessages", "ViewSource", "WaitingMessages"]
 
-_REFS: Final = FIELDS["refs"].encode()
 #: Refs of one look: bodies come along.
 _LOOK: Final = 100
 #: Entries of `events` read at once, each with up to `BATCH` refs.
@@ -40,8 +43,6 @@ _PERIOD: Final = 60_000
 _RENEW: Final = 20.0
 #: Messages read from a log at once, at first; then about a megabyte's worth.
 _FIRST_READ: Final = 20
-#: Stands for a queue's events among the streams that are waited for.
-_EVENTS_NAME: Final = ""
 
 
 class ViewSource(Protocol):
@@ -55,11 +56,11 @@ class ViewSource(Protocol):
         """Read a part of everything; False when that was all."""
         ...
 
-    def streams(self) -> dict[str, tuple[str, str]]:
-        """What tells of news: names, each with its key and the last ID that was read."""
+    def streams(self) -> dict[Stream, str]:
+        """What tells of news, each with the last ID that was read."""
         ...
 
-    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
+    async def read_news(self, rows: Rows, streams: Sequence[Stream]) -> None:
         """Read what came in some of the streams."""
         ...
 
@@ -102,7 +103,7 @@ class WaitingMessages:
         self._walked, self._is_stale = time.monotonic(), False
 
     def _read_definition(self) -> Call[bytes | None]:
-        return command(["HGET", key(self._context.instance, "queues"), self._queue], lambda reply: reply)
+        return read_definition(self._context.instance, "queues", self._queue)
 
     async def _skip(self) -> None:
         """Go to the end of all streams."""
@@ -141,22 +142,22 @@ class WaitingMessages:
         for found in messages:
             rows.add(found.ref, self._context.document(found, self._type))
 
-    def streams(self) -> dict[str, tuple[str, str]]:
+    def streams(self) -> dict[Stream, str]:
         """See `ViewSource`."""
-        instance = self._context.instance
-        logs = {topic: (key(instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
-        return {_EVENTS_NAME: (key(instance, "events", self._queue), self._events), **logs}
+        logs = {log_of(topic): cursor for topic, cursor in self._cursors.items()}
+        return {events_of(self._queue): self._events, **logs}
 
-    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
+    async def read_news(self, rows: Rows, streams: Sequence[Stream]) -> None:
         """See `ViewSource`."""
         if self._walker is not None and self._walker.bounded:
             # What becomes active when others leave has no event: all that is active is looked at once more.
             self._is_stale = True
             await self._skip()
             return
-        if _EVENTS_NAME in names:
+        events = events_of(self._queue)
+        if events in streams:
             await self._read_events(rows)
-        topics = [name for name in names if name != _EVENTS_NAME]
+        topics = [stream.of for stream in streams if stream != events]
         if topics:
             figures = await calls.stats(self._queue)
             for topic in topics[:_CALLS]:
@@ -164,16 +165,11 @@ class WaitingMessages:
 
     async def _read_events(self, rows: Rows) -> None:
         """Look at what changed; at everything, where events were lost before they were read."""
-        events = key(self._context.instance, "events", self._queue)
-        entries = await command(
-            ["XRANGE", events, f"({self._events}", "+", "COUNT", _ENTRIES], list[tuple[bytes, list[bytes]]]
-        )
-        length = await command(["XLEN", events], int)
-        oldest = await command(["XRANGE", events, "-", "+", "COUNT", 1], list[tuple[bytes, list[bytes]]])
-        if oldest and length >= EVENTS and _is_after(oldest[0][0].decode(), self._events):
+        entries = await read_availability_events(self._context.instance, self._queue, self._events, _ENTRIES)
+        if await has_lost_events(self._context.instance, self._queue, self._events):
             self._walked, self._is_stale = float("-inf"), True
             return
-        refs = dict.fromkeys(ref for _, fields in entries for ref in _refs(fields))
+        refs = dict.fromkeys(ref for each in entries for ref in each.refs)
         some: list[bytes] = []
         for number, ref in enumerate(refs, 1):
             some.append(ref)
@@ -181,7 +177,7 @@ class WaitingMessages:
                 await self._look(rows, some)
                 some = []
         if entries:
-            self._events = entries[-1][0].decode()
+            self._events = entries[-1].id
 
     async def _look(self, rows: Rows, refs: list[bytes]) -> None:
         while refs:
@@ -236,22 +232,19 @@ class RecordedMessages:
             self._first.popleft()
         return True
 
-    def streams(self) -> dict[str, tuple[str, str]]:
+    def streams(self) -> dict[Stream, str]:
         """See `ViewSource`."""
-        return {topic: (key(self._context.instance, "log", topic), cursor) for topic, cursor in self._cursors.items()}
+        return {log_of(topic): cursor for topic, cursor in self._cursors.items()}
 
-    async def read_news(self, rows: Rows, names: Sequence[str]) -> None:
+    async def read_news(self, rows: Rows, streams: Sequence[Stream]) -> None:
         """See `ViewSource`."""
-        for topic in names[:_CALLS]:
-            await self._read_log(rows, topic)
+        for stream in streams[:_CALLS]:
+            await self._read_log(rows, stream.of)
 
     async def _read_log(self, rows: Rows, topic: str) -> bool:
         """Read on in one log; False at its end."""
         number = min(max(BYTES // self._sizes[topic], 1), BATCH) if topic in self._sizes else _FIRST_READ
-        log = key(self._context.instance, "log", topic)
-        entries = await command(
-            ["XRANGE", log, f"({self._cursors[topic]}", "+", "COUNT", number], list[tuple[bytes, list[bytes]]]
-        )
+        entries = await read_log(self._context.instance, topic, self._cursors[topic], number)
         total = 0
         for entry_id, flat in entries:
             total += sum(map(len, flat))
@@ -278,11 +271,3 @@ class RecordedMessages:
     def overdue(self) -> float:
         """See `ViewSource`."""
         return float("inf")
-
-
-def _refs(fields: list[bytes]) -> list[bytes]:
-    return dict(zip(fields[::2], fields[1::2], strict=True)).get(_REFS, b"").split()
-
-
-def _is_after(stream_id: str, other: str) -> bool:
-    return tuple(map(int, stream_id.split("-"))) > tuple(map(int, other.split("-")))

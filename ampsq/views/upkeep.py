@@ -18,10 +18,14 @@ from pydantic import BaseModel
 
 from ampsq.base.errors import DefinitionError, UnknownQueue
 from ampsq.base.values import check_text, parse_topic_or_pattern
-from ampsq.definitions.queue import Queue, View
+from ampsq.definitions.queue import View
 from ampsq.protocol.calls import queues as calls
-from ampsq.protocol.request import command
-from ampsq.protocol.schema import BATCH, FIELDS, key
+from ampsq.protocol.reads.clock import server_time
+from ampsq.protocol.reads.definitions import read_queue, read_view
+from ampsq.protocol.reads.instance import catalog_version
+from ampsq.protocol.reads.server import server_run
+from ampsq.protocol.reads.streams import find_news
+from ampsq.protocol.reads.views import MADE, PENDING, STATE, kept_until, read_rows, view_state
 from ampsq.queues.browse import sow_queue
 from ampsq.queues.query import select
 from ampsq.views.rows import Rows, group_of, key_of
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     from ampsq.protocol.calls.queues import Catalog
     from ampsq.protocol.context import InstanceContext
+    from ampsq.protocol.reads.streams import Stream
     from ampsq.queues.query import Query, SowMessage
     from ampsq.views.rows import Group
 
@@ -48,18 +53,12 @@ __all__ = [
     "is_over_queue",
     "next_rows",
     "sow",
-    "stored_rows",
 ]
 
 #: Seconds between two looks for a restarted server and for new topics.
 _CHECK: Final = 1.0
 #: Seconds for which changes are gathered before they are told.
 _CONFLATE: Final = 0.1
-#: Fields of a view's hash that are no rows: the definition whose rows they all are, the one that made each of them,
-#: and what is being published.
-STATE: Final = "state"
-MADE: Final = "made"
-PENDING: Final = "pending"
 #: The name of the view that an aggregated subscription is to its client.
 _NAMELESS: Final = "aggregate"
 
@@ -116,7 +115,7 @@ class Follower:
         self._gone: set[str] = set()
         self._started = self._compared = False
         self._checked_at = float("-inf")
-        self._run_id, self._version = b"", b"%d" % catalog.version
+        self._run_id, self._version = "", catalog.version
         self.complete = False
 
     async def step(self, wait: float = 0.0) -> bool:
@@ -149,9 +148,9 @@ class Follower:
 
     async def _check(self) -> None:
         """Begin anew on a server that started anew, since it may have lost what it had said; find new topics."""
-        run_id = await command(["INFO", "server"], _run_id)
-        version = await command(["HGET", key(self._instance, "instance"), FIELDS["catalog"]], lambda reply: reply)
-        if self._run_id not in (b"", run_id):
+        run_id = (await server_run()).id
+        version = await catalog_version(self._instance) or 0
+        if self._run_id not in ("", run_id):
             self._rows = Rows(self.view)
             self._started = self.complete = self._compared = False
         if self._version != version:
@@ -159,16 +158,10 @@ class Follower:
         await self._source.renew()
         self._run_id, self._version, self._checked_at = run_id, version, time.monotonic()
 
-    async def _news(self, wait: float) -> list[str]:
-        """The names of the streams that have something unread."""
+    async def _news(self, wait: float) -> list[Stream]:
+        """The streams that have something unread."""
         streams = self._source.streams()
-        if not streams:
-            return []
-        block: list[str | int] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
-        keys, cursors = zip(*streams.values(), strict=True)
-        asked = ["XREAD", "COUNT", 1, *block, "STREAMS", *keys, *cursors]
-        found = await command(asked, _stream_keys, blocks=max(wait, 0.0))
-        return [name for name, (where, _) in streams.items() if where.encode() in found]
+        return await find_news(self._instance, streams, wait) if streams else []
 
     def changes(self, most: int | None = None) -> list[RowChange]:
         """The rows that differ from what was given; `accept` them, or they come again.
@@ -311,20 +304,6 @@ def fingerprint(view: View) -> str:
     return hashlib.sha1(view.to_json().encode(), usedforsecurity=False).hexdigest()
 
 
-async def stored_rows(instance: str, view: str) -> dict[str, bytes]:
-    """The rows that the coordinator has written down, by their groups; each as it was at some moment of the call."""
-    rows: dict[bytes, bytes] = {}
-    cursor = b"0"
-    while True:
-        cursor, flat = await command(
-            ["HSCAN", key(instance, "view", view), cursor, "COUNT", BATCH], lambda reply: (reply[0], reply[1])
-        )
-        rows.update(zip(flat[::2], flat[1::2], strict=True))
-        if cursor == b"0":
-            break
-    return {name.decode(): text for name, text in sorted(rows.items()) if name.startswith(b"[")}
-
-
 async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMessage]:
     """Query the available messages of a queue or the rows of a view.
 
@@ -334,15 +313,14 @@ async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMess
         UnknownQueue: there is neither a queue nor a view of that name. DefinitionError: it is no name.
     """
     check_text("name of a queue or view", name)
-    definition = await command(["HGET", key(context.instance, "queues"), name], lambda reply: reply)
-    if definition is not None:
-        return await sow_queue(context, Queue.from_json(definition), query)
-    definition = await command(["HGET", key(context.instance, "views"), name], lambda reply: reply)
-    if definition is None:
+    queue = await read_queue(context.instance, name)
+    if queue is not None:
+        return await sow_queue(context, queue, query)
+    view = await read_view(context.instance, name)
+    if view is None:
         raise UnknownQueue(queue=name)
-    view = View.from_json(definition)
     if await _is_kept(context.instance, view):
-        rows = await stored_rows(context.instance, name)
+        rows = await read_rows(context.instance, name)
     else:
         rows = await _computed_rows(context, view)
     return select(query, rows.items(), name)
@@ -350,10 +328,9 @@ async def sow(context: InstanceContext, name: str, query: Query) -> list[SowMess
 
 async def _is_kept(instance: str, view: View) -> bool:
     """Whether somebody keeps the rows of this definition, and has all of them."""
-    state = await command(["HGET", key(instance, "view", view.name), STATE], lambda reply: reply)
-    kept = await command(["HGET", key(instance, "keepers"), view.name], lambda reply: reply)
-    now = await command(["TIME"], lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
-    return state == fingerprint(view).encode() and kept is not None and int(kept.rpartition(b" ")[2]) > now
+    state = await view_state(instance, view.name)
+    until = await kept_until(instance, view.name)
+    return state == fingerprint(view) and until > await server_time()
 
 
 async def _computed_rows(context: InstanceContext, view: View) -> dict[str, bytes]:
@@ -366,11 +343,3 @@ async def _computed_rows(context: InstanceContext, view: View) -> dict[str, byte
 
 def _as_text(row: dict[str, Any]) -> bytes:
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _run_id(reply: bytes) -> bytes:
-    return next(line for line in reply.splitlines() if line.startswith(b"run_id:"))
-
-
-def _stream_keys(reply: list[tuple[bytes, Any]] | None) -> set[bytes]:
-    return {name for name, _ in reply or ()}

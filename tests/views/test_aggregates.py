@@ -17,6 +17,7 @@ from ampsq.base.errors import DefinitionError, Rejected, Unavailable, UnknownQue
 from ampsq.coordinator import views as keeping
 from ampsq.expressions import Document
 from ampsq.protocol.context import InstanceContext
+from ampsq.protocol.reads import queues as queue_reads
 from ampsq.protocol.schema import key
 from ampsq.views import sources as view_sources
 from ampsq.views import upkeep as views
@@ -111,7 +112,7 @@ def test_whoever_missed_events_looks_at_everything_anew(client, follow, redis, i
     # When more happened than the events keep
     for n in range(5):
         client.ack("work", filter=f"/v = {n}")
-    monkeypatch.setattr(view_sources, "EVENTS", 1)
+    monkeypatch.setattr(queue_reads, "EVENTS", 1)
     redis.xtrim(key(instance, "events", "work"), maxlen=1, approximate=False)
     assert settle() == {"a": (5, 35)}
 

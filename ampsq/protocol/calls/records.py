@@ -6,7 +6,7 @@ See `ampsq.protocol.calls.queues` for how calls are made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from ampsq.base.bookmarks import parse_ref, ref_of
 from ampsq.base.errors import RecordsBehind
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deleted",
+    "RecordEnd",
     "RecordPage",
     "StoredRecord",
     "browse_records",
     "call_caught_up",
     "catch_up",
     "catch_up_records",
+    "end_in",
     "is_end",
     "record_of",
     "sow_delete",
@@ -39,6 +41,8 @@ __all__ = [
 T = TypeVar("T")
 _BODY: Final = FIELDS["body"].encode()
 _ADDRESSED: Final = FIELDS["addressed"].encode()
+_ENDED: Final = FIELDS["ended"].encode()
+_KEY: Final = FIELDS["record"].encode()
 _NOWHERE: Final = str(VALUES["nowhere"]).encode()
 
 
@@ -63,6 +67,23 @@ class StoredRecord:
 def is_end(fields: Mapping[bytes, bytes]) -> bool:
     """Whether a log entry tells that a record ended, and is no message."""
     return fields.get(_ADDRESSED) == _NOWHERE and _BODY in fields
+
+
+class RecordEnd(NamedTuple):
+    """What an entry tells of a record that ended.
+
+    Attributes:
+        key: which one.
+        how: ``deleted`` or ``expired``.
+    """
+
+    key: bytes
+    how: str
+
+
+def end_in(fields: Mapping[bytes, bytes]) -> RecordEnd | None:
+    """Read which record an entry ends; None of a message."""
+    return RecordEnd(fields[_KEY], fields[_ENDED].decode()) if is_end(fields) else None
 
 
 def record_of(topic: str, key: bytes, stream_id: bytes, flat: Sequence[bytes]) -> StoredRecord:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ampsq.base.log_positions import parse_id
+from ampsq.protocol.reads.streams import events_of, first_entry, stream_length
 from ampsq.protocol.replies import pairs
 from ampsq.protocol.request import command
-from ampsq.protocol.schema import FIELDS, key
+from ampsq.protocol.schema import EVENTS, FIELDS, key
 
 if TYPE_CHECKING:
+    from ampsq.protocol.entries import RawEntry
     from ampsq.protocol.request import Call
 
-__all__ = ["DueEntry", "lease_period", "queue_topics", "read_timetable"]
+__all__ = [
+    "AvailabilityEvent",
+    "DueEntry",
+    "has_lost_events",
+    "lease_period",
+    "queue_topics",
+    "read_availability_events",
+    "read_timetable",
+]
+
+_REFS: Final = FIELDS["refs"].encode()
 
 
 class DueEntry(NamedTuple):
@@ -52,3 +65,34 @@ def _due(reply: Any) -> list[DueEntry]:
         kind, _, rest = member.decode(errors="replace").partition(" ")
         found.append(DueEntry(kind, rest.partition(" ")[0], int(float(score))))
     return found
+
+
+class AvailabilityEvent(NamedTuple):
+    """What a watched queue told.
+
+    Attributes:
+        id: of the entry.
+        refs: messages whose availability may have changed.
+    """
+
+    id: str
+    refs: list[bytes]
+
+
+def read_availability_events(instance: str, queue: str, after: str, count: int) -> Call[list[AvailabilityEvent]]:
+    """Read so many of what a watched queue told behind an ID."""
+    return command(["XRANGE", key(instance, "events", queue), f"({after}", "+", "COUNT", count], _events)
+
+
+def _events(reply: list[RawEntry]) -> list[AvailabilityEvent]:
+    return [
+        AvailabilityEvent(stream_id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)).get(_REFS, b"").split())
+        for stream_id, flat in reply
+    ]
+
+
+async def has_lost_events(instance: str, queue: str, after: str) -> bool:
+    """Tell whether a watched queue may have told something behind an ID that is not to be read any more."""
+    length = await stream_length(instance, events_of(queue))
+    oldest = await first_entry(instance, events_of(queue))
+    return oldest is not None and length >= EVENTS and parse_id(oldest[0]) > parse_id(after)

@@ -28,6 +28,9 @@ __all__ = [
     "entries_behind",
     "entries_between",
     "entry_at",
+    "events_of",
+    "find_news",
+    "first_entry",
     "journal_of",
     "last_id",
     "latest_ids",
@@ -35,6 +38,7 @@ __all__ = [
     "read_streams",
     "stream_exists",
     "stream_facts",
+    "stream_length",
     "wait_for_streams",
 ]
 
@@ -67,6 +71,11 @@ def log_of(topic: str) -> Stream:
 def journal_of(queue: str) -> Stream:
     """The journal of a queue."""
     return Stream("journal", queue)
+
+
+def events_of(queue: str) -> Stream:
+    """What tells of a queue that is watched which messages' availability may have changed."""
+    return Stream("events", queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,18 @@ def latest_ids(instance: str, stream: Stream, since: int, most: int) -> Call[lis
     )
 
 
+def first_entry(instance: str, stream: Stream) -> Call[RawEntry | None]:
+    """Read the first entry that is there."""
+    return command(
+        ["XRANGE", stream.key(instance), "-", "+", "COUNT", 1], lambda reply: _entries(reply)[0] if reply else None
+    )
+
+
+def stream_length(instance: str, stream: Stream) -> Call[int]:
+    """Count the entries of a stream."""
+    return command(["XLEN", stream.key(instance)], int)
+
+
 def stream_exists(instance: str, stream: Stream) -> Call[bool]:
     """Ask whether anything was ever written to a stream."""
     return command(["EXISTS", stream.key(instance)], bool)
@@ -144,6 +165,14 @@ def wait_for_streams(instance: str, places: Mapping[Stream, str], seconds: float
     """Wait until one of the streams has an entry behind its ID; False when the time is over."""
     block = max(round(seconds * 1000), 1)
     return command(["XREAD", "COUNT", 1, "BLOCK", block, *_streams(instance, places)], bool, blocks=seconds)
+
+
+def find_news(instance: str, places: Mapping[Stream, str], wait: float) -> Call[list[Stream]]:
+    """Tell which streams have an entry behind their IDs, waiting so many seconds at most where none has."""
+    block: list[EncodableT] = ["BLOCK", max(round(wait * 1000), 1)] if wait > 0 else []
+    find = _by_stream(instance, places)
+    asked = ["XREAD", "COUNT", 1, *block, *_streams(instance, places)]
+    return command(asked, lambda reply: [*find(reply)], blocks=max(wait, 0.0))
 
 
 def _streams(instance: str, places: Mapping[Stream, str]) -> Iterable[EncodableT]:
